@@ -1,0 +1,1 @@
+"""Measurements of RowDelta beside its peers, in one run: `python -m benchmarks --rows 6000000`."""

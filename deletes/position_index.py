@@ -1,0 +1,251 @@
+"""The deleted positions of one data file, as a compressed set. Worker-safe.
+
+Input: positions from deletion vectors, position delete files and delta rows. Output: masks for readers, positions
+and bitmaps for writers. A position is the ordinal of a row in its data file (Iceberg specification, "Position
+Delete Files", "Deletion Vectors").
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from dml.deletes.bitmap import MAX_KEY
+from dml.errors import DataError
+
+__all__ = ["MAX_POSITION", "PositionDeleteIndex", "Positions"]
+
+MAX_POSITION = (MAX_KEY + 1 << 32) - 1
+
+Positions: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.uint64] | pa.Array | pa.ChunkedArray | Iterable[int]
+
+
+class PositionDeleteIndex:
+    """A set of positions from 0 to `MAX_POSITION`, held as 32-bit roaring bitmaps by the position's high half.
+
+    Equal when the positions are equal; not hashable, as it can grow.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("_bitmaps",)
+
+    def __init__(self) -> None:
+        self._bitmaps: dict[int, BitMap] = {}
+
+    @staticmethod
+    def from_positions(positions: Positions) -> "PositionDeleteIndex":
+        """The index of these positions, in any order, with or without repetitions.
+
+        Raises:
+            DataError: a position is null, negative, too great or not an integer.
+        """
+        index = PositionDeleteIndex()
+        index.add_many(positions)
+        return index
+
+    @staticmethod
+    def from_bitmaps(bitmaps: Mapping[int, BitMap]) -> "PositionDeleteIndex":
+        """The index of bitmaps by key, which it takes over."""
+        index = PositionDeleteIndex()
+        for key, bitmap in bitmaps.items():
+            if bitmap:
+                index._bitmaps[key] = bitmap
+        return index
+
+    @property
+    def bitmaps(self) -> Mapping[int, BitMap]:
+        """The bitmaps by key, none of them empty; not to be changed."""
+        return self._bitmaps
+
+    def copy(self) -> "PositionDeleteIndex":
+        """An index of its own with the same positions."""
+        return PositionDeleteIndex.from_bitmaps({key: bitmap.copy() for key, bitmap in self._bitmaps.items()})
+
+    def add(self, position: int) -> None:
+        """Adds one position.
+
+        Raises:
+            DataError: it is negative or too great.
+        """
+        _check_range(position, position)
+        self._bitmap(position >> 32).add(position & 0xFFFFFFFF)
+
+    def add_many(self, positions: Positions) -> None:
+        """Adds positions, in any order, with or without repetitions.
+
+        Raises:
+            DataError: a position is null, negative, too great or not an integer.
+        """
+        values = _as_integers(positions)
+        if not len(values):
+            return
+        low, high = int(values.min()), int(values.max())
+        _check_range(low, high)
+        if high >> 32 == low >> 32:
+            self._add_to_key(low >> 32, values)
+            return
+        keys = values.astype(np.uint64) >> np.uint64(32)
+        for key in np.unique(keys).tolist():
+            self._add_to_key(key, values[keys == key])
+
+    def add_range(self, start: int, stop: int) -> None:
+        """Adds the positions from `start` up to but not including `stop`.
+
+        Raises:
+            DataError: a position is negative or too great.
+        """
+        if start >= stop:
+            return
+        _check_range(start, stop - 1)
+        for key, low, high in _parts(start, stop):
+            self._bitmap(key).add_range(low, high)
+
+    def update(self, other: "PositionDeleteIndex") -> None:
+        """Adds all positions of another index."""
+        for key, bitmap in other.bitmaps.items():
+            self._bitmap(key).update(bitmap)
+
+    def union(self, other: "PositionDeleteIndex") -> "PositionDeleteIndex":
+        """The positions of either."""
+        result = self.copy()
+        result.update(other)
+        return result
+
+    def intersection(self, other: "PositionDeleteIndex") -> "PositionDeleteIndex":
+        """The positions of both."""
+        shared = self._bitmaps.keys() & other.bitmaps.keys()
+        return PositionDeleteIndex.from_bitmaps({key: self._bitmaps[key] & other.bitmaps[key] for key in shared})
+
+    def difference(self, other: "PositionDeleteIndex") -> "PositionDeleteIndex":
+        """The positions of this one that the other does not have."""
+        nothing = BitMap()
+        return PositionDeleteIndex.from_bitmaps(
+            {key: bitmap - other.bitmaps.get(key, nothing) for key, bitmap in self._bitmaps.items()}
+        )
+
+    def to_numpy(self) -> npt.NDArray[np.int64]:
+        """All positions, ascending."""
+        parts = [
+            np.frombuffer(self._bitmaps[key].to_array(), np.uint32).astype(np.int64) + (key << 32)
+            for key in sorted(self._bitmaps)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+    def deleted_mask(self, start: int, length: int) -> npt.NDArray[np.bool_]:
+        """Which of the rows `start` to `start + length - 1` are deleted.
+
+        Args:
+            start: Position of the first row.
+            length: Number of rows.
+
+        Returns:
+            A mask with one element a row, True where the row is deleted.
+        """
+        mask = np.zeros(length, dtype=np.bool_)
+        for key, low, high in _parts(start, start + length):
+            bitmap = self._bitmaps.get(key)
+            if bitmap is None:
+                continue
+            first, last = bitmap.rank(low - 1) if low else 0, bitmap.rank(high - 1)
+            if first == last:
+                continue
+            window = mask[(key << 32) + low - start : (key << 32) + high - start]
+            if last - first == high - low:
+                window[:] = True
+            else:
+                window[np.frombuffer(bitmap[first:last].to_array(), np.uint32) - np.uint32(low)] = True
+        return mask
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no position is deleted."""
+        return not self._bitmaps
+
+    def min(self) -> int | None:
+        """The least position; None of an empty index."""
+        if not self._bitmaps:
+            return None
+        key = min(self._bitmaps)
+        return (key << 32) + int(self._bitmaps[key].min())
+
+    def max(self) -> int | None:
+        """The greatest position; None of an empty index."""
+        if not self._bitmaps:
+            return None
+        key = max(self._bitmaps)
+        return (key << 32) + int(self._bitmaps[key].max())
+
+    def __contains__(self, position: int) -> bool:
+        bitmap = self._bitmaps.get(position >> 32)
+        return bitmap is not None and position & 0xFFFFFFFF in bitmap
+
+    def __len__(self) -> int:
+        return sum(map(len, self._bitmaps.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._bitmaps)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PositionDeleteIndex):
+            return NotImplemented
+        return self._bitmaps == other.bitmaps
+
+    def __repr__(self) -> str:
+        return f"PositionDeleteIndex({len(self)} positions from {self.min()} to {self.max()})"
+
+    def _bitmap(self, key: int) -> BitMap:
+        bitmap = self._bitmaps.get(key)
+        if bitmap is None:
+            bitmap = self._bitmaps[key] = BitMap()
+        return bitmap
+
+    def _add_to_key(self, key: int, values: npt.NDArray[np.integer[Any]]) -> None:
+        # pyroaring takes an array.array at once, but any other sequence element by element; sorted it takes far less.
+        bitmap = BitMap(array("I", np.sort(values.astype(np.uint32)).tobytes()))
+        if key in self._bitmaps:
+            self._bitmaps[key].update(bitmap)
+        else:
+            self._bitmaps[key] = bitmap
+
+
+def _parts(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    while start < stop:
+        key = start >> 32
+        end = min(stop, key + 1 << 32)
+        yield key, start & 0xFFFFFFFF, end - (key << 32)
+        start = end
+
+
+def _check_range(low: int, high: int) -> None:
+    if low < 0 or high > MAX_POSITION:
+        wrong = low if low < 0 else high
+        raise DataError(
+            f"The position {wrong} cannot be a row of a data file: positions go from 0 to {MAX_POSITION}",
+            position=wrong,
+        )
+
+
+def _as_integers(positions: Positions) -> npt.NDArray[np.integer[Any]]:
+    values: npt.NDArray[Any]
+    if isinstance(positions, (pa.Array, pa.ChunkedArray)):
+        if positions.null_count:
+            raise DataError(f"{positions.null_count} positions of deleted rows are null")
+        values = np.asarray(positions)
+    elif isinstance(positions, np.ndarray):
+        values = positions
+    else:
+        values = _from_iterable(positions)
+    if len(values) and not np.issubdtype(values.dtype, np.integer):
+        raise DataError(f"Positions of deleted rows are integers, not {values.dtype}")
+    return values
+
+
+def _from_iterable(positions: Iterable[int]) -> npt.NDArray[Any]:
+    values = list(positions)
+    if values:
+        _check_range(min(values), max(values))
+    return np.array(values)

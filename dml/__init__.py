@@ -1,0 +1,95 @@
+"""RowDelta: row-level DML for Apache Iceberg tables on PySpark.
+
+The life of a MERGE, stage by stage::
+
+    text ── dml.sqlparse ──> MergeStatement              what was written, with the place of every name
+         ── dml.plan ──────> RowDeltaPlan                what will happen: a delta query, the columns and files it needs
+         ── dml.scan ──────> scan tasks, a DataFrame     files pruned, read as Arrow in Spark's Python workers
+         ── Spark ─────────> row delta                   one row for each change: operation, file, position, new values
+         ── dml.write ─────> TaskCommit                  files rewritten, or delete files and new data files beside them
+         ── dml.commit ────> snapshot                    validated against what others committed meanwhile, published
+
+`dml.engine` is the only place that knows all stages; `dml.session` is what users hold. Modules that run in Spark's
+workers import neither PySpark nor the session, so this module hands out the rest of the package lazily.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dml.errors import (
+    AlreadyExistsError,
+    AnalysisError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    CorruptFileError,
+    DataError,
+    DmlError,
+    ErrorKind,
+    ExecutionError,
+    NotFoundError,
+    NotSupportedError,
+    SetupError,
+    SqlError,
+    ValidationFailedError,
+)
+
+if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__` loads them
+    from dml.result import Result
+    from dml.session import Session, connect, delete, disable, enable, merge_into, sql, table, update
+    from dml.spark.extension import extend
+
+__all__ = [
+    "AlreadyExistsError",
+    "AnalysisError",
+    "CommitConflictError",
+    "CommitStateUnknownError",
+    "CorruptFileError",
+    "DataError",
+    "DmlError",
+    "ErrorKind",
+    "ExecutionError",
+    "NotFoundError",
+    "NotSupportedError",
+    "Result",
+    "Session",
+    "SetupError",
+    "SqlError",
+    "ValidationFailedError",
+    "connect",
+    "delete",
+    "disable",
+    "enable",
+    "extend",
+    "merge_into",
+    "sql",
+    "table",
+    "update",
+]
+
+LAZY = {
+    "Result": "dml.result",
+    "Session": "dml.session",
+    "connect": "dml.session",
+    "delete": "dml.session",
+    "disable": "dml.session",
+    "enable": "dml.session",
+    "extend": "dml.spark.extension",
+    "merge_into": "dml.session",
+    "sql": "dml.session",
+    "table": "dml.session",
+    "update": "dml.session",
+}
+COMMANDS = ("demo", "shell")  # what the command line runs
+
+
+def __getattr__(name: str) -> Any:
+    """A public name that needs Spark: its module is loaded when it is first asked for."""
+    if name in LAZY:
+        return getattr(import_module(LAZY[name]), name)
+    if name in COMMANDS:
+        return import_module(f"dml.{name}")
+    raise AttributeError(f"module 'dml' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

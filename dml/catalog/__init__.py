@@ -1,0 +1,40 @@
+"""Catalogs, their namespaces and tables: PyIceberg's, with our errors, and format version 3 everywhere. Driver."""
+
+from dml.catalog.loading import load
+from dml.catalog.namespaces import (
+    create_namespace,
+    drop_namespace,
+    list_namespaces,
+    namespace_exists,
+    namespace_properties,
+    set_namespace_properties,
+)
+from dml.catalog.tables import (
+    create_table,
+    drop_table,
+    list_tables,
+    load_table,
+    rename_table,
+    set_properties,
+    table_exists,
+)
+from dml.catalog.translation import translate, translated
+
+__all__ = [
+    "create_namespace",
+    "create_table",
+    "drop_namespace",
+    "drop_table",
+    "list_namespaces",
+    "list_tables",
+    "load",
+    "load_table",
+    "namespace_exists",
+    "namespace_properties",
+    "rename_table",
+    "set_namespace_properties",
+    "set_properties",
+    "table_exists",
+    "translate",
+    "translated",
+]

@@ -1,0 +1,128 @@
+"""Catalogs by name or by properties, and the embedded one that needs no server. Driver.
+
+Input: a name, a warehouse folder, properties. Output: a PyIceberg catalog that handles format versions 1 to 3.
+"""
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from pyiceberg.catalog import Catalog, list_catalogs, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.utils.config import Config
+from sqlalchemy import URL
+from sqlalchemy.exc import OperationalError
+
+from dml.catalog.credentials import redact
+from dml.errors import DmlError, NotFoundError, SetupError
+from dml.iceberg import support_format_version_3
+
+__all__ = ["DATABASE_FILE", "load"]
+
+DATABASE_FILE: Final = "catalog.db"
+"""The embedded catalog's SQLite file in its warehouse folder."""
+
+# How long a process waits for another one's write; a write takes milliseconds.
+_LOCK_TIMEOUT_SECONDS: Final = 60
+_KINDS: Final = ("uri", "type", "py-catalog-impl")
+
+
+def load(name: str, warehouse: str | None = None, **properties: object) -> Catalog:
+    """Load a catalog.
+
+    With `uri`, `type` or `py-catalog-impl` among the properties, or with settings for the name in `.pyiceberg.yaml` or
+    in the environment, it is that catalog. Otherwise it is the embedded one: PyIceberg's SQL catalog on a SQLite file
+    in the warehouse folder, with the tables' files beside it.
+
+    Args:
+        name: The catalog's name.
+        warehouse: For the embedded catalog a local folder, made if it is not there; for others as they understand it.
+        **properties: PyIceberg's properties of the catalog and of its FileIO.
+
+    Returns:
+        The catalog.
+
+    Raises:
+        NotFoundError: nothing says what the catalog is.
+        SetupError: it cannot be loaded: a package, a setting or the server is missing.
+    """
+    settings = {key: _text(value) for key, value in properties.items() if value is not None}
+    try:
+        catalog = _connect(name, warehouse, settings)
+    except DmlError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a driver, a server or a missing package raises
+        # Its text and its cause may hold credentials: the text is masked, the cause left out.
+        text = redact(f"{type(error).__name__}: {error}", {**_configured(name), **settings})
+        raise SetupError(
+            f"The catalog '{name}' cannot be loaded: {text.strip().rstrip('.')}",
+            hint="Check its uri, its credentials and that PyIceberg's extra for its type is installed",
+            catalog=name,
+        ) from None
+    return support_format_version_3(catalog)
+
+
+def _connect(name: str, warehouse: str | None, settings: dict[str, str]) -> Catalog:
+    if any(kind in settings for kind in _KINDS) or name in list_catalogs():
+        return load_catalog(name, **settings, **({"warehouse": warehouse} if warehouse else {}))
+    if warehouse is not None:
+        return _embedded(name, warehouse, settings)
+    raise NotFoundError(
+        f"Nothing says what the catalog '{name}' is",
+        hint="Give a warehouse folder, properties such as uri='http://...', or settings in .pyiceberg.yaml; "
+        f"configured are: {', '.join(sorted(list_catalogs())) or 'none'}",
+    )
+
+
+def _configured(name: str) -> dict[str, str]:
+    settings = Config().get_catalog_config(name) or {}
+    return {key: value for key, value in settings.items() if isinstance(value, str)}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _embedded(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
+    folder = _local_folder(name, warehouse)
+    database = folder / DATABASE_FILE
+    _prepare_database(database)
+    uri = URL.create("sqlite", database=str(database), query={"timeout": str(_LOCK_TIMEOUT_SECONDS)})
+    settings = {**settings, "uri": uri.render_as_string(hide_password=False), "warehouse": f"file://{folder}"}
+    try:
+        return SqlCatalog(name, **settings)
+    except OperationalError:
+        # Two processes may find the file empty at once and both make the tables; the second finds them now.
+        return SqlCatalog(name, **settings)
+
+
+def _local_folder(name: str, warehouse: str) -> Path:
+    path = warehouse.removeprefix("file://") if warehouse.startswith("file://") else warehouse.removeprefix("file:")
+    if "://" in path:
+        raise SetupError(
+            f"The embedded catalog '{name}' keeps its tables in a local folder, not in '{warehouse}'",
+            hint="Give the uri of a catalog, for example uri='http://...' of a REST catalog, beside the warehouse",
+            catalog=name,
+        )
+    folder = Path(path).expanduser().absolute()
+    if any(character in str(folder) for character in "#?%"):
+        raise SetupError(
+            f"The path of the warehouse '{folder}' has one of the characters # ? %",
+            hint="Choose another folder: Iceberg locations cannot hold them",
+            catalog=name,
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(f"The warehouse '{folder}' cannot be made: {error.strerror}", catalog=name) from error
+    return folder
+
+
+def _prepare_database(database: Path) -> None:
+    # With a write-ahead log readers never wait for a writer. The mode stays with the file; where a file system cannot
+    # do it (no shared memory), SQLite keeps the mode that it has.
+    connection = sqlite3.connect(database, timeout=_LOCK_TIMEOUT_SECONDS)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+    finally:
+        connection.close()

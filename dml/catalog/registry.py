@@ -1,0 +1,170 @@
+"""The catalogs of a session, and what a name in a statement means. Driver.
+
+Input: the parts of a name as written (`prod.db.t`, `db.t`, `t`, `db.t.branch_audit`, `db.t.snapshots`).
+Output: a `ResolvedTable`, or None where the name is none of ours and Spark should look at it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+
+from dml.errors import NotFoundError
+from dml.suggestions import did_you_mean
+
+__all__ = ["METADATA_TABLES", "CatalogRegistry", "ResolvedTable"]
+
+METADATA_TABLES: Final = frozenset(
+    {
+        "all_data_files",
+        "all_delete_files",
+        "all_entries",
+        "all_files",
+        "all_manifests",
+        "data_files",
+        "delete_files",
+        "entries",
+        "files",
+        "history",
+        "manifests",
+        "metadata_log_entries",
+        "partitions",
+        "position_deletes",
+        "refs",
+        "snapshots",
+    }
+)
+"""Names after a table's name that stand for its metadata."""
+
+BRANCH_PREFIX: Final = "branch_"
+TAG_PREFIX: Final = "tag_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedTable:
+    """A table that a statement names, as loaded for it.
+
+    Attributes:
+        catalog_name: Name of the catalog in the session.
+        catalog: The catalog.
+        identifier: Namespace and name in the catalog.
+        table: The table, loaded once for the statement: all that reads it reads this state.
+        branch: The branch that the name ends in.
+        tag: The tag that the name ends in.
+        metadata_table: The metadata table that the name ends in.
+    """
+
+    catalog_name: str
+    catalog: Catalog = field(repr=False)
+    identifier: tuple[str, ...]
+    table: Table = field(repr=False)
+    branch: str | None = None
+    tag: str | None = None
+    metadata_table: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Full dotted name, catalog first."""
+        return ".".join((self.catalog_name, *self.identifier))
+
+
+@dataclass(slots=True, kw_only=True)
+class CatalogRegistry:
+    """Names to catalogs, and where unqualified names are looked up.
+
+    Attributes:
+        catalogs: By name.
+        current_catalog: The catalog of unqualified names.
+        current_namespace: The namespace of bare table names.
+    """
+
+    catalogs: dict[str, Catalog]
+    current_catalog: str
+    current_namespace: tuple[str, ...] = ("default",)
+
+    def catalog(self, name: str) -> Catalog:
+        """A catalog by name.
+
+        Raises:
+            NotFoundError: the session has no catalog of that name.
+        """
+        found = self.catalogs.get(name)
+        if found is None:
+            raise NotFoundError(f"There is no catalog '{name}'", hint=did_you_mean(name, self.catalogs))
+        return found
+
+    def split(self, parts: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        """The catalog's name and the rest of a name; a bare table name gets the current namespace."""
+        if len(parts) > 1 and parts[0] in self.catalogs:
+            return parts[0], parts[1:]
+        if len(parts) == 1:
+            return self.current_catalog, (*self.current_namespace, parts[0])
+        return self.current_catalog, parts
+
+    def resolve(
+        self, parts: tuple[str, ...], loaded: dict[tuple[str, ...], Table] | None = None
+    ) -> ResolvedTable | None:
+        """What a name means; None where no catalog of ours has such a table.
+
+        Args:
+            parts: The name as written.
+            loaded: Tables that the statement has loaded, by catalog and identifier; what is loaded here is added.
+        """
+        catalog_name, rest = self.split(parts)
+        tables = {} if loaded is None else loaded
+        table = self.load(catalog_name, rest, tables)
+        if table is not None:
+            return self.resolved(catalog_name, rest, table)
+        if len(parts) == 1 or len(rest) < 2:
+            return None
+        last = rest[-1]
+        suffix: dict[str, str] = {}
+        if last.lower().startswith(BRANCH_PREFIX):
+            suffix["branch"] = last[len(BRANCH_PREFIX) :]
+        elif last.lower().startswith(TAG_PREFIX):
+            suffix["tag"] = last[len(TAG_PREFIX) :]
+        elif last.lower() in METADATA_TABLES:
+            suffix["metadata_table"] = last.lower()
+        else:
+            return None
+        owner = rest[:-1] if len(rest) > 2 or parts[0] in self.catalogs else (*self.current_namespace, *rest[:-1])
+        if len(owner) == 1:
+            owner = (*self.current_namespace, *owner)
+        table = self.load(catalog_name, owner, tables)
+        return None if table is None else self.resolved(catalog_name, owner, table, suffix)
+
+    def resolved(
+        self, catalog_name: str, identifier: tuple[str, ...], table: Table, suffix: Mapping[str, str] | None = None
+    ) -> ResolvedTable:
+        """The dataclass of a table that was found."""
+        return ResolvedTable(
+            catalog_name=catalog_name,
+            catalog=self.catalogs[catalog_name],
+            identifier=identifier,
+            table=table,
+            **(suffix or {}),
+        )
+
+    def load(
+        self, catalog_name: str, identifier: tuple[str, ...], loaded: dict[tuple[str, ...], Table]
+    ) -> Table | None:
+        """A table by its exact identifier, once for a statement; None where there is none."""
+        if len(identifier) < 2:
+            return None
+        key = (catalog_name, *identifier)
+        if key not in loaded:
+            try:
+                loaded[key] = self.catalog(catalog_name).load_table(identifier)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+        return loaded[key]
+
+    def table_names(self, namespace: tuple[str, ...], catalog_name: str) -> list[str]:
+        """Names of the tables of a namespace, for suggestions; empty where it is not there."""
+        try:
+            return [identifier[-1] for identifier in self.catalog(catalog_name).list_tables(namespace)]
+        except NoSuchNamespaceError:
+            return []

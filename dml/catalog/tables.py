@@ -1,0 +1,237 @@
+"""Tables of a catalog: load, create, drop, rename, and the upgrade of their format version. Driver.
+
+Input: a catalog and an identifier (namespace and name). Output: PyIceberg tables; our errors.
+Source: Iceberg specification, "Format Versioning".
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import (
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
+
+from dml import iceberg
+from dml.catalog.translation import translated
+from dml.errors import AnalysisError, ErrorKind, NotFoundError
+from dml.suggestions import did_you_mean
+
+__all__ = [
+    "DEFAULT_FORMAT_VERSION",
+    "FORMAT_VERSION",
+    "FORMAT_VERSIONS",
+    "create_table",
+    "drop_table",
+    "list_tables",
+    "load_table",
+    "rename_table",
+    "set_properties",
+    "table_exists",
+]
+
+Identifier = tuple[str, ...]
+
+FORMAT_VERSION: Final = "format-version"
+FORMAT_VERSIONS: Final = (1, 2, 3)
+DEFAULT_FORMAT_VERSION: Final = 2
+
+
+def load_table(catalog: Catalog, identifier: Identifier) -> Table:
+    """Load a table.
+
+    Args:
+        catalog: The catalog.
+        identifier: Namespace and name.
+
+    Raises:
+        NotFoundError: there is no such table; the hint names one that is spelled alike.
+        DmlError: the catalog or the storage failed.
+    """
+    with translated(f"Loading the table '{_shown(identifier)}'", catalog):
+        try:
+            return catalog.load_table(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            raise NotFoundError(
+                f"There is no table '{_shown(identifier)}' in the catalog '{catalog.name}'",
+                hint=did_you_mean(identifier[-1], _names(catalog, identifier[:-1])),
+                table=_shown(identifier),
+            ) from None
+
+
+def table_exists(catalog: Catalog, identifier: Identifier) -> bool:
+    """Whether the catalog has a table.
+
+    Raises:
+        DmlError: the catalog failed.
+    """
+    with translated(f"Looking for the table '{_shown(identifier)}'", catalog):
+        try:
+            return catalog.table_exists(identifier)
+        except NoSuchNamespaceError:
+            return False
+
+
+def list_tables(catalog: Catalog, namespace: Identifier) -> list[Identifier]:
+    """Identifiers of a namespace's tables, in order.
+
+    Raises:
+        NotFoundError: there is no such namespace.
+        DmlError: the catalog failed.
+    """
+    with translated(f"Listing the tables of '{_shown(namespace)}'", catalog):
+        return sorted(tuple(identifier) for identifier in catalog.list_tables(namespace))
+
+
+def create_table(
+    catalog: Catalog,
+    identifier: Identifier,
+    schema: Schema,
+    *,
+    partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+    sort_order: SortOrder = UNSORTED_SORT_ORDER,
+    location: str | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> Table:
+    """Create a table.
+
+    Args:
+        catalog: The catalog; the namespace has to be there.
+        identifier: Namespace and name.
+        schema: Columns; PyIceberg gives them fresh ids.
+        partition_spec: By the ids of `schema`.
+        sort_order: By the ids of `schema`.
+        location: Root of the table's files; by default the catalog chooses.
+        properties: Table properties; `format-version` chooses the format version, 2 without it.
+
+    Raises:
+        AlreadyExistsError: there is a table of that name.
+        NotFoundError: the namespace is not there.
+        AnalysisError: the format version is none, or a type or a default needs a later one.
+        DmlError: the catalog or the storage failed.
+    """
+    settings = dict(properties or {})
+    version = format_version(settings.get(FORMAT_VERSION, str(DEFAULT_FORMAT_VERSION)))
+    settings[FORMAT_VERSION] = str(version)
+    with translated(f"Creating the table '{_shown(identifier)}'", catalog):
+        return iceberg.create_table(
+            catalog,
+            identifier,
+            schema,
+            location=location,
+            partition_spec=partition_spec,
+            sort_order=sort_order,
+            properties=settings,
+        )
+
+
+def drop_table(catalog: Catalog, identifier: Identifier, *, purge: bool = False) -> None:
+    """Drop a table.
+
+    Args:
+        catalog: The catalog.
+        identifier: Namespace and name.
+        purge: Delete its files as well, where the catalog can.
+
+    Raises:
+        NotFoundError: there is no such table.
+        DmlError: the catalog failed.
+    """
+    with translated(f"Dropping the table '{_shown(identifier)}'", catalog):
+        if purge:
+            catalog.purge_table(identifier)
+        else:
+            catalog.drop_table(identifier)
+
+
+def rename_table(catalog: Catalog, old: Identifier, new: Identifier) -> Table:
+    """Rename a table; its files stay where they are.
+
+    Raises:
+        NotFoundError: there is no such table, or not the new name's namespace.
+        AlreadyExistsError: the new name is taken.
+        DmlError: the catalog failed.
+    """
+    with translated(f"Renaming the table '{_shown(old)}' to '{_shown(new)}'", catalog):
+        return catalog.rename_table(old, new)
+
+
+def set_properties(table: Table, updates: Mapping[str, str], removals: Collection[str] = ()) -> Table:
+    """Set and remove properties; `format-version` upgrades the format.
+
+    Args:
+        table: The table.
+        updates: Properties to set; a `format-version` among them is no property but the upgrade.
+        removals: Properties to remove; those that are not set are left out.
+
+    Returns:
+        The table as it is then.
+
+    Raises:
+        AnalysisError: the format version is none or is below the table's.
+        CommitConflictError: another commit came first.
+        DmlError: the catalog failed.
+    """
+    changes: list[TableUpdate] = []
+    settings = dict(updates)
+    if FORMAT_VERSION in settings:
+        changes += _upgrade(table, format_version(settings.pop(FORMAT_VERSION)))
+    if settings:
+        changes.append(SetPropertiesUpdate(updates=settings))
+    present = [key for key in removals if key in table.metadata.properties]
+    if present:
+        changes.append(RemovePropertiesUpdate(removals=present))
+    name = table.name()
+    with translated(f"Setting properties of the table '{_shown(name)}'", table.catalog):
+        if changes:
+            requirement = AssertTableUUID(uuid=table.metadata.table_uuid)
+            table.catalog.commit_table(table, (requirement,), tuple(changes))
+        return table.catalog.load_table(name) if changes else table
+
+
+def format_version(text: str) -> int:
+    """The format version that a property names.
+
+    Raises:
+        AnalysisError: it is none.
+    """
+    version = next((version for version in FORMAT_VERSIONS if str(version) == text.strip()), None)
+    if version is None:
+        raise AnalysisError(
+            f"The table property '{FORMAT_VERSION}' is '{text}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint="It must be 1, 2 or 3",
+            property=FORMAT_VERSION,
+        )
+    return version
+
+
+def _upgrade(table: Table, version: int) -> list[TableUpdate]:
+    current = table.metadata.format_version
+    if version < current:
+        raise AnalysisError(
+            f"The table '{_shown(table.name())}' has format version {current} and cannot go back to {version}",
+            kind=ErrorKind.INVALID_PROPERTY,
+            property=FORMAT_VERSION,
+        )
+    return [UpgradeFormatVersionUpdate(format_version=version)] if version > current else []
+
+
+def _names(catalog: Catalog, namespace: Identifier) -> list[str]:
+    try:
+        return [identifier[-1] for identifier in catalog.list_tables(namespace)]
+    except NoSuchNamespaceError:
+        return []
+
+
+def _shown(identifier: Identifier) -> str:
+    return ".".join(identifier)

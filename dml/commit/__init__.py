@@ -1,0 +1,32 @@
+"""Commits: files that tasks wrote become a snapshot of the table. Driver.
+
+Input: a table and an action, a frozen dataclass that names files. Output: the committed snapshot, or an error that says
+what happened to it: nothing was published (`CommitConflictError`, `ValidationFailedError` and all others), or nobody
+knows (`CommitStateUnknownError`).
+
+One commit goes through these modules: the action's own (`row_delta`, `overwrite_files` ...) tells it as `changes`;
+`snapshot_producer` prepares an attempt (`target`, `window` and `validation`, `manifest_filter`, `new_manifests` and
+`manifests`, `manifest_merge`, `summary`); `publish` gives it to the catalog, again and again (`retry`), finds out what
+became of it (`outcome`) and deletes what is not used (`cleanup`).
+"""
+
+from dml.commit.append_files import AppendFiles
+from dml.commit.delete_files import DeleteFiles
+from dml.commit.overwrite_files import OverwriteByFilter, OverwriteFiles
+from dml.commit.publish import Action, CommittedSnapshot, commit
+from dml.commit.replace_partitions import ReplacePartitions
+from dml.commit.row_delta import RowDelta
+from dml.commit.whole_files import selects_whole_files
+
+__all__ = [
+    "Action",
+    "AppendFiles",
+    "CommittedSnapshot",
+    "DeleteFiles",
+    "OverwriteByFilter",
+    "OverwriteFiles",
+    "ReplacePartitions",
+    "RowDelta",
+    "commit",
+    "selects_whole_files",
+]

@@ -1,0 +1,112 @@
+"""What a commit does to a table's files, whatever the statement: the common denominator of all actions. Driver.
+
+Input: made by the action modules. Output: read by the snapshot producer and the checks.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from dml.model.content_file import ContentFile
+
+__all__ = ["DeleteFileKey", "FileChanges", "Operation", "Partition", "Validation"]
+
+DeleteFileKey = tuple[str, int | None, int | None]
+"""Path, content offset and content size: many deletion vectors share one Puffin file."""
+
+Partition = tuple[int, tuple[Any, ...]]
+"""Spec id and partition tuple."""
+
+
+class Operation(StrEnum):
+    """`operation` of a snapshot's summary."""
+
+    APPEND = "append"
+    DELETE = "delete"
+    OVERWRITE = "overwrite"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """What has to hold of the snapshots that were committed since the statement read the table.
+
+    Attributes:
+        starting_snapshot_id: The snapshot that the statement read; None where the table had none: then every snapshot
+            of the branch is a concurrent one.
+        conflict_filter: Rows that the statement read; files that cannot hold such rows do not conflict.
+        partitions: Instead of the filter: exactly these partitions.
+        case_sensitive: How names in `conflict_filter` match.
+        must_descend: The starting snapshot has to be an ancestor of the branch's head.
+        new_data_files: No data file that may match was added.
+        removed_data_files: No data file that may match was removed.
+        new_delete_files: No delete file that may match was added.
+        deletes_of_replaced_files: No delete file was added that applies to a data file which this commit replaces.
+        referenced_data_files: Paths of the data files that the added delete files point to; they have to be there.
+        tolerate_deleted: A referenced file may have been removed by a commit that only deletes.
+        added_vectors: No other deletion vector was added for a data file that gets one from this commit.
+    """
+
+    starting_snapshot_id: int | None = None
+    conflict_filter: BooleanExpression = field(default_factory=AlwaysTrue)
+    partitions: frozenset[Partition] | None = None
+    case_sensitive: bool = False
+    must_descend: bool = False
+    new_data_files: bool = False
+    removed_data_files: bool = False
+    new_delete_files: bool = False
+    deletes_of_replaced_files: bool = False
+    referenced_data_files: frozenset[str] = frozenset()
+    tolerate_deleted: bool = False
+    added_vectors: bool = False
+
+    @property
+    def checks_history(self) -> bool:
+        """Whether any check looks at the snapshots since the start."""
+        return (
+            self.must_descend
+            or self.new_data_files
+            or self.removed_data_files
+            or self.new_delete_files
+            or self.deletes_of_replaced_files
+            or bool(self.referenced_data_files)
+            or self.added_vectors
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChanges:
+    """Files to add and to remove.
+
+    Attributes:
+        operation: Value for the summary.
+        added_data_files: New data files.
+        added_delete_files: New delete files.
+        removed_data_files: Paths of data files to remove; each has to be live.
+        removed_partitions: Partitions of `removed_data_files`, where known: manifests without them are not opened.
+        removed_delete_files: Keys of delete files to remove.
+        require_removed_delete_files: Whether each of those has to be live.
+        row_filter: Remove all files of rows for which it is true; every row of such a file has to match.
+        case_sensitive: How names in `row_filter` match.
+        replaced_partitions: Remove all files of these partitions.
+        planned_filter: Whether `row_filter` matched whole files when the statement was planned: where it does not any
+            more, another commit came first.
+        summary: Further keys for the summary.
+        validation: What has to hold.
+    """
+
+    operation: Operation
+    added_data_files: tuple[ContentFile, ...] = ()
+    added_delete_files: tuple[ContentFile, ...] = ()
+    removed_data_files: frozenset[str] = frozenset()
+    removed_partitions: frozenset[Partition] | None = None
+    removed_delete_files: frozenset[DeleteFileKey] = frozenset()
+    require_removed_delete_files: bool = True
+    row_filter: BooleanExpression | None = None
+    case_sensitive: bool = False
+    replaced_partitions: frozenset[Partition] = frozenset()
+    planned_filter: bool = False
+    summary: tuple[tuple[str, str], ...] = ()
+    validation: Validation = field(default_factory=Validation)

@@ -1,0 +1,181 @@
+"""Taking files out of a snapshot's manifests. Driver.
+
+Input: manifests, and what the commit removes. Output: the manifests to carry on, of which only those that lose a file
+are written anew: what stays is EXISTING, what goes is DELETED by this snapshot, what was deleted before is dropped.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.table.metadata import TableMetadata
+
+from dml.commit.changes import DeleteFileKey, FileChanges, Partition
+from dml.commit.entry_reader import EntryReader
+from dml.commit.file_filter import PartitionSet, RowFilter
+from dml.commit.new_manifests import NewManifests
+from dml.errors import CommitConflictError, ValidationFailedError
+from dml.model.content_file import ContentFile
+from dml.model.manifest import EntryStatus, ManifestEntry, ManifestFile
+
+__all__ = ["FilteredManifests", "ManifestFilter"]
+
+ManifestTest = Callable[[ManifestFile], bool]
+FileTest = Callable[[ManifestEntry], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilteredManifests:
+    """What is left of a snapshot's manifests of one content.
+
+    Attributes:
+        manifests: In their order; each is carried over, or stands for one that lost files.
+        removed: Entries of the files that were taken out, as they were.
+    """
+
+    manifests: tuple[ManifestFile, ...]
+    removed: tuple[ManifestEntry, ...]
+
+
+class ManifestFilter:
+    """Takes out what one commit removes.
+
+    Args:
+        metadata: The table as it is now.
+        changes: What the commit does.
+        reader: Reads manifests.
+        written: Writes those that change.
+    """
+
+    def __init__(
+        self, metadata: TableMetadata, changes: FileChanges, reader: EntryReader, written: NewManifests
+    ) -> None:
+        self._metadata = metadata
+        self._changes = changes
+        self._reader = reader
+        self._written = written
+        self._replaced = PartitionSet(changes.replaced_partitions, metadata)
+        self._rows = (
+            None
+            if changes.row_filter is None
+            else RowFilter(changes.row_filter, metadata, case_sensitive=changes.case_sensitive)
+        )
+
+    def data_files(self, manifests: Sequence[ManifestFile]) -> FilteredManifests:
+        """Take out data files.
+
+        Args:
+            manifests: Of data files.
+
+        Raises:
+            CommitConflictError: V9: the filter matches some rows of a file that a concurrent commit added.
+            ValidationFailedError: V9: the filter matches some rows of a file, but not all.
+            DmlError: a manifest cannot be read or written.
+        """
+        paths, partitions = self._changes.removed_data_files, self._changes.removed_partitions
+
+        def selects(entry: ManifestEntry) -> bool:
+            file = entry.data_file
+            return file.path in paths or self._replaced.may_match(file) or self._matches(file)
+
+        found = self._filter(manifests, self._opens(bool(paths), partitions), selects)
+        if partitions is not None and len({entry.data_file.path for entry in found.removed} & paths) < len(paths):
+            return self._filter(manifests, self._opens(bool(paths), None), selects)
+        return found
+
+    def delete_files(
+        self, manifests: Sequence[ManifestFile], removed: Iterable[ManifestEntry], least_sequence_number: int
+    ) -> FilteredManifests:
+        """Take out delete files: those that the commit names, and those that apply to nothing any more.
+
+        Args:
+            manifests: Of delete files.
+            removed: Entries of the data files that were taken out: their deletion vectors go with them.
+            least_sequence_number: Of the data files that stay: an older delete file applies to none of them.
+
+        Raises:
+            DmlError: a manifest cannot be read or written.
+        """
+        keys = self._changes.removed_delete_files
+        gone = {entry.data_file.path: (entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
+
+        def selects(entry: ManifestEntry) -> bool:
+            file = entry.data_file
+            return (
+                file.key in keys
+                or (file.is_deletion_vector and file.referenced_data_file in gone)
+                or self._replaced.may_match(file)
+                or (self._rows is not None and self._rows.must_match(file))
+            )
+
+        def applies_to_nothing(entry: ManifestEntry) -> bool:
+            return 0 < (entry.data_sequence_number or 0) < least_sequence_number
+
+        # A delete file that is replaced lies where the one lies that replaces it.
+        partitions = {(file.spec_id, file.partition) for file in self._changes.added_delete_files} | set(gone.values())
+        opens = self._opens(bool(keys) or bool(gone), partitions)
+        found = self._filter(manifests, opens, selects, applies_to_nothing)
+        if len(_keys(found.removed) & keys) < len(keys):
+            return self._filter(manifests, lambda _: True, selects, applies_to_nothing)
+        return found
+
+    def _opens(self, names_files: bool, partitions: Iterable[Partition] | None) -> ManifestTest:
+        """Whether a manifest may list a file to remove: one that is named, in one of these partitions, or a match."""
+        named = None if partitions is None else PartitionSet(partitions, self._metadata)
+
+        def opens(manifest: ManifestFile) -> bool:
+            return (
+                (names_files and (named is None or named.manifest(manifest)))
+                or self._replaced.manifest(manifest)
+                or (self._rows is not None and self._rows.manifest(manifest))
+            )
+
+        return opens
+
+    def _matches(self, file: ContentFile) -> bool:
+        if self._rows is None or not self._rows.may_match(file):
+            return False
+        if self._rows.must_match(file):
+            return True
+        message = f"Cannot delete file where some, but not all, rows match filter {self._rows.expression}: {file.path}"
+        if self._changes.planned_filter:
+            hint = "The file came after the statement was planned: run the statement again"
+            raise CommitConflictError(message, hint=hint, file=file.path)
+        raise ValidationFailedError(message, hint="Choose a filter that matches whole files", file=file.path)
+
+    def _filter(
+        self,
+        manifests: Sequence[ManifestFile],
+        opens: ManifestTest,
+        selects: FileTest,
+        drops: FileTest = lambda _: False,
+    ) -> FilteredManifests:
+        """Take out what is selected, and out of the manifests that are written anyway also what may be dropped."""
+        live = [manifest for manifest in manifests if manifest.has_live_files]
+        opened = set(self._reader.prepare(manifest for manifest in live if opens(manifest)))
+        kept: list[ManifestFile] = []
+        removed: list[ManifestEntry] = []
+        for manifest in live:
+            entries = [entry for entry in self._reader.entries(manifest) if entry.is_live] if manifest in opened else []
+            if not any(selects(entry) for entry in entries):
+                kept.append(manifest)
+                continue
+            gone = [entry for entry in entries if selects(entry) or drops(entry)]
+            removed += gone
+            kept.append(self._written.rewritten(manifest, _without(entries, gone, self._written.snapshot_id)))
+        return FilteredManifests(manifests=tuple(kept), removed=tuple(removed))
+
+
+def _keys(entries: Iterable[ManifestEntry]) -> set[DeleteFileKey]:
+    return {entry.data_file.key for entry in entries}
+
+
+def _without(
+    entries: Iterable[ManifestEntry], gone: Iterable[ManifestEntry], snapshot_id: int
+) -> tuple[ManifestEntry, ...]:
+    leaving = {id(entry) for entry in gone}
+    return tuple(
+        replace(entry, status=EntryStatus.DELETED, snapshot_id=snapshot_id)
+        if id(entry) in leaving
+        else replace(entry, status=EntryStatus.EXISTING)
+        for entry in entries
+    )

@@ -1,0 +1,417 @@
+"""Writing manifests and manifest lists of format versions 1, 2 and 3, of data and of delete files. Driver.
+
+Input: `ManifestEntry`s and `ManifestFile`s. Output: Avro files and what a manifest list says of them.
+Source: Iceberg specification, "Manifests", "Manifest Lists", "Sequence Number Inheritance", "Row Lineage".
+
+PyIceberg 0.12 writes neither delete manifests nor version 3. The Avro encoding underneath is its own.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from math import isnan
+from typing import Any, Final, cast
+
+from pydantic_core import to_json
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+)
+
+from dml.errors import ExecutionError, ValidationFailedError
+from dml.manifests import ENTRY_READ_SCHEMA
+from dml.model.content_file import ContentFile
+from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
+
+__all__ = ["ManifestWriter", "partition_type", "write_manifest_list"]
+
+_CODEC: Final = {"avro.codec": "gzip"}
+_BLOCK_ENTRIES: Final = 1000
+# The specification of version 1 wants this field, and its value is never read.
+_V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
+
+# Fields of an entry that a format version does not have.
+_NOT_IN: Final = {1: {134, 135, 142, 143, 144, 145}, 2: {142, 144, 145}, 3: set[int]()}
+
+
+def partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
+    """The type of a spec's partition tuples, all fields optional.
+
+    A source column may have been dropped since: its type is then that of the newest schema that has it.
+
+    Raises:
+        ValidationFailedError: no schema of the table has a source column.
+    """
+    schemas = [metadata.schema(), *reversed(metadata.schemas)]
+    fields = []
+    for field in spec.fields:
+        source = next((found for schema in schemas if (found := _find(schema, field.source_id))), None)
+        if source is None:
+            raise ValidationFailedError(
+                f"The partition spec {spec.spec_id} uses the column with id {field.source_id}, which no schema has"
+            )
+        fields.append(NestedField(field.field_id, field.name, field.transform.result_type(source), required=False))
+    return StructType(*fields)
+
+
+def _find(schema: Schema, field_id: int) -> IcebergType | None:
+    return schema.find_type(field_id) if field_id in schema.field_ids else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How the manifests of one spec and content look."""
+
+    entry_schema: Schema
+    partition: StructType
+    header: dict[str, str]
+
+
+class ManifestWriter:
+    """Writes manifests of one commit.
+
+    Args:
+        io: The table's FileIO.
+        metadata: The table as the commit finds it.
+        snapshot_id: The commit's snapshot.
+    """
+
+    def __init__(self, io: FileIO, metadata: TableMetadata, snapshot_id: int) -> None:
+        self._io = io
+        self._metadata = metadata
+        self._version = metadata.format_version
+        self._snapshot_id = snapshot_id
+        self._layouts: dict[tuple[int, ManifestContent], _Layout] = {}
+
+    def write(
+        self, location: str, spec_id: int, content: ManifestContent, entries: Sequence[ManifestEntry]
+    ) -> ManifestFile:
+        """Write a manifest.
+
+        Args:
+            location: Where.
+            spec_id: Partition spec of all files.
+            content: Data files, or delete files.
+            entries: At least one; ADDED entries may lack sequence numbers, others have them.
+
+        Returns:
+            The manifest's line in a manifest list; a sequence number that the commit will assign is None.
+
+        Raises:
+            ExecutionError: the storage failed.
+        """
+        layout = self._layout(spec_id, content)
+        rows = self._rows(entries, content)
+        data = _avro(layout.entry_schema, "manifest_entry", layout.header, rows)
+        _store(self._io, location, data)
+        return replace(
+            _counted(entries),
+            manifest_path=location,
+            manifest_length=len(data),
+            partition_spec_id=spec_id,
+            content=content,
+            added_snapshot_id=self._snapshot_id,
+            partitions=tuple(
+                _summary(field.field_type, {entry.data_file.partition[position] for entry in entries})
+                for position, field in enumerate(layout.partition.fields)
+            ),
+        )
+
+    def _layout(self, spec_id: int, content: ManifestContent) -> _Layout:
+        key = (spec_id, content)
+        if key not in self._layouts:
+            spec = self._metadata.specs()[spec_id]
+            partition = partition_type(spec, self._metadata)
+            header = {
+                "schema": self._schema_of(spec).model_dump_json(),
+                "partition-spec": to_json(spec.fields).decode("utf-8"),
+                "partition-spec-id": str(spec_id),
+                "format-version": str(self._version),
+            }
+            if self._version > 1:
+                header["content"] = "deletes" if content is ManifestContent.DELETES else "data"
+            self._layouts[key] = _Layout(_entry_schema(self._version, partition), partition, header)
+        return self._layouts[key]
+
+    def _schema_of(self, spec: PartitionSpec) -> Schema:
+        """A schema that has the spec's columns: the current one, if it still has them."""
+        current = self._metadata.schema()
+        sources = {field.source_id for field in spec.fields}
+        return next(
+            (schema for schema in (current, *reversed(self._metadata.schemas)) if sources <= schema.field_ids), current
+        )
+
+    def _rows(self, entries: Iterable[ManifestEntry], content: ManifestContent) -> Iterable[tuple[Any, ...]]:
+        keeps_row_id = self._version > 2 and content is ManifestContent.DATA
+        for entry in entries:
+            # Null for an added file, whoever says otherwise: the manifest list assigns its row ids.
+            row_id = entry.first_row_id if keeps_row_id and entry.status is not EntryStatus.ADDED else None
+            snapshot_id = self._snapshot_id if entry.snapshot_id is None else entry.snapshot_id
+            if self._version == 1:
+                yield entry.status, snapshot_id, _v1_file(entry.data_file)
+            else:
+                yield (
+                    entry.status,
+                    snapshot_id,
+                    entry.data_sequence_number,
+                    entry.file_sequence_number,
+                    (_v2_file if self._version == 2 else _v3_file)(entry.data_file, row_id),
+                )
+
+
+def _counted(entries: Sequence[ManifestEntry]) -> ManifestFile:
+    """The counts of a manifest, without all the rest."""
+    files, rows = [0, 0, 0], [0, 0, 0]
+    least: int | None = None
+    for entry in entries:
+        files[entry.status] += 1
+        rows[entry.status] += entry.data_file.record_count
+        number = entry.data_sequence_number
+        if entry.is_live and number is not None and (least is None or number < least):
+            least = number
+    return ManifestFile(
+        manifest_path="",
+        manifest_length=0,
+        partition_spec_id=0,
+        sequence_number=None,
+        min_sequence_number=least,
+        added_snapshot_id=0,
+        added_files_count=files[EntryStatus.ADDED],
+        existing_files_count=files[EntryStatus.EXISTING],
+        deleted_files_count=files[EntryStatus.DELETED],
+        added_rows_count=rows[EntryStatus.ADDED],
+        existing_rows_count=rows[EntryStatus.EXISTING],
+        deleted_rows_count=rows[EntryStatus.DELETED],
+    )
+
+
+def write_manifest_list(
+    io: FileIO,
+    location: str,
+    *,
+    version: int,
+    manifests: Sequence[ManifestFile],
+    snapshot_id: int,
+    parent_snapshot_id: int | None,
+    sequence_number: int,
+    first_row_id: int,
+) -> int:
+    """Write a manifest list; what this commit assigns is assigned here.
+
+    Args:
+        io: The table's FileIO.
+        location: Where.
+        version: Format version.
+        manifests: All manifests of the snapshot.
+        snapshot_id: The snapshot.
+        parent_snapshot_id: Its parent, or None.
+        sequence_number: Its sequence number; 0 in version 1.
+        first_row_id: The table's next row id.
+
+    Returns:
+        The next row id after it.
+
+    Raises:
+        ExecutionError: the storage failed.
+    """
+    header = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
+        "format-version": str(version),
+    }
+    if version > 1:
+        header["sequence-number"] = str(sequence_number)
+    if version > 2:
+        header["first-row-id"] = str(first_row_id)
+    next_row_id = first_row_id
+    rows = []
+    for manifest in manifests:
+        assigned = _with_sequence_numbers(manifest, sequence_number)
+        if version > 2 and manifest.content is ManifestContent.DATA and manifest.first_row_id is None:
+            assigned = replace(assigned, first_row_id=next_row_id)
+            next_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+        rows.append(_list_row(assigned, version))
+    _store(io, location, _avro(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file", header, rows))
+    return next_row_id
+
+
+def _with_sequence_numbers(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
+    if manifest.sequence_number is not None and manifest.min_sequence_number is not None:
+        return manifest
+    return replace(
+        manifest,
+        sequence_number=sequence_number if manifest.sequence_number is None else manifest.sequence_number,
+        min_sequence_number=sequence_number if manifest.min_sequence_number is None else manifest.min_sequence_number,
+    )
+
+
+def _list_row(manifest: ManifestFile, version: int) -> tuple[Any, ...]:
+    partitions = manifest.partitions and [
+        (summary.contains_null, summary.contains_nan, summary.lower_bound, summary.upper_bound)
+        for summary in manifest.partitions
+    ]
+    head = (manifest.manifest_path, manifest.manifest_length, manifest.partition_spec_id)
+    numbers = (manifest.content, manifest.sequence_number, manifest.min_sequence_number)
+    counts = (
+        manifest.added_files_count,
+        manifest.existing_files_count,
+        manifest.deleted_files_count,
+        manifest.added_rows_count,
+        manifest.existing_rows_count,
+        manifest.deleted_rows_count,
+    )
+    # Version 1 may not know its counts; later versions must say something.
+    known = counts if version == 1 else tuple(count or 0 for count in counts)
+    row = (
+        *head,
+        *(numbers if version > 1 else ()),
+        manifest.added_snapshot_id,
+        *known,
+        partitions if manifest.partitions is not None else None,
+        manifest.key_metadata,
+    )
+    return (*row, manifest.first_row_id) if version > 2 else row
+
+
+def _summary(field_type: IcebergType, values: set[Any]) -> PartitionSummary:
+    plain = [value for value in values if value is not None and not _is_nan(value)]
+    assert isinstance(field_type, PrimitiveType)
+    floating = isinstance(field_type, (FloatType, DoubleType))
+    return PartitionSummary(
+        contains_null=None in values,
+        contains_nan=floating and any(_is_nan(value) for value in values),
+        lower_bound=to_bytes(field_type, min(plain)) if plain else None,
+        upper_bound=to_bytes(field_type, max(plain)) if plain else None,
+    )
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and isnan(value)
+
+
+def _entry_schema(version: int, partition: StructType) -> Schema:
+    """The Avro schema of an entry, in the order that `_rows` gives values."""
+    data_file = ENTRY_READ_SCHEMA.find_field(2).field_type
+    assert isinstance(data_file, StructType)
+    fields = [
+        field.model_copy(update=_PATCHES[field.field_id](partition)) if field.field_id in _PATCHES else field
+        for field in data_file.fields
+        if field.field_id not in _NOT_IN[version]
+    ]
+    if version == 1:
+        fields.insert(5, NestedField(105, "block_size_in_bytes", LongType(), required=True))
+    first = (
+        NestedField(0, "status", IntegerType(), required=True),
+        NestedField(1, "snapshot_id", LongType(), required=version == 1),
+    )
+    numbers = (
+        NestedField(3, "sequence_number", LongType(), required=False),
+        NestedField(4, "file_sequence_number", LongType(), required=False),
+    )
+    last = NestedField(2, "data_file", StructType(*fields), required=True)
+    return Schema(*first, *(numbers if version > 1 else ()), last)
+
+
+# Where the schema to read with is not the one to write with.
+_PATCHES: Final[dict[int, Any]] = {
+    134: lambda _: {"required": True, "initial_default": None},
+    102: lambda partition: {"field_type": partition},
+    135: lambda _: {"field_type": ListType(136, IntegerType(), element_required=True)},
+}
+
+
+def _v1_file(file: ContentFile) -> tuple[Any, ...]:
+    location = (file.path, file.file_format.upper(), file.partition, file.record_count, file.file_size_in_bytes)
+    return (*location, _V1_BLOCK_SIZE, *_metrics(file), file.sort_order_id)
+
+
+def _v2_file(file: ContentFile, _: int | None) -> tuple[Any, ...]:
+    return (*_identity(file), *_metrics(file), _list(file.equality_ids), file.sort_order_id, file.referenced_data_file)
+
+
+def _v3_file(file: ContentFile, first_row_id: int | None) -> tuple[Any, ...]:
+    return (
+        *_identity(file),
+        *_metrics(file),
+        _list(file.equality_ids),
+        file.sort_order_id,
+        first_row_id,
+        file.referenced_data_file,
+        file.content_offset,
+        file.content_size_in_bytes,
+    )
+
+
+def _identity(file: ContentFile) -> tuple[Any, ...]:
+    return (
+        file.content,
+        file.path,
+        file.file_format.upper(),
+        file.partition,
+        file.record_count,
+        file.file_size_in_bytes,
+    )
+
+
+def _metrics(file: ContentFile) -> tuple[Any, ...]:
+    return (
+        file.column_sizes or None,
+        file.value_counts or None,
+        file.null_value_counts or None,
+        file.nan_value_counts or None,
+        file.lower_bounds or None,
+        file.upper_bounds or None,
+        file.key_metadata,
+        _list(file.split_offsets),
+    )
+
+
+def _list(values: tuple[int, ...]) -> list[int] | None:
+    return list(values) or None
+
+
+class _Buffer(BytesIO):
+    """An output file in memory: its length is known before it is stored, and it is stored in one piece."""
+
+    def create(self, overwrite: bool = False) -> "_Buffer":  # noqa: ARG002 - PyIceberg's signature
+        return self
+
+    def close(self) -> None:
+        """Keeps the bytes; PyIceberg closes what it wrote to."""
+
+
+def _avro(schema: Schema, name: str, header: dict[str, str], rows: Iterable[tuple[Any, ...]]) -> bytes:
+    buffer = _Buffer()
+    with AvroOutputFile[Record](cast("OutputFile", buffer), schema, name, metadata={**header, **_CODEC}) as avro:
+        block: list[Any] = []
+        for row in rows:
+            block.append(row)
+            if len(block) == _BLOCK_ENTRIES:
+                avro.write_block(block)
+                block = []
+        if block:
+            avro.write_block(block)
+    return buffer.getvalue()
+
+
+def _store(io: FileIO, location: str, data: bytes) -> None:
+    try:
+        with io.new_output(location).create() as stream:
+            stream.write(data)
+    except OSError as error:
+        raise ExecutionError(f"Writing '{location}' failed: {error}", file=location) from error

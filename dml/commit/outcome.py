@@ -1,0 +1,61 @@
+"""What became of a commit whose answer is an error. Driver.
+
+Input: the error that the catalog raised. Output: one of three: the race was lost and it may be tried again, it was
+refused for good, or nobody knows: then only the table itself can tell.
+"""
+
+from enum import Enum
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
+
+__all__ = ["Outcome", "has_landed", "outcome_of"]
+
+
+class Outcome(Enum):
+    """What an error of a commit means."""
+
+    LOST = "lost"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+# The catalog looked at the request and did not take it.
+_REFUSALS = (
+    AuthorizationExpiredError,
+    BadRequestError,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+
+
+def outcome_of(error: Exception) -> Outcome:
+    """What an error means; whatever is not known to be harmless may have been raised after the commit."""
+    if isinstance(error, CommitFailedException):
+        return Outcome.LOST
+    return Outcome.REFUSED if isinstance(error, _REFUSALS) else Outcome.UNKNOWN
+
+
+def has_landed(catalog: Catalog, identifier: Identifier, snapshot_id: int) -> tuple[TableMetadata, str] | None:
+    """The table's metadata and its location, if it has the snapshot; None if not, or if the table cannot be loaded."""
+    try:
+        table = catalog.load_table(identifier)
+    except Exception:  # noqa: BLE001 - the catalog is in trouble already: whatever it raises, the outcome stays unknown
+        return None
+    if table.metadata.snapshot_by_id(snapshot_id) is None:
+        return None
+    return table.metadata, table.metadata_location

@@ -1,0 +1,102 @@
+"""OverwriteFiles and OverwriteByFilter: data files replace data files. Copy-on-write, static INSERT OVERWRITE. Driver.
+
+Input: the action. Output: its `FileChanges`. Rules: `append` where files are only added, `delete` where they are only
+removed, otherwise `overwrite`, also when nothing changes.
+"""
+
+from dataclasses import dataclass, field
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from dml.commit.changes import DeleteFileKey, FileChanges, Operation, Partition, Validation
+from dml.model.content_file import ContentFile
+from dml.options import IsolationLevel
+
+__all__ = ["OverwriteByFilter", "OverwriteFiles", "overwrite_by_filter_changes", "overwrite_changes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverwriteFiles:
+    """Replace data files that a statement has read.
+
+    Attributes:
+        data_files: New data files.
+        removed_data_files: Paths of the files that they replace; each has to be live still.
+        removed_partitions: Partitions of those, where known: manifests without them are not opened.
+        removed_delete_files: Keys of delete files that go with them. Deletion vectors of removed data files are
+            removed in any case.
+        conflict_detection_filter: Rows that the statement read.
+        starting_snapshot_id: The snapshot that it read; None where the table had none.
+        isolation_level: Of the command.
+        case_sensitive: How names in the filter match.
+    """
+
+    data_files: tuple[ContentFile, ...] = ()
+    removed_data_files: frozenset[str] = frozenset()
+    removed_partitions: frozenset[Partition] | None = None
+    removed_delete_files: frozenset[DeleteFileKey] = frozenset()
+    conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
+    starting_snapshot_id: int | None = None
+    isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
+    case_sensitive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverwriteByFilter:
+    """Replace all rows of a filter.
+
+    Attributes:
+        data_files: New data files.
+        row_filter: Remove every file all of whose rows match; a file of which some rows match is an error.
+        starting_snapshot_id: Validate against snapshots after this one; None means all.
+        isolation_level: What to validate; None for nothing.
+        case_sensitive: How names in the filter match.
+    """
+
+    data_files: tuple[ContentFile, ...] = ()
+    row_filter: BooleanExpression
+    starting_snapshot_id: int | None = None
+    isolation_level: IsolationLevel | None = None
+    case_sensitive: bool = False
+
+
+def overwrite_changes(action: OverwriteFiles) -> FileChanges:
+    """The changes of an `OverwriteFiles`."""
+    return FileChanges(
+        operation=_operation(adds=bool(action.data_files), removes=bool(action.removed_data_files)),
+        added_data_files=action.data_files,
+        removed_data_files=action.removed_data_files,
+        removed_partitions=action.removed_partitions,
+        removed_delete_files=action.removed_delete_files,
+        validation=Validation(
+            starting_snapshot_id=action.starting_snapshot_id,
+            conflict_filter=action.conflict_detection_filter,
+            case_sensitive=action.case_sensitive,
+            new_data_files=action.isolation_level is IsolationLevel.SERIALIZABLE,
+            deletes_of_replaced_files=bool(action.removed_data_files),
+        ),
+    )
+
+
+def overwrite_by_filter_changes(action: OverwriteByFilter) -> FileChanges:
+    """The changes of an `OverwriteByFilter`."""
+    return FileChanges(
+        operation=_operation(adds=bool(action.data_files), removes=True),
+        added_data_files=action.data_files,
+        row_filter=action.row_filter,
+        case_sensitive=action.case_sensitive,
+        validation=Validation(
+            starting_snapshot_id=action.starting_snapshot_id,
+            conflict_filter=action.row_filter,
+            case_sensitive=action.case_sensitive,
+            new_data_files=action.isolation_level is IsolationLevel.SERIALIZABLE,
+            new_delete_files=action.isolation_level is not None,
+            removed_data_files=action.isolation_level is not None,
+        ),
+    )
+
+
+def _operation(*, adds: bool, removes: bool) -> Operation:
+    if adds and not removes:
+        return Operation.APPEND
+    return Operation.DELETE if removes and not adds else Operation.OVERWRITE

@@ -1,0 +1,286 @@
+"""Committing: attempts until one is taken, and no file left behind. Driver.
+
+Input: a table and an action. Output: a `CommittedSnapshot`.
+
+Rules: each attempt starts from the newest metadata. After an answer that says nothing, the table is asked whether it
+has the snapshot. Metadata files of attempts that are certainly lost are deleted; data files never: they are the
+caller's.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, assert_never, overload
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from dml.catalog.tables import load_table
+from dml.catalog.translation import translate
+from dml.commit.append_files import AppendFiles, append_changes
+from dml.commit.changes import FileChanges
+from dml.commit.cleanup import delete_quietly
+from dml.commit.delete_files import DeleteFiles, delete_changes
+from dml.commit.entry_reader import EntryReader
+from dml.commit.new_manifests import NewManifests
+from dml.commit.outcome import Outcome, has_landed, outcome_of
+from dml.commit.overwrite_files import (
+    OverwriteByFilter,
+    OverwriteFiles,
+    overwrite_by_filter_changes,
+    overwrite_changes,
+)
+from dml.commit.replace_partitions import ReplacePartitions, replace_changes
+from dml.commit.retry import retrying
+from dml.commit.row_delta import RowDelta, row_delta_changes
+from dml.commit.snapshot_producer import Prepared, SnapshotProducer
+from dml.commit.target import Target
+from dml.errors import CommitConflictError, CommitStateUnknownError
+from dml.iceberg import delete_old_metadata
+from dml.options import CommitOptions
+
+__all__ = ["Action", "CommittedSnapshot", "commit"]
+
+Action = AppendFiles | DeleteFiles | OverwriteFiles | OverwriteByFilter | ReplacePartitions | RowDelta
+"""What a commit can do."""
+
+_LOGGER = logging.getLogger(__name__)
+_WAP_ID = "wap.id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedSnapshot:
+    """A snapshot that the table has.
+
+    Attributes:
+        snapshot_id: Its id.
+        parent_snapshot_id: The snapshot that it followed.
+        sequence_number: Its sequence number; 0 in format version 1.
+        operation: `append`, `delete` or `overwrite`.
+        summary: All keys of its summary, without the operation.
+        metadata_location: The table's metadata file that has it.
+        attempts: How many attempts it took.
+    """
+
+    snapshot_id: int
+    parent_snapshot_id: int | None
+    sequence_number: int
+    operation: str
+    summary: Mapping[str, str] = field(repr=False)
+    metadata_location: str
+    attempts: int
+
+
+@overload
+def commit(
+    table: Table,
+    action: Action,
+    *,
+    branch: str = ...,
+    create_branch: bool = ...,
+    summary: Mapping[str, str] | None = ...,
+    wap_id: str | None = ...,
+    stage_only: bool = ...,
+    skip_empty: Literal[False] = ...,
+) -> CommittedSnapshot: ...
+
+
+@overload
+def commit(
+    table: Table,
+    action: Action,
+    *,
+    branch: str = ...,
+    create_branch: bool = ...,
+    summary: Mapping[str, str] | None = ...,
+    wap_id: str | None = ...,
+    stage_only: bool = ...,
+    skip_empty: bool,
+) -> CommittedSnapshot | None: ...
+
+
+def commit(
+    table: Table,
+    action: Action,
+    *,
+    branch: str = MAIN_BRANCH,
+    create_branch: bool = False,
+    summary: Mapping[str, str] | None = None,
+    wap_id: str | None = None,
+    stage_only: bool = False,
+    skip_empty: bool = False,
+) -> CommittedSnapshot | None:
+    """Commit an action.
+
+    Args:
+        table: The table; its handle is not changed.
+        action: What to do.
+        branch: The branch to commit to.
+        create_branch: Whether the branch may be created, from main's head.
+        summary: Keys of the engine and of the user for the snapshot's summary.
+        wap_id: Write-audit-publish: stage the snapshot under this id instead of moving the branch.
+        stage_only: Stage the snapshot without an id.
+        skip_empty: Commit nothing where no file would be added or removed.
+
+    Returns:
+        The snapshot; None where there was nothing to commit, and that was to be skipped.
+
+    Raises:
+        CommitConflictError: other commits stand in the way; nothing was published, the caller deletes its files.
+        ValidationFailedError: the table cannot take the files; likewise.
+        CommitStateUnknownError: the commit may have landed; no file may be deleted.
+        NotFoundError: the table or the branch is not there.
+        DmlError: metadata files could not be read or written; nothing was published.
+    """
+    further = {**(summary or {}), **({_WAP_ID: wap_id} if wap_id is not None else {})}
+    target = Target(branch=branch, create_branch=create_branch, stage_only=stage_only or wap_id is not None)
+    return _Publication(table, _changes(action), target, further, skip_empty=skip_empty).run()
+
+
+def _changes(action: Action) -> FileChanges:
+    match action:
+        case AppendFiles():
+            return append_changes(action)
+        case DeleteFiles():
+            return delete_changes(action)
+        case OverwriteFiles():
+            return overwrite_changes(action)
+        case OverwriteByFilter():
+            return overwrite_by_filter_changes(action)
+        case ReplacePartitions():
+            return replace_changes(action)
+        case RowDelta():
+            return row_delta_changes(action)
+        case _:
+            assert_never(action)
+
+
+class _Publication:
+    """One commit, through all its attempts."""
+
+    def __init__(
+        self, table: Table, changes: FileChanges, target: Target, summary: Mapping[str, str], *, skip_empty: bool
+    ) -> None:
+        self._skip_empty = skip_empty
+        self._name = table.name()
+        self._catalog = table.catalog
+        self._uuid = table.metadata.table_uuid
+        self._table = self._loaded()
+        location = self._table.location_provider().new_metadata_location
+        snapshot_id = self._table.metadata.new_snapshot_id()
+        self._attempts = 0
+        self._prepared: dict[str, Prepared] = {}
+        self._producer = SnapshotProducer(
+            io=self._table.io,
+            changes=changes,
+            target=target,
+            snapshot_id=snapshot_id,
+            summary=summary,
+            location=location,
+            reader=EntryReader(self._table.io),
+            written=NewManifests(self._table.io, snapshot_id, location),
+        )
+
+    def _loaded(self) -> Table:
+        table = load_table(self._catalog, self._name)
+        if table.metadata.table_uuid != self._uuid:
+            raise CommitConflictError(
+                f"The table '{'.'.join(self._name)}' was dropped and created anew since the statement read it",
+                hint="Run the statement again",
+            )
+        return table
+
+    def run(self) -> CommittedSnapshot | None:
+        options = CommitOptions.from_properties(self._table.metadata.properties)
+        try:
+            found = retrying(options)(self._attempt)
+        except CommitStateUnknownError:
+            raise
+        except CommitFailedException as error:
+            self._delete_all()
+            raise CommitConflictError(
+                f"Committing to the table '{'.'.join(self._name)}' lost the race {self._attempts} times: {error}",
+                hint="Run the statement again, or raise the table's property commit.retry.num-retries",
+                attempts=self._attempts,
+            ) from error
+        except Exception:
+            # All that is left was raised before the catalog was asked, or is its refusal. An interrupt is no Exception:
+            # it may come while the catalog is at work, and then nothing may be deleted.
+            self._delete_all()
+            raise
+        if found is None:
+            self._delete_all()
+            return None
+        metadata, location = found
+        snapshot = metadata.snapshot_by_id(self._producer.snapshot_id)
+        assert snapshot is not None
+        self._delete_unused(snapshot)
+        return self._committed(snapshot, location)
+
+    def _attempt(self) -> tuple[TableMetadata, str] | None:
+        """Try once: the table's metadata that has the snapshot, and its location; None where nothing is to be done."""
+        self._attempts += 1
+        if self._attempts > 1:
+            self._table = self._loaded()
+            if self._table.metadata.snapshot_by_id(self._producer.snapshot_id) is not None:
+                return self._table.metadata, self._table.metadata_location
+        prepared = self._producer.prepare(self._table.metadata)
+        self._prepared[prepared.snapshot.manifest_list] = prepared
+        if prepared.is_empty and self._skip_empty:
+            return None
+        try:
+            response = self._catalog.commit_table(self._table, prepared.requirements, prepared.updates)
+        except Exception as error:  # noqa: BLE001 - each catalog raises what its drivers raise
+            return self._answered(error)
+        self._delete_old_metadata(response.metadata)
+        return response.metadata, response.metadata_location
+
+    def _delete_old_metadata(self, committed: TableMetadata) -> None:
+        try:
+            delete_old_metadata(self._catalog, self._table, committed)
+        except Exception as error:  # noqa: BLE001 - the commit stands, whatever the storage says of old files
+            _LOGGER.warning("Could not delete old metadata files of '%s': %s", ".".join(self._name), error)
+
+    def _answered(self, error: Exception) -> tuple[TableMetadata, str]:
+        """What became of a commit that the catalog answered with an error."""
+        outcome = outcome_of(error)
+        if outcome is Outcome.LOST:
+            raise error
+        action = f"Committing to the table '{'.'.join(self._name)}'"
+        if outcome is Outcome.REFUSED:
+            raise translate(error, action, self._catalog.properties) from error
+        landed = has_landed(self._catalog, self._name, self._producer.snapshot_id)
+        if landed is None:
+            text = translate(error, action, self._catalog.properties).message
+            raise CommitStateUnknownError(
+                f"{text}; whether the snapshot {self._producer.snapshot_id} was committed is not known",
+                hint="Look at the table's snapshots before running the statement again. No file was deleted",
+                snapshot_id=self._producer.snapshot_id,
+            ) from error
+        return landed
+
+    def _committed(self, snapshot: Snapshot, location: str) -> CommittedSnapshot:
+        assert snapshot.summary is not None
+        return CommittedSnapshot(
+            snapshot_id=snapshot.snapshot_id,
+            parent_snapshot_id=snapshot.parent_snapshot_id,
+            sequence_number=snapshot.sequence_number or 0,
+            operation=snapshot.summary.operation.value,
+            summary=dict(snapshot.summary.additional_properties),
+            metadata_location=location,
+            attempts=self._attempts,
+        )
+
+    def _delete_unused(self, snapshot: Snapshot) -> None:
+        """Delete manifests and manifest lists of attempts that were lost."""
+        prepared = self._prepared.get(snapshot.manifest_list)
+        if prepared is not None:
+            used = prepared.manifests | {snapshot.manifest_list}
+            mine = (*self._producer.lists, *self._producer.written.locations, *prepared.unused_delete_files)
+            delete_quietly(self._table.io, [location for location in mine if location not in used])
+
+    def _delete_all(self) -> None:
+        delete_quietly(self._table.io, (*self._producer.lists, *self._producer.written.locations))

@@ -1,0 +1,46 @@
+"""ReplacePartitions: the partitions that new files lie in lose all their old files. Dynamic overwrite. Driver.
+
+Input: the action. Output: its `FileChanges`. Rules: operation `overwrite`, summary `replace-partitions`; a partition is
+a spec id and a tuple, so files of other specs stay.
+"""
+
+from dataclasses import dataclass
+
+from dml.commit.changes import FileChanges, Operation, Validation
+from dml.model.content_file import ContentFile
+from dml.options import IsolationLevel
+
+__all__ = ["ReplacePartitions", "replace_changes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacePartitions:
+    """Replace the partitions of the new files.
+
+    Attributes:
+        data_files: New data files; without any there is nothing to commit.
+        starting_snapshot_id: Validate against snapshots after this one; None means all.
+        isolation_level: What to validate; None for nothing.
+    """
+
+    data_files: tuple[ContentFile, ...]
+    starting_snapshot_id: int | None = None
+    isolation_level: IsolationLevel | None = None
+
+
+def replace_changes(action: ReplacePartitions) -> FileChanges:
+    """The changes of a `ReplacePartitions`."""
+    partitions = frozenset((file.spec_id, file.partition) for file in action.data_files)
+    return FileChanges(
+        operation=Operation.OVERWRITE,
+        added_data_files=action.data_files,
+        replaced_partitions=partitions,
+        summary=(("replace-partitions", "true"),),
+        validation=Validation(
+            starting_snapshot_id=action.starting_snapshot_id,
+            partitions=partitions,
+            new_data_files=action.isolation_level is IsolationLevel.SERIALIZABLE,
+            new_delete_files=action.isolation_level is not None,
+            removed_data_files=action.isolation_level is not None,
+        ),
+    )

@@ -1,0 +1,83 @@
+"""RowDelta: delete files and data files in one snapshot. Merge-on-read DELETE, UPDATE, MERGE. Driver.
+
+Input: the action. Output: its `FileChanges`. Rules: `append` where only data is added, `delete` where only delete files
+are added, otherwise `overwrite`, also when nothing changes.
+"""
+
+from dataclasses import dataclass, field
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from dml.commit.changes import DeleteFileKey, FileChanges, Operation, Partition, Validation
+from dml.model.content_file import ContentFile
+from dml.options import Command, IsolationLevel
+
+__all__ = ["RowDelta", "row_delta_changes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowDelta:
+    """Delete rows by position and add rows.
+
+    Attributes:
+        command: Which command it is: a DELETE has fewer conflicts than an UPDATE or a MERGE.
+        data_files: New data files.
+        delete_files: New position delete files or deletion vectors.
+        rewritten_delete_files: Keys of delete files that `delete_files` hold merged; they are removed.
+        removed_data_files: Paths of data files to remove.
+        removed_partitions: Partitions of those, where known.
+        referenced_data_files: Paths of the data files that `delete_files` point to.
+        conflict_detection_filter: Rows that the statement read.
+        starting_snapshot_id: The snapshot that it read; None where the table had none.
+        isolation_level: Of the command.
+        case_sensitive: How names in the filter match.
+    """
+
+    command: Command
+    data_files: tuple[ContentFile, ...] = ()
+    delete_files: tuple[ContentFile, ...] = ()
+    rewritten_delete_files: frozenset[DeleteFileKey] = frozenset()
+    removed_data_files: frozenset[str] = frozenset()
+    removed_partitions: frozenset[Partition] | None = None
+    referenced_data_files: frozenset[str] = frozenset()
+    conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
+    starting_snapshot_id: int | None = None
+    isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
+    case_sensitive: bool = False
+
+
+def row_delta_changes(action: RowDelta) -> FileChanges:
+    """The changes of a `RowDelta`."""
+    only_deletes = action.command is Command.DELETE
+    referenced = action.referenced_data_files | {
+        file.referenced_data_file for file in action.delete_files if file.referenced_data_file is not None
+    }
+    return FileChanges(
+        operation=_operation(action),
+        added_data_files=action.data_files,
+        added_delete_files=action.delete_files,
+        removed_data_files=action.removed_data_files,
+        removed_partitions=action.removed_partitions,
+        removed_delete_files=action.rewritten_delete_files,
+        # Two DELETEs that merged the same old position delete file are both right: what it held is in both new ones.
+        require_removed_delete_files=not only_deletes,
+        validation=Validation(
+            starting_snapshot_id=action.starting_snapshot_id,
+            conflict_filter=action.conflict_detection_filter,
+            case_sensitive=action.case_sensitive,
+            must_descend=True,
+            new_data_files=action.isolation_level is IsolationLevel.SERIALIZABLE,
+            new_delete_files=not only_deletes,
+            referenced_data_files=frozenset(referenced),
+            tolerate_deleted=only_deletes,
+            added_vectors=any(file.is_deletion_vector for file in action.delete_files),
+        ),
+    )
+
+
+def _operation(action: RowDelta) -> Operation:
+    if action.data_files and not action.delete_files and not action.removed_data_files:
+        return Operation.APPEND
+    if action.delete_files and not action.data_files:
+        return Operation.DELETE
+    return Operation.OVERWRITE

@@ -1,0 +1,266 @@
+"""One attempt of a commit: the table as it is now and what changes, to a snapshot and requests to the catalog. Driver.
+
+Input: fresh metadata, `FileChanges`, where to commit to. Output: updates and requirements; nothing is committed here.
+Source: Iceberg specification, "Snapshots", "Optimistic Concurrency", "Row Lineage".
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation as IcebergOperation
+from pyiceberg.table.snapshots import Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableRequirement, TableUpdate
+
+from dml.commit.changes import FileChanges, Operation
+from dml.commit.entry_reader import EntryReader
+from dml.commit.file_filter import FileFilter, PartitionSet, RowFilter
+from dml.commit.manifest_filter import FilteredManifests, ManifestFilter
+from dml.commit.manifest_merge import merge_manifests
+from dml.commit.manifests import write_manifest_list
+from dml.commit.new_manifests import NewManifests
+from dml.commit.summary import SummaryBuilder
+from dml.commit.target import Target, parent_of, requirements_of
+from dml.commit.validation import (
+    CHECKS,
+    check_deletes_of_replaced_files,
+    check_format_version,
+    check_removed_files_are_live,
+    check_removed_files_are_not_referenced,
+    vanished_data_files,
+)
+from dml.commit.window import CommitWindow, open_window
+from dml.iceberg import next_row_id
+from dml.manifests import manifests_of
+from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
+from dml.options import CommitOptions
+
+__all__ = ["Prepared", "SnapshotProducer"]
+
+_DELETING = frozenset({Operation.OVERWRITE, Operation.DELETE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """An attempt, ready for the catalog.
+
+    Attributes:
+        snapshot: The new snapshot.
+        updates: What the catalog is to change.
+        requirements: What has to be true of the table for that.
+        manifests: Locations of all manifests of the snapshot.
+        unused_delete_files: Locations of new delete files that turned out not to be needed.
+        is_empty: Whether no file is added or removed.
+    """
+
+    snapshot: Snapshot
+    updates: tuple[TableUpdate, ...]
+    requirements: tuple[TableRequirement, ...]
+    manifests: frozenset[str]
+    unused_delete_files: frozenset[str]
+    is_empty: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotProducer:
+    """Prepares attempts of one commit.
+
+    Attributes:
+        io: The table's FileIO.
+        changes: What the commit does.
+        target: Where it goes.
+        snapshot_id: The id of the snapshot, the same in each attempt.
+        summary: Further keys of the summary.
+        location: A file's name to its location in the table's metadata folder.
+        reader: Reads manifests, each once.
+        written: Writes manifests, each once.
+        lists: Locations of the manifest lists written so far.
+    """
+
+    io: FileIO
+    changes: FileChanges
+    target: Target
+    snapshot_id: int
+    summary: Mapping[str, str]
+    location: Callable[[str], str]
+    reader: EntryReader
+    written: NewManifests
+    lists: list[str] = field(default_factory=list)
+
+    def prepare(self, metadata: TableMetadata) -> Prepared:
+        """Validate against the table as it is now, and write the manifests and the manifest list.
+
+        Args:
+            metadata: Fresh metadata.
+
+        Raises:
+            CommitConflictError: another commit stands in the way.
+            ValidationFailedError: the changes do not fit the table.
+            NotFoundError: there is no such branch.
+            DmlError: metadata files cannot be read or written.
+        """
+        parent = parent_of(metadata, self.target)
+        check_format_version(self.changes, metadata.format_version, metadata.specs())
+        check_removed_files_are_not_referenced(self.changes)
+        window = self._window(metadata, parent)
+        wanted = self._wanted(metadata)
+        self._check(window, wanted)
+        changes = self._without_vanished(window, wanted)
+        self.written.at(metadata)
+        data, deletes = self._removed(metadata, changes, parent, window, wanted)
+        options = CommitOptions.from_properties(metadata.properties)
+        manifests = (
+            *self._merged(ManifestContent.DATA, changes, data, options),
+            *self._merged(ManifestContent.DELETES, changes, deletes, options),
+        )
+        summary = SummaryBuilder(metadata, options.partition_summary_limit)
+        summary.add((*changes.added_data_files, *changes.added_delete_files))
+        summary.remove(entry.data_file for entry in (*data.removed, *deletes.removed))
+        further = {**dict(changes.summary), **self.summary}
+        snapshot = self._snapshot(metadata, parent, manifests, summary.build(_summary_of(parent), further))
+        used = {file.path for file in changes.added_delete_files}
+        return Prepared(
+            snapshot=snapshot,
+            updates=self._updates(metadata, snapshot),
+            requirements=requirements_of(metadata, self.target, parent),
+            manifests=frozenset(manifest.manifest_path for manifest in manifests),
+            unused_delete_files=frozenset(file.path for file in self.changes.added_delete_files) - used,
+            is_empty=not (changes.added_data_files or changes.added_delete_files or data.removed or deletes.removed),
+        )
+
+    def _window(self, metadata: TableMetadata, head: Snapshot | None) -> CommitWindow:
+        validation = self.changes.validation
+        if not validation.checks_history:
+            return CommitWindow(snapshots=(), io=self.io, reader=self.reader)
+        return open_window(
+            metadata,
+            self.reader,
+            self.io,
+            starting_snapshot_id=validation.starting_snapshot_id,
+            head=head,
+            must_descend=validation.must_descend,
+        )
+
+    def _wanted(self, metadata: TableMetadata) -> FileFilter:
+        validation = self.changes.validation
+        if validation.partitions is not None:
+            return PartitionSet(validation.partitions, metadata)
+        return RowFilter(validation.conflict_filter, metadata, case_sensitive=validation.case_sensitive)
+
+    def _check(self, window: CommitWindow, wanted: FileFilter) -> None:
+        for check in CHECKS if window.snapshots else ():
+            if check.applies(self.changes):
+                operations = check.operations(self.changes)
+                check.run(self.changes, window.entries(check.content, check.status, operations, wanted), wanted)
+
+    def _without_vanished(self, window: CommitWindow, wanted: FileFilter) -> FileChanges:
+        """The changes without deletes in data files that a concurrent DELETE removed: nothing is left to mark."""
+        changes = self.changes
+        if not changes.validation.tolerate_deleted or not window.snapshots:
+            return changes
+        removed = window.entries(ManifestContent.DATA, EntryStatus.DELETED, frozenset({Operation.DELETE}), wanted)
+        vanished = vanished_data_files(changes, removed)
+        needed = tuple(file for file in changes.added_delete_files if file.referenced_data_file not in vanished)
+        return replace(changes, added_delete_files=needed)
+
+    def _removed(
+        self,
+        metadata: TableMetadata,
+        changes: FileChanges,
+        parent: Snapshot | None,
+        window: CommitWindow,
+        wanted: FileFilter,
+    ) -> tuple[FilteredManifests, FilteredManifests]:
+        """The parent's manifests without the files that go: of data, and of deletes."""
+        base = manifests_of(self.io, parent)
+        manifest_filter = ManifestFilter(metadata, changes, self.reader, self.written)
+        data = manifest_filter.data_files([m for m in base if m.content is ManifestContent.DATA])
+        if changes.validation.deletes_of_replaced_files and window.snapshots:
+            added = window.entries(ManifestContent.DELETES, EntryStatus.ADDED, _DELETING, wanted)
+            check_deletes_of_replaced_files(data.removed, added, wanted)
+        check_removed_files_are_live(changes.removed_data_files - {entry.data_file.path for entry in data.removed})
+        least = _least_sequence_number(data.manifests, metadata)
+        deletes = manifest_filter.delete_files(
+            [m for m in base if m.content is ManifestContent.DELETES], data.removed, least
+        )
+        if changes.require_removed_delete_files:
+            keys = changes.removed_delete_files - {entry.data_file.key for entry in deletes.removed}
+            check_removed_files_are_live(path for path, _, _ in keys)
+        return data, deletes
+
+    def _merged(
+        self, content: ManifestContent, changes: FileChanges, filtered: FilteredManifests, options: CommitOptions
+    ) -> tuple[ManifestFile, ...]:
+        files = changes.added_data_files if content is ManifestContent.DATA else changes.added_delete_files
+        added = self.written.added(content, files)
+        return merge_manifests((*added, *filtered.manifests), options, self.reader, self.written)
+
+    def _snapshot(
+        self,
+        metadata: TableMetadata,
+        parent: Snapshot | None,
+        manifests: tuple[ManifestFile, ...],
+        summary: Mapping[str, str],
+    ) -> Snapshot:
+        version = metadata.format_version
+        sequence_number = metadata.next_sequence_number()
+        first_row_id = next_row_id(metadata)
+        location = self.location(f"snap-{self.snapshot_id}-{len(self.lists) + 1}-{self.written.commit_id}.avro")
+        self.lists.append(location)
+        after = write_manifest_list(
+            self.io,
+            location,
+            version=version,
+            manifests=manifests,
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=None if parent is None else parent.snapshot_id,
+            sequence_number=sequence_number,
+            first_row_id=first_row_id,
+        )
+        return Snapshot(
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=None if parent is None else parent.snapshot_id,
+            sequence_number=sequence_number,
+            # A table's time never runs backwards, whatever the clocks of its writers say.
+            timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
+            manifest_list=location,
+            summary=Summary(IcebergOperation(self.changes.operation.value), **summary),
+            schema_id=metadata.current_schema_id,
+            first_row_id=first_row_id if version > 2 else None,
+            added_rows=after - first_row_id if version > 2 else None,
+        )
+
+    def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        add = AddSnapshotUpdate(snapshot=snapshot)
+        if self.target.stage_only:
+            return (add,)
+        ref = metadata.refs.get(self.target.branch)
+        move = SetSnapshotRefUpdate(
+            ref_name=self.target.branch,
+            type="branch",
+            snapshot_id=snapshot.snapshot_id,
+            min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
+            max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
+            max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+        )
+        return (add, move)
+
+
+def _summary_of(snapshot: Snapshot | None) -> Mapping[str, str] | None:
+    if snapshot is None:
+        return None
+    return snapshot.summary.additional_properties if snapshot.summary else {}
+
+
+def _least_sequence_number(manifests: tuple[ManifestFile, ...], metadata: TableMetadata) -> int:
+    """The least data sequence number of the data files that stay; at most the table's last one."""
+    if metadata.format_version == 1:
+        return 0
+    numbers = [
+        manifest.min_sequence_number
+        for manifest in manifests
+        if manifest.min_sequence_number is not None and manifest.has_live_files
+    ]
+    return min([*numbers, metadata.last_sequence_number])

@@ -1,0 +1,152 @@
+"""The summary of a snapshot: counters, totals, and what the engine and the user say. Driver.
+
+Input: the files added and removed, the parent's summary. Output: the keys and values of the specification's
+"Optional Snapshot Summary Fields", as Iceberg's Java library counts them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import quote_plus
+
+from pyiceberg.table.metadata import TableMetadata
+
+from dml.commit.manifests import partition_type
+from dml.model.content_file import ContentFile, FileContent
+
+__all__ = ["SummaryBuilder"]
+
+# The order in which Java lists them; a counter of 0 is left out.
+_COUNTERS: Final = (
+    "added-data-files",
+    "deleted-data-files",
+    "added-equality-delete-files",
+    "removed-equality-delete-files",
+    "added-position-delete-files",
+    "removed-position-delete-files",
+    "added-dvs",
+    "removed-dvs",
+    "added-delete-files",
+    "removed-delete-files",
+    "added-records",
+    "deleted-records",
+    "added-files-size",
+    "removed-files-size",
+    "added-position-deletes",
+    "removed-position-deletes",
+    "added-equality-deletes",
+    "removed-equality-deletes",
+)
+
+_OPERATION: Final = "operation"
+
+_TOTALS: Final = (
+    ("total-records", "added-records", "deleted-records"),
+    ("total-files-size", "added-files-size", "removed-files-size"),
+    ("total-data-files", "added-data-files", "deleted-data-files"),
+    ("total-delete-files", "added-delete-files", "removed-delete-files"),
+    ("total-position-deletes", "added-position-deletes", "removed-position-deletes"),
+    ("total-equality-deletes", "added-equality-deletes", "removed-equality-deletes"),
+)
+
+
+class SummaryBuilder:
+    """Counts files.
+
+    Args:
+        metadata: The table, for the paths of its partitions.
+        partition_limit: `write.summary.partition-limit`: up to so many changed partitions get a summary of their own.
+    """
+
+    def __init__(self, metadata: TableMetadata, partition_limit: int) -> None:
+        self._metadata = metadata
+        self._limit = partition_limit
+        self._total: Counter[str] = Counter()
+        self._partitions: dict[str, Counter[str]] = {}
+        self._paths: dict[tuple[int, tuple[object, ...]], str] = {}
+
+    def add(self, files: Iterable[ContentFile]) -> None:
+        """Count files that the snapshot adds."""
+        for file in files:
+            self._count(file, _added(file))
+
+    def remove(self, files: Iterable[ContentFile]) -> None:
+        """Count files that the snapshot removes."""
+        for file in files:
+            self._count(file, _removed(file))
+
+    def build(self, previous: Mapping[str, str] | None, further: Mapping[str, str]) -> dict[str, str]:
+        """The summary, without its operation.
+
+        Args:
+            previous: The parent's summary; None where there is no parent.
+            further: Keys of the action, the engine and the user; none of them can stand for a count.
+        """
+        summary = {**_shown(self._total), "changed-partition-count": str(len(self._partitions))}
+        if 0 < len(self._partitions) <= self._limit:
+            summary["partition-summaries-included"] = "true"
+            for path, counter in self._partitions.items():
+                summary[f"partitions.{path}"] = ",".join(f"{key}={value}" for key, value in _shown(counter).items())
+        given = {key: value for key, value in further.items() if key != _OPERATION}
+        return {**given, **summary, **self._totals(previous)}
+
+    def _totals(self, previous: Mapping[str, str] | None) -> dict[str, str]:
+        totals = {}
+        for total, added, removed in _TOTALS:
+            before = "0" if previous is None else previous.get(total, "")
+            # Where the parent does not say, or says something impossible, nobody can know.
+            if before.isdecimal():
+                value = int(before) + self._total[added] - self._total[removed]
+                if value >= 0:
+                    totals[total] = str(value)
+        return totals
+
+    def _count(self, file: ContentFile, counts: Mapping[str, int]) -> None:
+        self._total.update(counts)
+        self._partitions.setdefault(self._path(file), Counter()).update(counts)
+
+    def _path(self, file: ContentFile) -> str:
+        key = (file.spec_id, file.partition)
+        if key not in self._paths:
+            spec = self._metadata.specs()[file.spec_id]
+            types = partition_type(spec, self._metadata).fields
+            self._paths[key] = "/".join(
+                f"{quote_plus(field.name)}={quote_plus(field.transform.to_human_string(of.field_type, value))}"
+                for field, of, value in zip(spec.fields, types, file.partition, strict=True)
+            )
+        return self._paths[key]
+
+
+def _shown(counter: Mapping[str, int]) -> dict[str, str]:
+    return {key: str(counter[key]) for key in _COUNTERS if counter.get(key, 0) > 0}
+
+
+def _size(file: ContentFile) -> int:
+    """Bytes: of a deletion vector its blob, not the file that it shares with others."""
+    return file.content_size_in_bytes or 0 if file.is_deletion_vector else file.file_size_in_bytes
+
+
+def _added(file: ContentFile) -> dict[str, int]:
+    sizes = {"added-files-size": _size(file)}
+    match file.content:
+        case FileContent.DATA:
+            return {**sizes, "added-data-files": 1, "added-records": file.record_count}
+        case FileContent.POSITION_DELETES:
+            kind = "added-dvs" if file.is_deletion_vector else "added-position-delete-files"
+            return {**sizes, "added-delete-files": 1, kind: 1, "added-position-deletes": file.record_count}
+        case FileContent.EQUALITY_DELETES:
+            kind = "added-equality-delete-files"
+            return {**sizes, "added-delete-files": 1, kind: 1, "added-equality-deletes": file.record_count}
+
+
+def _removed(file: ContentFile) -> dict[str, int]:
+    sizes = {"removed-files-size": _size(file)}
+    match file.content:
+        case FileContent.DATA:
+            return {**sizes, "deleted-data-files": 1, "deleted-records": file.record_count}
+        case FileContent.POSITION_DELETES:
+            kind = "removed-dvs" if file.is_deletion_vector else "removed-position-delete-files"
+            return {**sizes, "removed-delete-files": 1, kind: 1, "removed-position-deletes": file.record_count}
+        case FileContent.EQUALITY_DELETES:
+            kind = "removed-equality-delete-files"
+            return {**sizes, "removed-delete-files": 1, kind: 1, "removed-equality-deletes": file.record_count}

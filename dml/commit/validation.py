@@ -1,0 +1,303 @@
+"""The checks of a commit against the snapshots that came before it, in their order. Pure; driver.
+
+Input: what has to hold (`Validation`), entries of other commits. Output: an error that names the files.
+Each check looks at one kind of entries; what it is fed has been read elsewhere.
+
+=====  ==========================================================  =================================================
+label  what must not have happened                                 who asks for it
+=====  ==========================================================  =================================================
+V4     a data file that new deletes point to was removed           merge-on-read
+V1     a data file that may hold rows of the filter was added      serializable isolation
+V7     a data file that may hold rows of the filter was removed    overwrite by filter, replace partitions
+V5     a delete file that may apply to such rows was added         merge-on-read UPDATE and MERGE; overwrites as V7
+V6     a data file got a deletion vector from someone else as well merge-on-read, version 3
+V2     a delete was added for a data file that is replaced         copy-on-write
+V3     a file to remove is not there any more                      all that remove files by name
+V8     a file is both removed and pointed to by a new delete       row delta
+=====  ==========================================================  =================================================
+
+V9, the rule that a filter removes whole files only, is where manifests are filtered.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dml.commit.changes import FileChanges, Operation
+from dml.commit.file_filter import FileFilter
+from dml.deletes.position_delete_file import FILE_PATH_ID
+from dml.errors import CommitConflictError, ValidationFailedError
+from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "Conflict",
+    "check_deletes_of_replaced_files",
+    "check_format_version",
+    "check_removed_files_are_live",
+    "check_removed_files_are_not_referenced",
+    "vanished_data_files",
+]
+
+_MOST_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """A file of another commit that stands in the way.
+
+    Attributes:
+        label: Which check found it.
+        path: The file.
+        snapshot_id: The commit.
+    """
+
+    label: str
+    path: str
+    snapshot_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One rule about the entries of concurrent commits.
+
+    Attributes:
+        label: V1 to V7.
+        content: Which manifests it looks at.
+        status: Which entries.
+        operations: Which snapshots, given the changes.
+        applies: Whether the changes ask for it.
+        conflicts: Whether an entry breaks it, given the changes and the filter.
+        message: What it says, given the filter's text.
+    """
+
+    label: str
+    content: ManifestContent
+    status: EntryStatus
+    operations: Callable[[FileChanges], frozenset[Operation]]
+    applies: Callable[[FileChanges], bool]
+    conflicts: Callable[[FileChanges, ManifestEntry, FileFilter], bool]
+    message: Callable[[FileChanges], str]
+
+    def run(self, changes: FileChanges, entries: Iterable[ManifestEntry], wanted: FileFilter) -> None:
+        """Look at entries.
+
+        Raises:
+            CommitConflictError: an entry breaks the rule.
+        """
+        found = [
+            Conflict(label=self.label, path=_name(entry.data_file), snapshot_id=entry.snapshot_id)
+            for entry in entries
+            if self.conflicts(changes, entry, wanted)
+        ]
+        if found:
+            raise _conflict(self.message(changes), found)
+
+
+def _conflict(message: str, found: Sequence[Conflict]) -> CommitConflictError:
+    return CommitConflictError(
+        f"{message}: {_named([conflict.path for conflict in found])}",
+        hint="Another commit came first: run the statement again",
+        conflicts=tuple(found),
+    )
+
+
+def _name(file: ContentFile) -> str:
+    return f"{file.path} (for {file.referenced_data_file})" if file.is_deletion_vector else file.path
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    return f"[{', '.join(paths[:_MOST_NAMED])}{more}]"
+
+
+def _about(changes: FileChanges, verb: str) -> str:
+    validation = changes.validation
+    if validation.partitions is not None:
+        return f"{verb} matching partitions {_named(sorted(str(values) for _, values in validation.partitions))}"
+    return f"{verb} matching {validation.conflict_filter}"
+
+
+def _always(*operations: Operation) -> Callable[[FileChanges], frozenset[Operation]]:
+    return lambda _: frozenset(operations)
+
+
+def _missing_operations(changes: FileChanges) -> frozenset[Operation]:
+    removing = frozenset({Operation.OVERWRITE, Operation.REPLACE})
+    return removing if changes.validation.tolerate_deleted else removing | {Operation.DELETE}
+
+
+def _may_match(_: FileChanges, entry: ManifestEntry, wanted: FileFilter) -> bool:
+    return wanted.may_match(entry.data_file)
+
+
+def _is_referenced(changes: FileChanges, entry: ManifestEntry, _: FileFilter) -> bool:
+    return entry.data_file.path in changes.validation.referenced_data_files
+
+
+def _covers_our_file(changes: FileChanges, entry: ManifestEntry, _: FileFilter) -> bool:
+    file = entry.data_file
+    return file.is_deletion_vector and file.referenced_data_file in {
+        ours.referenced_data_file for ours in changes.added_delete_files if ours.is_deletion_vector
+    }
+
+
+CHECKS: Final = (
+    Check(
+        label="V4",
+        content=ManifestContent.DATA,
+        status=EntryStatus.DELETED,
+        operations=_missing_operations,
+        applies=lambda changes: bool(changes.validation.referenced_data_files),
+        conflicts=_is_referenced,
+        message=lambda _: "Cannot commit, missing data files",
+    ),
+    Check(
+        label="V1",
+        content=ManifestContent.DATA,
+        status=EntryStatus.ADDED,
+        operations=_always(Operation.APPEND, Operation.OVERWRITE),
+        applies=lambda changes: changes.validation.new_data_files,
+        conflicts=_may_match,
+        message=lambda changes: _about(changes, "Found conflicting files that can contain records"),
+    ),
+    Check(
+        label="V7",
+        content=ManifestContent.DATA,
+        status=EntryStatus.DELETED,
+        operations=_always(Operation.OVERWRITE, Operation.REPLACE, Operation.DELETE),
+        applies=lambda changes: changes.validation.removed_data_files,
+        conflicts=_may_match,
+        message=lambda changes: _about(changes, "Found conflicting deleted files that can contain records"),
+    ),
+    Check(
+        label="V5",
+        content=ManifestContent.DELETES,
+        status=EntryStatus.ADDED,
+        operations=_always(Operation.OVERWRITE, Operation.DELETE),
+        applies=lambda changes: changes.validation.new_delete_files,
+        conflicts=_may_match,
+        message=lambda changes: _about(changes, "Found new conflicting delete files that can apply to records"),
+    ),
+    Check(
+        label="V6",
+        content=ManifestContent.DELETES,
+        status=EntryStatus.ADDED,
+        operations=_always(Operation.OVERWRITE, Operation.DELETE, Operation.REPLACE),
+        applies=lambda changes: changes.validation.added_vectors,
+        conflicts=_covers_our_file,
+        message=lambda _: "Found concurrently added deletion vectors",
+    ),
+)
+"""The checks on the entries of concurrent commits, in the order in which they are made."""
+
+
+def check_format_version(changes: FileChanges, version: int, spec_ids: Iterable[int]) -> None:
+    """New files have to fit the table as it is now: it may have been upgraded.
+
+    Raises:
+        ValidationFailedError: they do not.
+    """
+    for file in changes.added_delete_files:
+        if version == 1:
+            raise ValidationFailedError(
+                "Deletes are supported in V2 and above, and the table has format version 1", file=file.path
+            )
+        if version == 2 and file.is_deletion_vector:
+            raise ValidationFailedError("Must not use DVs for position deletes in V2", file=file.path)
+        if version > 2 and file.content is FileContent.POSITION_DELETES and not file.is_deletion_vector:
+            raise ValidationFailedError(
+                "Must use DVs for position deletes in V3",
+                hint="The table was upgraded while the statement ran: run it again",
+                file=file.path,
+            )
+    known = set(spec_ids)
+    for file in (*changes.added_data_files, *changes.added_delete_files):
+        if file.spec_id not in known:
+            raise ValidationFailedError(f"The table has no partition spec {file.spec_id}", file=file.path)
+
+
+def check_removed_files_are_not_referenced(changes: FileChanges) -> None:
+    """V8.
+
+    Raises:
+        ValidationFailedError: a removed data file is one that new deletes point to.
+    """
+    both = sorted(changes.removed_data_files & changes.validation.referenced_data_files)
+    if both:
+        raise ValidationFailedError(
+            f"Cannot delete data files {_named(both)} that are referenced by new delete files", files=tuple(both)
+        )
+
+
+def check_removed_files_are_live(missing: Iterable[str]) -> None:
+    """V3.
+
+    Args:
+        missing: Paths of files to remove that the branch's head does not have.
+
+    Raises:
+        CommitConflictError: there are any.
+    """
+    found = [Conflict(label="V3", path=path, snapshot_id=None) for path in sorted(missing)]
+    if found:
+        raise _conflict("Missing required files to delete", found)
+
+
+def check_deletes_of_replaced_files(
+    removed: Iterable[ManifestEntry], new_deletes: Iterable[ManifestEntry], wanted: FileFilter
+) -> None:
+    """V2.
+
+    Args:
+        removed: Entries of the data files that this commit replaces.
+        new_deletes: Entries of the delete files that other commits added.
+        wanted: The files that hold rows which the statement read.
+
+    Raises:
+        CommitConflictError: a new delete applies to a replaced file.
+    """
+    replaced = {(entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
+    paths = {entry.data_file.path for entry in removed}
+    found = [
+        Conflict(label="V2", path=_name(entry.data_file), snapshot_id=entry.snapshot_id)
+        for entry in new_deletes
+        if _may_apply(entry.data_file, paths, replaced) and wanted.may_match(entry.data_file)
+    ]
+    if found:
+        raise _conflict("Cannot commit, found new delete for replaced data file", found)
+
+
+def _may_apply(delete: ContentFile, paths: set[str], partitions: set[tuple[int, tuple[object, ...]]]) -> bool:
+    scope = _only_data_file(delete)
+    if scope is not None:
+        return scope in paths
+    # An equality delete without a partition applies to the whole table.
+    is_global = delete.content is FileContent.EQUALITY_DELETES and not delete.partition
+    return bool(partitions) and (is_global or (delete.spec_id, delete.partition) in partitions)
+
+
+def _only_data_file(delete: ContentFile) -> str | None:
+    """The one data file that a delete file covers, or None: equal bounds of the path say so as well."""
+    if delete.referenced_data_file is not None or delete.content is FileContent.EQUALITY_DELETES:
+        return delete.referenced_data_file
+    lower, upper = delete.lower_bounds.get(FILE_PATH_ID), delete.upper_bounds.get(FILE_PATH_ID)
+    return lower.decode("utf-8") if lower is not None and lower == upper else None
+
+
+def vanished_data_files(changes: FileChanges, removed: Iterable[ManifestEntry]) -> frozenset[str]:
+    """Data files that our deletes point to and that another DELETE removed as a whole: our deletes are done by it.
+
+    Args:
+        changes: What the commit does.
+        removed: Entries that concurrent DELETEs removed.
+    """
+    return frozenset(_referenced(changes, removed))
+
+
+def _referenced(changes: FileChanges, removed: Iterable[ManifestEntry]) -> Iterator[str]:
+    for entry in removed:
+        if entry.data_file.path in changes.validation.referenced_data_files:
+            yield entry.data_file.path

@@ -1,0 +1,106 @@
+"""The snapshots that were committed since a statement read the table, and what they added and removed. Driver.
+
+Input: the table's metadata, where the statement started, the head of its branch. Output: manifest entries.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from dml.commit.changes import Operation
+from dml.commit.entry_reader import EntryReader
+from dml.commit.file_filter import FileFilter
+from dml.errors import CommitConflictError
+from dml.manifests import manifests_of
+from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
+
+__all__ = ["CommitWindow", "open_window"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitWindow:
+    """Snapshots after a start, up to a head.
+
+    Attributes:
+        snapshots: Newest first.
+        io: The table's FileIO.
+        reader: Reads manifests.
+    """
+
+    snapshots: tuple[Snapshot, ...]
+    io: FileIO
+    reader: EntryReader
+
+    def entries(
+        self, content: ManifestContent, status: EntryStatus, operations: frozenset[Operation], wanted: FileFilter
+    ) -> Iterator[ManifestEntry]:
+        """Entries that the window's snapshots wrote.
+
+        Args:
+            content: Of data files or of delete files.
+            status: ADDED or DELETED.
+            operations: Only snapshots with one of these; a snapshot that does not say is looked at.
+            wanted: Leave out manifests that cannot list such files.
+        """
+        ids = {snapshot.snapshot_id for snapshot in self.snapshots}
+        manifests = [
+            manifest
+            for snapshot in self.snapshots
+            if snapshot.summary is None or snapshot.summary.operation.value in operations
+            for manifest in manifests_of(self.io, snapshot)
+            if manifest.content is content
+            and manifest.added_snapshot_id == snapshot.snapshot_id
+            and wanted.manifest(manifest)
+        ]
+        for manifest in self.reader.prepare(manifests):
+            for entry in self.reader.entries(manifest):
+                if entry.status is status and entry.snapshot_id in ids:
+                    yield entry
+
+
+def open_window(
+    metadata: TableMetadata,
+    reader: EntryReader,
+    io: FileIO,
+    *,
+    starting_snapshot_id: int | None,
+    head: Snapshot | None,
+    must_descend: bool,
+) -> CommitWindow:
+    """Walk from the branch's head back to the start.
+
+    Args:
+        metadata: The table as it is now.
+        reader: Reads manifests.
+        io: The table's FileIO.
+        starting_snapshot_id: What the statement read; None where the table had no snapshot.
+        head: The branch's head; None for a branch without any.
+        must_descend: Whether the start has to be an ancestor of the head in so many words.
+
+    Raises:
+        CommitConflictError: the walk does not arrive at the start.
+    """
+    walked: list[Snapshot] = []
+    current = head
+    while current is not None and current.snapshot_id != starting_snapshot_id:
+        walked.append(current)
+        parent_id = current.parent_snapshot_id
+        current = None if parent_id is None else metadata.snapshot_by_id(parent_id)
+    last_parent = walked[-1].parent_snapshot_id if walked else starting_snapshot_id
+    if head is not None and last_parent != starting_snapshot_id:
+        if must_descend and starting_snapshot_id is not None:
+            message = f"Snapshot {starting_snapshot_id} is not an ancestor of {head.snapshot_id}"
+        else:
+            message = (
+                f"Cannot determine history between starting snapshot {starting_snapshot_id} "
+                f"and the last known ancestor {walked[-1].snapshot_id}"
+            )
+        raise CommitConflictError(
+            message,
+            hint="Snapshots were expired or rolled back while the statement ran: run it again",
+            snapshot_id=starting_snapshot_id,
+        )
+    return CommitWindow(snapshots=tuple(walked), io=io, reader=reader)

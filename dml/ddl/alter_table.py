@@ -1,0 +1,226 @@
+"""ALTER TABLE. Driver.
+
+Input: one action and the table's metadata. Output: the updates of the metadata, and what they require; `alter_table`
+commits them, and runs an action again on the newer state where another writer was first. Source: Iceberg's Spark DDL,
+"ALTER TABLE"; Iceberg specification, "Schema Evolution", "Partition Evolution".
+"""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+)
+
+from dml import catalog as catalogs
+from dml.ddl.alter_columns import altered_column, with_columns, without_columns
+from dml.ddl.columns import check_format_version, refuse_reserved_name
+from dml.ddl.commit import MetadataChange, commit_change
+from dml.ddl.name_mapping import name_mapping_updates
+from dml.ddl.partitioning import (
+    add_partition_field,
+    check_partition_names,
+    drop_partition_field,
+    replace_partition_field,
+)
+from dml.ddl.properties import check_properties, check_removals, split_format_version
+from dml.ddl.schema_change import rename_field
+from dml.ddl.sort_order import distribution_mode, new_sort_order
+from dml.ddl.tables import existing_table, missing_namespace, missing_table
+from dml.ddl.updates import schema_updates, sort_order_updates, spec_updates, upgrade_updates
+from dml.errors import NotSupportedError
+from dml.sqlparse.statements import (
+    AddColumns,
+    AddPartitionField,
+    AlterAction,
+    AlterColumn,
+    AlterColumns,
+    DropColumns,
+    DropPartitionField,
+    RenameColumn,
+    RenameTable,
+    ReplacePartitionField,
+    SetProperties,
+    SetWriteOrder,
+    UnsetProperties,
+)
+
+__all__ = ["alter_table", "metadata_change"]
+
+DISTRIBUTION_MODE = "write.distribution-mode"
+
+
+def alter_table(
+    action: AlterAction,
+    catalog: Catalog,
+    identifier: tuple[str, ...],
+    *,
+    catalog_name: str | None = None,
+    time_zone: str = "UTC",
+) -> None:
+    """Change a table.
+
+    Args:
+        action: What to change.
+        catalog: The catalog.
+        identifier: Namespace and name.
+        catalog_name: The name by which the session knows the catalog, for RENAME TO.
+        time_zone: The session's time zone, for TIMESTAMP defaults.
+
+    Raises:
+        NotFoundError: the table or a partition field is not there.
+        AlreadyExistsError: a name is taken.
+        AnalysisError: a column is not there, or a type, a default or a property does not fit.
+        NotSupportedError: the format does not allow the change.
+        CommitConflictError: other writers were first, each time.
+        CommitStateUnknownError: the catalog's answer was lost.
+    """
+    if isinstance(action, RenameTable):
+        _rename_table(action, catalog, identifier, catalog_name or catalog.name)
+    else:
+        commit_change(catalog, identifier, lambda metadata: metadata_change(action, metadata, time_zone=time_zone))
+
+
+def metadata_change(action: AlterAction, metadata: TableMetadata, *, time_zone: str = "UTC") -> MetadataChange:
+    """What an action changes in a table's metadata.
+
+    Args:
+        action: What to change; no RENAME TO.
+        metadata: The table's newest state.
+        time_zone: The session's time zone, for TIMESTAMP defaults.
+
+    Returns:
+        The updates, none where the table is so already.
+
+    Raises:
+        AnalysisError: as of `alter_table`.
+    """
+    match action:
+        case SetProperties():
+            return _set_properties(action, metadata)
+        case UnsetProperties():
+            return _unset_properties(action, metadata)
+        case AddColumns():
+            return _schema_change(metadata, with_columns(action, metadata, time_zone))
+        case DropColumns():
+            return _schema_change(metadata, without_columns(action, metadata))
+        case RenameColumn():
+            if len(action.column) == 1:
+                refuse_reserved_name(action.new_name)
+            return _schema_change(metadata, rename_field(metadata.schema(), action.column, action.new_name))
+        case AlterColumn():
+            return _schema_change(metadata, _with_altered((action,), metadata, time_zone))
+        case AlterColumns():
+            return _schema_change(metadata, _with_altered(action.columns, metadata, time_zone))
+        case AddPartitionField():
+            return _spec_change(metadata, add_partition_field(metadata, action.term))
+        case DropPartitionField():
+            return _spec_change(metadata, drop_partition_field(metadata, action.term))
+        case ReplacePartitionField():
+            return _spec_change(metadata, replace_partition_field(metadata, action.old, action.new))
+        case SetWriteOrder():
+            return _write_order(action, metadata)
+        case RenameTable():
+            raise NotSupportedError("RENAME TO changes the catalog, not the table")
+        case _:
+            assert_never(action)
+
+
+# ---- properties -----------------------------------------------------------------------------------------------
+
+
+def _set_properties(action: SetProperties, metadata: TableMetadata) -> MetadataChange:
+    version, properties = split_format_version(action.properties)
+    check_properties(properties)
+    changed = {key: value for key, value in properties.items() if metadata.properties.get(key) != value}
+    return MetadataChange(updates=(*upgrade_updates(metadata, version), *_property_updates(changed)))
+
+
+def _unset_properties(action: UnsetProperties, metadata: TableMetadata) -> MetadataChange:
+    check_removals(action.keys)
+    there = [key for key in dict.fromkeys(action.keys) if key in metadata.properties]
+    return MetadataChange(updates=(RemovePropertiesUpdate(removals=there),) if there else ())
+
+
+def _property_updates(properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
+    return (SetPropertiesUpdate(updates=dict(properties)),) if properties else ()
+
+
+# ---- schema, partitioning and order ---------------------------------------------------------------------------
+
+
+def _with_altered(actions: tuple[AlterColumn, ...], metadata: TableMetadata, time_zone: str) -> Schema:
+    schema = metadata.schema()
+    for action in actions:
+        schema = altered_column(action, schema, metadata.format_version, time_zone)
+    return schema
+
+
+def _schema_change(metadata: TableMetadata, schema: Schema) -> MetadataChange:
+    updates = schema_updates(metadata, schema)
+    if not updates:
+        return MetadataChange()
+    check_format_version(schema, metadata.format_version)
+    check_partition_names((metadata.spec(),), schema)
+    return MetadataChange(
+        updates=(*updates, *name_mapping_updates(metadata, schema)),
+        requirements=(
+            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+            AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
+        ),
+    )
+
+
+def _spec_change(metadata: TableMetadata, spec: PartitionSpec) -> MetadataChange:
+    return MetadataChange(
+        updates=spec_updates(metadata, spec),
+        requirements=(
+            AssertLastAssignedPartitionId(last_assigned_partition_id=metadata.last_partition_id),
+            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+        ),
+    )
+
+
+def _write_order(action: SetWriteOrder, metadata: TableMetadata) -> MetadataChange:
+    order = new_sort_order(metadata, action.terms)
+    mode = distribution_mode(action)
+    changed = mode is not None and metadata.properties.get(DISTRIBUTION_MODE) != mode
+    properties = {DISTRIBUTION_MODE: mode.value} if mode is not None and changed else {}
+    return MetadataChange(
+        updates=(*sort_order_updates(metadata, order), *_property_updates(properties)),
+        requirements=(
+            AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),
+            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+        ),
+    )
+
+
+# ---- the name -------------------------------------------------------------------------------------------------
+
+
+def _rename_table(action: RenameTable, catalog: Catalog, identifier: tuple[str, ...], catalog_name: str) -> None:
+    parts = action.new_name
+    if len(parts) > 1 and parts[0] == catalog_name:
+        parts = parts[1:]
+    target = (*identifier[:-1], parts[0]) if len(parts) == 1 else parts
+    if target == identifier:
+        return
+    if not catalogs.table_exists(catalog, identifier):
+        raise missing_table(catalog, identifier)
+    if not catalogs.namespace_exists(catalog, target[:-1]):
+        raise missing_namespace(catalog, target[:-1])
+    if catalogs.table_exists(catalog, target):
+        raise existing_table(target)
+    catalogs.rename_table(catalog, identifier, target)

@@ -1,0 +1,196 @@
+"""CREATE TABLE, CREATE OR REPLACE TABLE and REPLACE TABLE. Driver.
+
+Input: the statement, a catalog, an identifier, and for AS SELECT the schema of the query. Output: the table. A replaced
+table keeps its history: columns of the same name keep their ids, the snapshots stay, and `main` points to none of them.
+Source: Iceberg specification, "Table Metadata"; `TableMetadata.newTableMetadata` and `buildReplacement`.
+"""
+
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import (
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    RemoveSnapshotRefUpdate,
+    SetLocationUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+)
+
+from dml import catalog as catalogs
+from dml.ddl.columns import check_format_version, field_of, refuse_reserved_name
+from dml.ddl.commit import MetadataChange, commit_change
+from dml.ddl.field_ids import assign_field_ids, counting_ids, ids_by_name
+from dml.ddl.partitioning import new_spec, reuse_partition_ids
+from dml.ddl.properties import COMMENT, FORMAT_VERSION, check_properties, split_format_version
+from dml.ddl.quoting import quote_name
+from dml.ddl.spark_schema import schema_of
+from dml.ddl.tables import existing_table, load_table, missing_namespace, missing_table
+from dml.ddl.updates import schema_updates, sort_order_updates, spec_updates, upgrade_updates
+from dml.errors import AlreadyExistsError, AnalysisError, NotSupportedError
+from dml.sqlparse.statements import CreateTable
+
+__all__ = ["create_table"]
+
+DEFAULT_FORMAT_VERSION = 2
+COMPRESSION = "write.parquet.compression-codec"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Definition:
+    # What the statement says, checked; the schema has fresh ids.
+    schema: Schema
+    spec: PartitionSpec
+    format_version: int
+    properties: dict[str, str]
+    location: str | None
+
+
+def create_table(
+    statement: CreateTable,
+    catalog: Catalog,
+    identifier: tuple[str, ...],
+    schema: Schema | None = None,
+    *,
+    time_zone: str = "UTC",
+) -> Table:
+    """Create a table, or replace one.
+
+    The rows of AS SELECT are not written here: the engine writes them into the table that this returns.
+
+    Args:
+        statement: The statement.
+        catalog: The catalog.
+        identifier: Namespace and name.
+        schema: The schema of the query of AS SELECT; None without a query.
+        time_zone: The session's time zone, for TIMESTAMP defaults.
+
+    Returns:
+        The new table; with IF NOT EXISTS, the one that is there.
+
+    Raises:
+        AlreadyExistsError: the table is there, or a column or partition field is there twice.
+        NotFoundError: the namespace is not there, or the table that REPLACE TABLE names.
+        AnalysisError: a type, a default, a transform or a property does not fit.
+        NotSupportedError: another provider than Iceberg, or something that the format version does not have.
+    """
+    _check_clauses(statement, schema)
+    replaces = statement.or_replace or statement.replace_only
+    exists = catalogs.table_exists(catalog, identifier)
+    if exists and statement.if_not_exists:
+        return load_table(catalog, identifier)
+    if exists and replaces:
+        return _replace(statement, catalog, identifier, schema, time_zone)
+    if exists:
+        raise existing_table(identifier)
+    if statement.replace_only:
+        raise missing_table(catalog, identifier)
+    definition = _definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
+    try:
+        return _create(definition, catalog, identifier)
+    except AlreadyExistsError:
+        # Another writer was faster, between our look and our creation.
+        if statement.if_not_exists:
+            return load_table(catalog, identifier)
+        raise existing_table(identifier) from None
+
+
+def _check_clauses(statement: CreateTable, schema: Schema | None) -> None:
+    name = quote_name(statement.table.parts)
+    if statement.provider is not None and statement.provider.lower() != "iceberg":
+        raise NotSupportedError(
+            f"USING {statement.provider} is not possible for {name}", hint="Tables of this catalog are USING iceberg"
+        )
+    if statement.if_not_exists and statement.or_replace:
+        raise AnalysisError("OR REPLACE and IF NOT EXISTS contradict each other", hint="Leave one of them out")
+    if schema is not None and statement.columns:
+        raise AnalysisError(
+            "CREATE TABLE ... AS SELECT takes its columns from the query", hint="Name and cast the columns in the query"
+        )
+    if schema is None and not statement.columns:
+        raise AnalysisError(f"{name} has no columns", hint="Write CREATE TABLE name (column type, ...)")
+
+
+def _definition(statement: CreateTable, schema: Schema | None, time_zone: str, default_version: int) -> _Definition:
+    version, properties = split_format_version(statement.properties)
+    format_version = version or default_version
+    if statement.comment is not None:
+        properties[COMMENT] = statement.comment
+    check_properties(properties)
+    if schema is None:
+        schema = schema_of(
+            tuple(field_of(column, format_version=format_version, time_zone=time_zone) for column in statement.columns)
+        )
+    else:
+        schema = Schema(*assign_field_ids(schema.fields, counting_ids(1)))
+        for field in schema.fields:
+            refuse_reserved_name(field.name)
+    check_format_version(schema, format_version)
+    return _Definition(
+        schema=schema,
+        spec=new_spec(statement.partitioning, schema),
+        format_version=format_version,
+        properties=properties,
+        location=statement.location,
+    )
+
+
+def _create(definition: _Definition, catalog: Catalog, identifier: tuple[str, ...]) -> Table:
+    if not catalogs.namespace_exists(catalog, identifier[:-1]):
+        raise missing_namespace(catalog, identifier[:-1])
+    # As Iceberg's Java library does for a new table, so that every engine compresses alike.
+    stored = {COMPRESSION: "zstd"} | definition.properties
+    properties = stored | {FORMAT_VERSION: str(definition.format_version)}
+    return catalogs.create_table(
+        catalog,
+        identifier,
+        definition.schema,
+        partition_spec=definition.spec,
+        location=definition.location,
+        properties=properties,
+    )
+
+
+def _replace(
+    statement: CreateTable, catalog: Catalog, identifier: tuple[str, ...], schema: Schema | None, time_zone: str
+) -> Table:
+    def change(metadata: TableMetadata) -> MetadataChange:
+        definition = _definition(statement, schema, time_zone, metadata.format_version)
+        return _replacement(definition, metadata)
+
+    return commit_change(catalog, identifier, change)
+
+
+def _replacement(definition: _Definition, metadata: TableMetadata) -> MetadataChange:
+    ids = counting_ids(metadata.last_column_id + 1, ids_by_name(metadata.schema().fields))
+    schema = Schema(*assign_field_ids(definition.schema.fields, ids))
+    spec = reuse_partition_ids(metadata, _rebound(definition.spec, definition.schema, schema), schema)
+    updates: list[TableUpdate] = [*upgrade_updates(metadata, definition.format_version)]
+    if MAIN_BRANCH in metadata.refs:
+        updates.append(RemoveSnapshotRefUpdate(ref_name=MAIN_BRANCH))
+    updates += schema_updates(metadata, schema)
+    updates += spec_updates(metadata, spec)
+    updates += sort_order_updates(metadata, UNSORTED_SORT_ORDER)
+    if definition.location is not None and definition.location.rstrip("/") != metadata.location:
+        updates.append(SetLocationUpdate(location=definition.location.rstrip("/")))
+    if definition.properties:
+        updates.append(SetPropertiesUpdate(updates=definition.properties))
+    return MetadataChange(
+        updates=tuple(updates),
+        requirements=(
+            AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
+            AssertLastAssignedPartitionId(last_assigned_partition_id=metadata.last_partition_id),
+        ),
+    )
+
+
+def _rebound(spec: PartitionSpec, old: Schema, new: Schema) -> PartitionSpec:
+    # The spec of one schema on another that has the same names.
+    ids = {old_id: ids_by_name(new.fields)[name] for name, old_id in ids_by_name(old.fields).items()}
+    return PartitionSpec(*(field.model_copy(update={"source_id": ids[field.source_id]}) for field in spec.fields))

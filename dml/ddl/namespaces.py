@@ -1,0 +1,157 @@
+"""CREATE, DROP and DESCRIBE NAMESPACE, SHOW NAMESPACES and SHOW TABLES. Driver.
+
+Input: the statement, a catalog, a namespace in it. Output: `DdlResult` with the columns that Spark gives. Source: Spark
+SQL reference, "SHOW TABLES", "SHOW DATABASES", "DESCRIBE DATABASE".
+"""
+
+import re
+from collections.abc import Iterable
+
+from pyiceberg.catalog import Catalog
+
+from dml import catalog as catalogs
+from dml.ddl.quoting import quote_name
+from dml.ddl.result import NO_ROWS, DdlResult
+from dml.ddl.tables import missing_namespace
+from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
+from dml.sqlparse.statements import (
+    CreateNamespace,
+    DescribeNamespace,
+    DropNamespace,
+    ShowNamespaces,
+    ShowTables,
+)
+
+__all__ = ["create_namespace", "describe_namespace", "drop_namespace", "show_namespaces", "show_tables"]
+
+COMMENT = "comment"
+LOCATION = "location"
+OWNER = "owner"
+
+
+def create_namespace(statement: CreateNamespace, catalog: Catalog, namespace: tuple[str, ...]) -> DdlResult:
+    """CREATE NAMESPACE.
+
+    Raises:
+        AlreadyExistsError: it is there, and IF NOT EXISTS is not.
+    """
+    properties = dict(statement.properties)
+    if statement.comment is not None:
+        properties[COMMENT] = statement.comment
+    if statement.location is not None:
+        properties[LOCATION] = statement.location
+    try:
+        catalogs.create_namespace(catalog, namespace, properties, exists_ok=statement.if_not_exists)
+    except AlreadyExistsError:
+        name = quote_name(namespace)
+        raise AlreadyExistsError(
+            f"The namespace {name} is there already", hint="Use CREATE NAMESPACE IF NOT EXISTS", namespace=name
+        ) from None
+    return NO_ROWS
+
+
+def drop_namespace(statement: DropNamespace, catalog: Catalog, namespace: tuple[str, ...]) -> DdlResult:
+    """DROP NAMESPACE; CASCADE drops its tables and the namespaces inside it, too.
+
+    Raises:
+        NotFoundError: it is not there, and IF EXISTS is not.
+        AnalysisError: it is not empty, and CASCADE is not there.
+    """
+    if not namespace or not catalogs.namespace_exists(catalog, namespace):
+        if statement.if_exists:
+            return NO_ROWS
+        raise missing_namespace(catalog, namespace)
+    if statement.cascade:
+        _empty(catalog, namespace)
+    inside = [quote_name(name) for name in [*catalogs.list_tables(catalog, namespace), *_children(catalog, namespace)]]
+    if inside:
+        raise _not_empty(namespace, sorted(inside))
+    # A catalog that keeps no record of a namespace forgets it with its last table.
+    if catalogs.namespace_exists(catalog, namespace):
+        catalogs.drop_namespace(catalog, namespace)
+    return NO_ROWS
+
+
+def show_tables(statement: ShowTables, catalog: Catalog, namespace: tuple[str, ...]) -> DdlResult:
+    """SHOW TABLES.
+
+    Raises:
+        NotFoundError: the namespace is not there.
+    """
+    try:
+        names = [identifier[-1] for identifier in catalogs.list_tables(catalog, namespace)]
+    except NotFoundError:
+        raise missing_namespace(catalog, namespace) from None
+    return DdlResult(
+        columns=(("namespace", "string"), ("tableName", "string"), ("isTemporary", "boolean")),
+        rows=tuple((quote_name(namespace), name, False) for name in _matching(names, statement.pattern)),
+    )
+
+
+def show_namespaces(statement: ShowNamespaces, catalog: Catalog, parent: tuple[str, ...]) -> DdlResult:
+    """SHOW NAMESPACES.
+
+    Raises:
+        NotFoundError: the parent is not there.
+    """
+    try:
+        names = sorted(quote_name(name) for name in _children(catalog, parent))
+    except NotFoundError:
+        raise missing_namespace(catalog, parent) from None
+    return DdlResult(
+        columns=(("namespace", "string"),), rows=tuple((name,) for name in _matching(names, statement.pattern))
+    )
+
+
+def describe_namespace(
+    statement: DescribeNamespace, catalog: Catalog, catalog_name: str, namespace: tuple[str, ...]
+) -> DdlResult:
+    """DESCRIBE NAMESPACE.
+
+    Raises:
+        NotFoundError: it is not there.
+    """
+    try:
+        properties = catalogs.namespace_properties(catalog, namespace)
+    except NotFoundError:
+        raise missing_namespace(catalog, namespace) from None
+    rows = [("Catalog Name", catalog_name), ("Namespace Name", quote_name(namespace))]
+    rows.extend((key.capitalize(), properties.pop(key)) for key in (COMMENT, LOCATION, OWNER) if key in properties)
+    if statement.extended:
+        rest = ", ".join(f"({key},{value})" for key, value in sorted(properties.items()))
+        rows.append(("Properties", f"({rest})" if rest else ""))
+    return DdlResult(columns=(("info_name", "string"), ("info_value", "string")), rows=tuple(rows))
+
+
+def _children(catalog: Catalog, parent: tuple[str, ...]) -> list[tuple[str, ...]]:
+    # Some catalogs answer with names relative to the parent, some with full ones.
+    found = catalogs.list_namespaces(catalog, parent)
+    return [name if name[: len(parent)] == parent and len(name) > len(parent) else (*parent, *name) for name in found]
+
+
+def _empty(catalog: Catalog, namespace: tuple[str, ...]) -> None:
+    for child in _children(catalog, namespace):
+        _empty(catalog, child)
+        if catalogs.namespace_exists(catalog, child):
+            catalogs.drop_namespace(catalog, child)
+    for identifier in catalogs.list_tables(catalog, namespace):
+        catalogs.drop_table(catalog, identifier)
+
+
+def _not_empty(namespace: tuple[str, ...], inside: list[str]) -> AnalysisError:
+    name = quote_name(namespace)
+    held = f": it holds {', '.join(inside[:5])}" + (f" and {len(inside) - 5} more" if len(inside) > 5 else "")
+    return AnalysisError(
+        f"The namespace {name} is not empty" + (held if inside else ""),
+        hint=f"DROP NAMESPACE {name} CASCADE drops all of it",
+        namespace=name,
+    )
+
+
+def _matching(names: Iterable[str], pattern: str | None) -> list[str]:
+    # Spark's own patterns: `*` is any text, `|` separates alternatives, case does not count.
+    if pattern is None:
+        return list(names)
+    parts = [re.escape(part.strip()).replace(r"\*", ".*") for part in pattern.split("|")]
+    wanted = re.compile("|".join(f"(?:{part})" for part in parts), re.IGNORECASE | re.DOTALL)
+    return [name for name in names if wanted.fullmatch(name)]

@@ -1,0 +1,324 @@
+"""Partition specs of CREATE TABLE and ALTER TABLE. Pure; driver.
+
+Input: transform terms of a statement, a schema, and for ALTER the table's metadata. Output: PyIceberg partition
+specs. Field names, the reuse of field ids and the void fields of version 1 follow `PartitionSpec.Builder` (CREATE:
+`id_bucket`) and `BaseUpdatePartitionSpec` (ALTER: `id_bucket_4`); Iceberg specification, "Partition Evolution".
+"""
+
+from collections.abc import Iterable
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform, TimeTransform, VoidTransform
+from pyiceberg.types import NestedField
+
+from dml.ddl.field_ids import ids_by_name
+from dml.ddl.quoting import quote_name
+from dml.ddl.transforms import AnyTransform, bind_term, term_text
+from dml.errors import AlreadyExistsError, NotFoundError, NotSupportedError
+from dml.sqlparse.statements import TransformTerm
+
+__all__ = [
+    "add_partition_field",
+    "check_partition_names",
+    "drop_partition_field",
+    "new_spec",
+    "replace_partition_field",
+    "reuse_partition_ids",
+]
+
+SUFFIXES = {"bucket": "_bucket", "truncate": "_trunc", "void": "_null", "identity": ""}
+
+
+def new_spec(terms: tuple[TransformTerm, ...], schema: Schema) -> PartitionSpec:
+    """The spec of PARTITIONED BY.
+
+    Args:
+        terms: The terms, in order.
+        schema: The schema of the new table.
+
+    Returns:
+        The spec, with id 0 and field ids from 1000.
+
+    Raises:
+        AnalysisError: a term does not bind.
+        AlreadyExistsError: two fields say the same or have one name, or a name is a column's.
+    """
+    fields: list[PartitionField] = []
+    for term in terms:
+        source, transform = bind_term(term, schema)
+        name = term.name or _source_name(schema, source) + SUFFIXES.get(term.transform, f"_{term.transform}")
+        added = PartitionField(source.field_id, PARTITION_FIELD_ID_START + len(fields), transform, name)
+        for field in fields:
+            if field.source_id == added.source_id and _redundant(field.transform, transform):
+                raise AlreadyExistsError(
+                    f"The partition field {term_text(added, schema)} repeats {term_text(field, schema)}",
+                    hint="Leave one of them out",
+                )
+        fields.append(added)
+    spec = PartitionSpec(*fields)
+    check_partition_names((spec,), schema)
+    return spec
+
+
+def add_partition_field(metadata: TableMetadata, term: TransformTerm) -> PartitionSpec:
+    """The spec after ADD PARTITION FIELD.
+
+    Args:
+        metadata: The table.
+        term: The new field.
+
+    Returns:
+        The spec, with the id of an equal one that the table has, else a new one.
+
+    Raises:
+        AnalysisError: the term does not bind.
+        AlreadyExistsError: the field, or one of its name, is there.
+    """
+    return _finished(metadata, _with_added(metadata, list(metadata.spec().fields), term))
+
+
+def drop_partition_field(metadata: TableMetadata, term: TransformTerm) -> PartitionSpec:
+    """The spec after DROP PARTITION FIELD; a version 1 table keeps a void field in its place.
+
+    Args:
+        metadata: The table.
+        term: The field's term, or its name.
+
+    Returns:
+        The spec.
+
+    Raises:
+        NotFoundError: there is no such field.
+    """
+    return _finished(metadata, _without(metadata, term))
+
+
+def replace_partition_field(metadata: TableMetadata, old: TransformTerm, new: TransformTerm) -> PartitionSpec:
+    """The spec after REPLACE PARTITION FIELD, one field out and one in.
+
+    Args:
+        metadata: The table.
+        old: The field's term, or its name.
+        new: The new field.
+
+    Returns:
+        The spec.
+
+    Raises:
+        NotFoundError: the old field is not there.
+        AlreadyExistsError: the new field, or one of its name, is there.
+    """
+    dropped = _found(metadata, old)
+    source, transform = bind_term(new, metadata.schema())
+    if dropped.source_id == source.field_id and dropped.transform == transform:
+        renamed = [
+            _renamed(field, new.name or field.name) if field == dropped else field for field in metadata.spec().fields
+        ]
+        return _finished(metadata, renamed)
+    return _finished(metadata, _with_added(metadata, _without(metadata, old), new))
+
+
+def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Schema) -> PartitionSpec:
+    """A new table's spec as the next spec of a table that it replaces.
+
+    Args:
+        metadata: The replaced table.
+        spec: The new spec, bound to the new schema.
+        schema: The new schema.
+
+    Returns:
+        The spec: fields that the table ever had keep their ids; version 1 keeps old fields as void ones. A name that
+        another field had before gets the new field's id behind it.
+
+    Raises:
+        NotSupportedError: a version 1 table would keep a field without its column.
+    """
+    _refuse_orphaned(metadata, schema)
+    fields: list[PartitionField] = []
+    fresh = list(spec.fields)
+    if metadata.format_version == 1:
+        names = {field.name for field in fresh}
+        for old in metadata.spec().fields:
+            same = next((new for new in fresh if _same_values(new, old)), None)
+            if same is None:
+                fields.append(_renamed(_void(old), f"{old.name}_{old.field_id}" if old.name in names else old.name))
+            else:
+                fresh.remove(same)
+                fields.append(PartitionField(same.source_id, old.field_id, same.transform, same.name))
+    last = _last_partition_id(metadata)
+    for field in fresh:
+        known = None if metadata.format_version == 1 else _historical(metadata, field.source_id, field.transform, None)
+        last += known is None
+        field_id = last if known is None else known.field_id
+        taken = metadata.format_version >= 2 and _had_name(metadata, field.name, field_id)
+        name = f"{field.name}_{field_id}" if taken else field.name
+        fields.append(PartitionField(field.source_id, field_id, field.transform, name))
+    return _with_spec_id(metadata, fields)
+
+
+def check_partition_names(specs: Iterable[PartitionSpec], schema: Schema) -> None:
+    """Refuse names of partition fields that are repeated, or are the name of another column.
+
+    Args:
+        specs: The specs.
+        schema: The schema.
+
+    Raises:
+        AlreadyExistsError: a name is taken.
+    """
+    for spec in specs:
+        seen: set[str] = set()
+        for field in spec.fields:
+            if field.name in seen:
+                raise AlreadyExistsError(f"The partition field '{field.name}' is there already", hint="Name it AS ...")
+            seen.add(field.name)
+            column = next((column for column in schema.fields if column.name == field.name), None)
+            own = isinstance(field.transform, IdentityTransform | VoidTransform)
+            if column is not None and not (own and column.field_id == field.source_id):
+                raise AlreadyExistsError(
+                    f"The name '{field.name}' of a partition field is the name of a column, too",
+                    hint="Give the one or the other another name",
+                )
+
+
+def _source_name(schema: Schema, source: NestedField) -> str:
+    return schema.find_column_name(source.field_id) or source.name
+
+
+def _same_values(one: PartitionField, other: PartitionField) -> bool:
+    return one.source_id == other.source_id and one.transform == other.transform
+
+
+def _redundant(one: AnyTransform, other: AnyTransform) -> bool:
+    return one == other or (isinstance(one, TimeTransform) and isinstance(other, TimeTransform))
+
+
+def _evolved_name(schema: Schema, source: NestedField, term: TransformTerm) -> str:
+    # ALTER puts the number into the name, CREATE does not; so two bucketings of a column can follow each other.
+    name = _source_name(schema, source) + SUFFIXES.get(term.transform, f"_{term.transform}")
+    return name if term.argument is None else f"{name}_{term.argument}"
+
+
+def _with_added(metadata: TableMetadata, kept: list[PartitionField], term: TransformTerm) -> list[PartitionField]:
+    schema = metadata.schema()
+    source, transform = bind_term(term, schema)
+    for field in kept:
+        if field.source_id == source.field_id and field.transform == transform:
+            raise AlreadyExistsError(
+                f"The table is partitioned by {term_text(field, schema)} already, as '{field.name}'",
+                hint="SHOW CREATE TABLE shows the partitioning",
+            )
+    known = None
+    if metadata.format_version >= 2:
+        known = _historical(metadata, source.field_id, transform, term.name)
+    added = known or PartitionField(
+        source.field_id,
+        _last_partition_id(metadata) + 1,
+        transform,
+        term.name or _evolved_name(schema, source, term),
+    )
+    if metadata.format_version >= 2 and _had_name(metadata, added.name, added.field_id):
+        raise AlreadyExistsError(
+            f"The table had another partition field of the name '{added.name}'",
+            hint="Readers would mix the two up: name the new one AS ...",
+        )
+    # The void remains of a dropped field make way for a new field of its name.
+    freed = [
+        _renamed(field, f"{field.name}_{field.field_id}")
+        if field.name == added.name and isinstance(field.transform, VoidTransform)
+        else field
+        for field in kept
+    ]
+    return [*freed, added]
+
+
+def _without(metadata: TableMetadata, term: TransformTerm) -> list[PartitionField]:
+    dropped = _found(metadata, term)
+    fields = metadata.spec().fields
+    if metadata.format_version == 1:
+        return [_void(field) if field == dropped else field for field in fields]
+    return [field for field in fields if field != dropped]
+
+
+def _found(metadata: TableMetadata, term: TransformTerm) -> PartitionField:
+    schema, fields = metadata.schema(), metadata.spec().fields
+    live = [field for field in fields if not isinstance(field.transform, VoidTransform)]
+    bare = term.transform == "identity" and len(term.column) == 1
+    columns = {column.name.lower() for column in schema.fields}
+    found: list[PartitionField] = []
+    if not bare or term.column[0].lower() in columns:
+        source, transform = bind_term(term, schema)
+        found = [field for field in live if field.source_id == source.field_id and field.transform == transform]
+    if bare and not found:
+        # The name of a field; since version 2 the void remains of version 1 can go, too.
+        named = live if metadata.format_version == 1 else fields
+        found = [field for field in named if field.name.lower() == term.column[0].lower()]
+    if not found:
+        known = ", ".join(f"{term_text(field, schema)} AS {field.name}" for field in live)
+        raise NotFoundError(
+            f"The table has no partition field {term.column[0] if bare else _written(term)}",
+            hint=f"It is partitioned by {known}" if known else "It is not partitioned",
+        )
+    return found[0]
+
+
+def _written(term: TransformTerm) -> str:
+    arguments = [] if term.argument is None else [str(term.argument)]
+    return f"{term.transform}({', '.join([*arguments, quote_name(term.column)])})"
+
+
+def _historical(
+    metadata: TableMetadata, source_id: int, transform: AnyTransform, name: str | None
+) -> PartitionField | None:
+    for spec in reversed(metadata.partition_specs):
+        for field in spec.fields:
+            if field.source_id == source_id and field.transform == transform and name in {None, field.name}:
+                return field
+    return None
+
+
+def _had_name(metadata: TableMetadata, name: str, field_id: int) -> bool:
+    # Readers put the fields of all specs into one struct, so a name must not mean two of them.
+    return any(
+        field.name == name and field.field_id != field_id for spec in metadata.partition_specs for field in spec.fields
+    )
+
+
+def _refuse_orphaned(metadata: TableMetadata, schema: Schema) -> None:
+    if metadata.format_version > 1:
+        return
+    ids = set(ids_by_name(schema.fields).values())
+    for field in metadata.spec().fields:
+        if field.source_id not in ids:
+            raise NotSupportedError(
+                f"The table has format version 1: it cannot be replaced without the column of '{field.name}'",
+                hint="First: ALTER TABLE ... SET TBLPROPERTIES ('format-version' = '2')",
+            )
+
+
+def _finished(metadata: TableMetadata, fields: list[PartitionField]) -> PartitionSpec:
+    spec = _with_spec_id(metadata, fields)
+    check_partition_names((spec,), metadata.schema())
+    return spec
+
+
+def _with_spec_id(metadata: TableMetadata, fields: list[PartitionField]) -> PartitionSpec:
+    spec = PartitionSpec(*fields)
+    for known in metadata.partition_specs:
+        if spec.compatible_with(known):
+            return known
+    return PartitionSpec(*fields, spec_id=1 + max(known.spec_id for known in metadata.partition_specs))
+
+
+def _last_partition_id(metadata: TableMetadata) -> int:
+    return metadata.last_partition_id or PARTITION_FIELD_ID_START - 1
+
+
+def _void(field: PartitionField) -> PartitionField:
+    return PartitionField(field.source_id, field.field_id, VoidTransform(), field.name)
+
+
+def _renamed(field: PartitionField, name: str) -> PartitionField:
+    return PartitionField(field.source_id, field.field_id, field.transform, name)

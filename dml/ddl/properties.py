@@ -1,0 +1,133 @@
+"""Table properties: what SET and UNSET may say, checked before they are kept. Pure; driver.
+
+Input: the properties that a statement sets. Output: the properties to store, and the format version apart: the
+specification keeps it outside the properties. Source: Iceberg documentation, "Configuration".
+"""
+
+from collections.abc import Iterable, Mapping
+
+from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.options import (
+    Command,
+    CommitOptions,
+    DistributionMode,
+    WriteOptions,
+    isolation_level,
+    row_level_operation_mode,
+)
+
+__all__ = ["COMMENT", "FORMAT_VERSION", "check_properties", "check_removals", "split_format_version"]
+
+COMMENT = "comment"
+FORMAT_VERSION = "format-version"
+DISTRIBUTION_MODES = ("write.distribution-mode", *(f"write.{command}.distribution-mode" for command in Command))
+FORMATS = ("parquet", "avro", "orc")
+FORMAT_KEYS = ("write.format.default", "write.delete.format.default")
+COMPUTED = frozenset(
+    {
+        "uuid",
+        "snapshot-count",
+        "current-snapshot-id",
+        "current-snapshot-summary",
+        "current-snapshot-timestamp-ms",
+        "current-schema",
+        "default-partition-spec",
+        "default-sort-order",
+        "sort-order",
+        "identifier-fields",
+    }
+)
+CLAUSES = {"location": "LOCATION", "provider": "USING"}
+LATEST_VERSION = 3
+
+
+def check_properties(changes: Mapping[str, str]) -> None:
+    """Check what a statement sets, before it can break later statements.
+
+    Args:
+        changes: Keys and values as written, format version apart.
+
+    Raises:
+        AnalysisError: a value is none that its property can have, or the property is not for setting.
+    """
+    for key in changes:
+        _refuse_reserved(key)
+    for command in Command:
+        row_level_operation_mode(changes, command)
+        isolation_level(changes, command)
+    WriteOptions.from_properties(changes)
+    CommitOptions.from_properties(changes)
+    for key in DISTRIBUTION_MODES:
+        _one_of(changes, key, tuple(DistributionMode))
+    for key in FORMAT_KEYS:
+        _one_of(changes, key, FORMATS)
+
+
+def split_format_version(properties: Iterable[tuple[str, str]]) -> tuple[int | None, dict[str, str]]:
+    """Take `format-version` out of a statement's properties.
+
+    Args:
+        properties: Keys and values as written; the last of equal keys counts.
+
+    Returns:
+        The version, None where none is given, and the rest.
+
+    Raises:
+        AnalysisError: the version is none that there is.
+    """
+    rest = dict(properties)
+    text = rest.pop(FORMAT_VERSION, None)
+    if text is None:
+        return None, rest
+    if text.strip() not in {str(version) for version in range(1, LATEST_VERSION + 1)}:
+        raise AnalysisError(
+            f"The table property '{FORMAT_VERSION}' is '{text}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint="It must be '1', '2' or '3'",
+            property=FORMAT_VERSION,
+        )
+    return int(text), rest
+
+
+def check_removals(keys: Iterable[str]) -> None:
+    """Refuse to unset what every table has.
+
+    Raises:
+        AnalysisError: the key is the format version, or is computed.
+    """
+    for key in keys:
+        if key == FORMAT_VERSION:
+            raise AnalysisError(
+                "A table always has a format version",
+                kind=ErrorKind.INVALID_PROPERTY,
+                hint="It can be set to a higher one",
+            )
+        _refuse_reserved(key)
+
+
+def _refuse_reserved(key: str) -> None:
+    if key in CLAUSES:
+        raise NotSupportedError(
+            f"The table property '{key}' is reserved",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint=f"It is given once, by {CLAUSES[key]} of CREATE TABLE",
+            property=key,
+        )
+    if key in COMPUTED:
+        raise AnalysisError(
+            f"The table property '{key}' is computed from the table",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint="Leave it out: it cannot be set",
+            property=key,
+        )
+
+
+def _one_of(properties: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> None:
+    value = properties.get(key)
+    if value is not None and value.strip().lower() not in allowed:
+        raise AnalysisError(
+            f"The table property '{key}' is '{value}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint="It must be one of " + ", ".join(f"'{name}'" for name in allowed),
+            property=key,
+        )

@@ -1,0 +1,323 @@
+"""How ALTER TABLE changes a schema: columns added, dropped, renamed, retyped, moved. Pure; driver.
+
+Input: a schema and one change. Output: a new schema with the same ids for what stays. Names are found without regard
+to case, and a path goes through structs, `element` of an array and `value` of a map. Source: Iceberg specification,
+"Schema Evolution"; `SchemaUpdate.java`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StructType,
+)
+
+from dml.ddl.field_ids import assign_field_ids, counting_ids, with_field
+from dml.ddl.quoting import quote_name
+from dml.ddl.types import type_text
+from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotSupportedError
+from dml.sqlparse.statements import ColumnPosition
+from dml.suggestions import did_you_mean
+
+__all__ = [
+    "add_field",
+    "alter_field",
+    "children_of",
+    "drop_field",
+    "find_field",
+    "is_promotion",
+    "move_field",
+    "rename_field",
+    "subtree",
+]
+
+Fields = tuple[NestedField, ...]
+Path = tuple[str, ...]
+FieldsChange = Callable[[Fields, int], Fields]
+
+
+def find_field(schema: Schema, path: Path) -> NestedField:
+    """The column or nested field that a path names.
+
+    Args:
+        schema: The schema.
+        path: Names, outermost first, in any case.
+
+    Returns:
+        The field.
+
+    Raises:
+        AnalysisError: there is none, or two differ by case alone; the nearest names are given.
+    """
+    fields: Fields = schema.fields
+    for depth in range(len(path)):
+        found = fields[_index(fields, path, depth)]
+        fields = children_of(found.field_type)
+    return found
+
+
+def is_promotion(old: IcebergType, new: IcebergType) -> bool:
+    """Whether every value of one type is, unchanged, a value of the other, by Iceberg's rules."""
+    match old, new:
+        case IntegerType(), LongType():
+            return True
+        case FloatType(), DoubleType():
+            return True
+        case DecimalType(), DecimalType():
+            return old.scale == new.scale and old.precision <= new.precision
+        case _:
+            return old == new
+
+
+def add_field(
+    schema: Schema, path: Path, field: NestedField, *, last_column_id: int, move: ColumnPosition | None
+) -> Schema:
+    """A schema with one more field.
+
+    Args:
+        schema: The schema.
+        path: Its path; all but the last name an existing struct, array of structs or map to structs.
+        field: What it is, ids unset.
+        last_column_id: The highest id that the table ever gave out.
+        move: Where it goes; None is the end.
+
+    Returns:
+        The new schema.
+
+    Raises:
+        AlreadyExistsError: a field of the name is there.
+        AnalysisError: the parent is not there, or holds no fields.
+    """
+    (added,) = assign_field_ids((field,), counting_ids(last_column_id + 1))
+
+    def change(fields: Fields) -> Fields:
+        _refuse_taken(fields, path)
+        grown = (*fields, with_field(added, name=path[-1]))
+        return grown if move is None else _moved(grown, len(fields), path, move)
+
+    return _with_fields(schema, _in_struct(schema.fields, path, 0, change))
+
+
+def drop_field(schema: Schema, path: Path) -> Schema:
+    """A schema without one field.
+
+    Raises:
+        AnalysisError: the field is not there, or is the last of its struct.
+    """
+    dropped = {field.field_id for field in subtree(find_field(schema, path))}
+    if dropped.intersection(schema.identifier_field_ids):
+        raise NotSupportedError(
+            f"Column {quote_name(path)} is an identifier field", hint="Take it out of the identifier fields first"
+        )
+
+    def change(fields: Fields, index: int) -> Fields:
+        if len(fields) == 1:
+            raise AnalysisError(
+                f"{quote_name(path)} is the only field where it stands",
+                hint="Drop the table, or the struct that holds it" if len(path) > 1 else "Drop the table instead",
+            )
+        return fields[:index] + fields[index + 1 :]
+
+    return _with_fields(schema, _at(schema.fields, path, 0, change))
+
+
+def rename_field(schema: Schema, path: Path, new_name: str) -> Schema:
+    """A schema with one field renamed.
+
+    Raises:
+        AnalysisError: the field is not there, or is no field of a struct.
+        AlreadyExistsError: the new name is taken.
+    """
+
+    def change(fields: Fields, index: int) -> Fields:
+        others = fields[:index] + fields[index + 1 :]
+        _refuse_taken(others, (*path[:-1], new_name))
+        return (*fields[:index], with_field(fields[index], name=new_name), *fields[index + 1 :])
+
+    return _with_fields(schema, _at(schema.fields, path, 0, change))
+
+
+def move_field(schema: Schema, path: Path, move: ColumnPosition) -> Schema:
+    """A schema with one field at another place of its struct.
+
+    Raises:
+        AnalysisError: the field or the one that it goes behind is not there.
+    """
+    return _with_fields(schema, _at(schema.fields, path, 0, lambda fields, index: _moved(fields, index, path, move)))
+
+
+def alter_field(schema: Schema, path: Path, **changes: Any) -> Schema:
+    """A schema with attributes of one field changed; the caller has checked that they may.
+
+    Args:
+        schema: The schema.
+        path: The field; `element` and `value` name the inside of an array and a map.
+        **changes: As of `with_field`.
+
+    Returns:
+        The new schema.
+
+    Raises:
+        AnalysisError: the field is not there.
+    """
+
+    def change(fields: Fields, index: int) -> Fields:
+        return (*fields[:index], with_field(fields[index], **changes), *fields[index + 1 :])
+
+    return _with_fields(schema, _at(schema.fields, path, 0, change, inside=True))
+
+
+def _with_fields(schema: Schema, fields: Fields) -> Schema:
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
+
+
+def children_of(kind: IcebergType) -> tuple[NestedField, ...]:
+    """What is nested directly in a type: fields, an element, or a key and a value."""
+    match kind:
+        case StructType():
+            return kind.fields
+        case ListType():
+            return (kind.element_field,)
+        case MapType():
+            return (kind.key_field, kind.value_field)
+        case _:
+            return ()
+
+
+def _rebuilt(kind: IcebergType, children: Fields) -> IcebergType:
+    match kind:
+        case StructType():
+            return StructType(*children)
+        case ListType():
+            (element,) = children
+            return ListType(element_id=kind.element_id, element=element.field_type, element_required=element.required)
+        case MapType():
+            key, value = children
+            return MapType(
+                key_id=kind.key_id,
+                key_type=key.field_type,
+                value_id=kind.value_id,
+                value_type=value.field_type,
+                value_required=value.required,
+            )
+        case _:
+            return kind
+
+
+def _index(fields: Fields, path: Path, depth: int) -> int:
+    name = path[depth]
+    found = [index for index, field in enumerate(fields) if field.name.lower() == name.lower()]
+    if len(found) > 1:
+        exact = [index for index in found if fields[index].name == name]
+        if len(exact) != 1:
+            raise AnalysisError(
+                f"Column {quote_name(path)} can be any of {', '.join(fields[index].name for index in found)}",
+                kind=ErrorKind.AMBIGUOUS_COLUMN,
+                hint="Write it in the case that it has",
+            )
+        return exact[0]
+    if not found:
+        where = f"{quote_name(path[:depth])} has no field" if depth else "There is no column"
+        raise AnalysisError(
+            f"{where} '{name}'",
+            kind=ErrorKind.UNRESOLVED_COLUMN,
+            hint=did_you_mean(name, (field.name for field in fields)) if fields else "It has no fields at all",
+            column=".".join(path),
+        )
+    return found[0]
+
+
+def _at(fields: Fields, path: Path, depth: int, change: FieldsChange, *, inside: bool = False) -> Fields:
+    # Changes the group of fields that holds the last name of the path; `inside` lets that be an array's element.
+    index = _index(fields, path, depth)
+    found = fields[index]
+    if depth == len(path) - 1:
+        return change(fields, index)
+    _refuse_map_key(found, path, depth)
+    last = depth == len(path) - 2
+    if last and not inside and isinstance(found.field_type, ListType | MapType):
+        raise NotSupportedError(
+            f"{quote_name(path)} is the inside of {type_text(found.field_type)}, no field of a struct",
+            hint="Only its type and its comment can change",
+        )
+    children = _at(children_of(found.field_type), path, depth + 1, change, inside=inside)
+    changed = with_field(found, field_type=_rebuilt(found.field_type, children))
+    return (*fields[:index], changed, *fields[index + 1 :])
+
+
+def _in_struct(fields: Fields, path: Path, depth: int, change: Callable[[Fields], Fields]) -> Fields:
+    # Changes the fields of the struct that all but the last name of the path lead to.
+    if depth == len(path) - 1:
+        return change(fields)
+    index = _index(fields, path, depth)
+    found = fields[index]
+    _refuse_map_key(found, path, depth)
+    if depth == len(path) - 2:
+        kind = _grown(found.field_type, path, change)
+    else:
+        children = _in_struct(children_of(found.field_type), path, depth + 1, change)
+        kind = _rebuilt(found.field_type, children)
+    return (*fields[:index], with_field(found, field_type=kind), *fields[index + 1 :])
+
+
+def _grown(kind: IcebergType, path: Path, change: Callable[[Fields], Fields]) -> IcebergType:
+    # `tags.x` may stand for `tags.element.x`, and `m.x` for `m.value.x`, as in Iceberg's own API.
+    match kind:
+        case StructType():
+            return StructType(*change(kind.fields))
+        case ListType() if isinstance(kind.element_type, StructType):
+            grown = with_field(kind.element_field, field_type=_grown(kind.element_type, path, change))
+            return _rebuilt(kind, (grown,))
+        case MapType() if isinstance(kind.value_type, StructType):
+            grown = with_field(kind.value_field, field_type=_grown(kind.value_type, path, change))
+            return _rebuilt(kind, (kind.key_field, grown))
+        case _:
+            raise AnalysisError(
+                f"{quote_name(path[:-1])} of type {type_text(kind)} has no fields, so '{path[-1]}' cannot be added",
+                kind=ErrorKind.TYPE_MISMATCH,
+            )
+
+
+def _refuse_map_key(found: NestedField, path: Path, depth: int) -> None:
+    if isinstance(found.field_type, MapType) and path[depth + 1].lower() == "key":
+        raise NotSupportedError(
+            f"{quote_name(path)} is in the key of a map", hint="The type of a key cannot change: add a new column"
+        )
+
+
+def _refuse_taken(fields: Fields, path: Path) -> None:
+    for field in fields:
+        if field.name.lower() == path[-1].lower():
+            raise AlreadyExistsError(
+                f"Column {quote_name((*path[:-1], field.name))} is there already",
+                hint="Choose another name",
+                column=".".join(path),
+            )
+
+
+def _moved(fields: Fields, index: int, path: Path, move: ColumnPosition) -> Fields:
+    field = fields[index]
+    others = fields[:index] + fields[index + 1 :]
+    if move.after is None:
+        return (field, *others)
+    if move.after.lower() == field.name.lower():
+        raise AnalysisError(f"Column {quote_name(path)} cannot go after itself", hint="Name another column")
+    behind = _index(others, (*path[:-1], move.after), len(path) - 1) + 1
+    return (*others[:behind], field, *others[behind:])
+
+
+def subtree(field: NestedField) -> Iterable[NestedField]:
+    """A field and all that is nested in it."""
+    yield field
+    for child in children_of(field.field_type):
+        yield from subtree(child)

@@ -1,0 +1,185 @@
+"""SHOW TBLPROPERTIES, SHOW CREATE TABLE, DESCRIBE TABLE. Driver.
+
+Input: the statement and a loaded table. Output: `DdlResult` in Spark's layout. Source: Spark's `DescribeTableExec`,
+`ShowCreateTableExec`, `ShowTablePropertiesExec`; the properties that Iceberg's `SparkTable` shows.
+"""
+
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.types import NestedField
+
+from dml.ddl.literals import literal_text
+from dml.ddl.properties import COMMENT, FORMAT_VERSION
+from dml.ddl.quoting import quote_identifier, quote_name, quote_string
+from dml.ddl.result import DdlResult
+from dml.ddl.sort_order import sort_order_text
+from dml.ddl.transforms import term_text
+from dml.ddl.types import type_text
+from dml.errors import AnalysisError, ErrorKind
+from dml.sqlparse.statements import Describe, ShowProperties
+from dml.suggestions import did_you_mean
+
+__all__ = ["describe_table", "show_create_table", "show_properties"]
+
+Row = tuple[str, str | None, str | None]
+
+OWNER = "owner"
+EMPTY: Row = ("", "", "")
+DESCRIBE_COLUMNS = (("col_name", "string"), ("data_type", "string"), ("comment", "string"))
+
+
+def show_properties(statement: ShowProperties, table: Table) -> DdlResult:
+    """SHOW TBLPROPERTIES: what is set, and what follows from the table's state.
+
+    Raises:
+        AnalysisError: the key that the statement asks for is not there.
+    """
+    properties = _shown_properties(table.metadata)
+    key = statement.key
+    if key is not None and key not in properties:
+        raise AnalysisError(
+            f"The table {quote_name(table.name())} has no property '{key}'",
+            kind=ErrorKind.NOT_FOUND,
+            hint=did_you_mean(key, sorted(properties)),
+            property=key,
+        )
+    shown = properties if key is None else {key: properties[key]}
+    return DdlResult(columns=(("key", "string"), ("value", "string")), rows=tuple(sorted(shown.items())))
+
+
+def show_create_table(table: Table, name: tuple[str, ...]) -> DdlResult:
+    """SHOW CREATE TABLE: a statement that makes the table again, without its rows.
+
+    Args:
+        table: The table.
+        name: Its full name, catalog first.
+
+    Returns:
+        One row with the text. A sort order has no place in CREATE TABLE; it follows as a comment.
+    """
+    metadata = table.metadata
+    schema = metadata.schema()
+    columns = ",\n".join(f"  {_column_text(field)}" for field in schema.fields)
+    lines = [f"CREATE TABLE {quote_name(name)} (\n{columns})", "USING iceberg"]
+    fields = _live_fields(metadata)
+    if fields:
+        lines.append(f"PARTITIONED BY ({', '.join(term_text(field, schema) for field in fields)})")
+    if COMMENT in metadata.properties:
+        lines.append(f"COMMENT {quote_string(metadata.properties[COMMENT])}")
+    lines.append(f"LOCATION {quote_string(metadata.location)}")
+    stored = {key: value for key, value in metadata.properties.items() if key != COMMENT}
+    stored[FORMAT_VERSION] = str(metadata.format_version)
+    entries = ",\n".join(f"  {quote_string(key)} = {quote_string(value)}" for key, value in sorted(stored.items()))
+    lines.append(f"TBLPROPERTIES (\n{entries})")
+    order = metadata.sort_order()
+    if not order.is_unsorted:
+        lines.append(f"-- ALTER TABLE {quote_name(name)} WRITE ORDERED BY {sort_order_text(order, schema)}")
+    return DdlResult(columns=(("createtab_stmt", "string"),), rows=(("\n".join(lines),),))
+
+
+def describe_table(statement: Describe, table: Table, name: tuple[str, ...]) -> DdlResult:
+    """DESCRIBE [EXTENDED].
+
+    Args:
+        statement: The statement.
+        table: The table.
+        name: Its full name, catalog first.
+
+    Returns:
+        Columns, partitioning, and with EXTENDED the defaults, metadata columns and details.
+    """
+    metadata = table.metadata
+    rows: list[Row] = [(field.name, type_text(field.field_type), field.doc) for field in metadata.schema().fields]
+    rows += _partition_rows(metadata)
+    if statement.extended:
+        rows += _default_rows(metadata)
+        rows += _metadata_column_rows(metadata)
+        rows += _detail_rows(metadata, name)
+    return DdlResult(columns=DESCRIBE_COLUMNS, rows=tuple(rows))
+
+
+def _column_text(field: NestedField) -> str:
+    text = f"{quote_identifier(field.name)} {type_text(field.field_type)}"
+    if field.required:
+        text += " NOT NULL"
+    if field.write_default is not None:
+        text += f" DEFAULT {literal_text(field.write_default, field.field_type)}"
+    return text if field.doc is None else f"{text} COMMENT {quote_string(field.doc)}"
+
+
+def _shown_properties(metadata: TableMetadata) -> dict[str, str]:
+    schema, order = metadata.schema(), metadata.sort_order()
+    shown = {key: value for key, value in metadata.properties.items() if key not in {COMMENT, OWNER}}
+    shown["current-snapshot-id"] = str(metadata.current_snapshot_id or "none")
+    shown["format"] = "iceberg/" + metadata.properties.get("write.format.default", "parquet").lower()
+    shown[FORMAT_VERSION] = str(metadata.format_version)
+    if not order.is_unsorted:
+        shown["sort-order"] = sort_order_text(order, schema)
+    if schema.identifier_field_ids:
+        shown["identifier-fields"] = f"[{','.join(sorted(schema.identifier_field_names()))}]"
+    return shown
+
+
+def _live_fields(metadata: TableMetadata) -> list[PartitionField]:
+    return [field for field in metadata.spec().fields if not isinstance(field.transform, VoidTransform)]
+
+
+def _partition_rows(metadata: TableMetadata) -> list[Row]:
+    schema, fields = metadata.schema(), _live_fields(metadata)
+    if not fields:
+        return []
+    if all(isinstance(field.transform, IdentityTransform) for field in fields):
+        sources = [schema.find_field(field.source_id) for field in fields]
+        columns: list[Row] = [
+            (term_text(field, schema), type_text(source.field_type), source.doc)
+            for field, source in zip(fields, sources, strict=True)
+        ]
+        return [("# Partition Information", "", ""), ("# col_name", "data_type", "comment"), *columns]
+    parts: list[Row] = [(f"Part {index}", term_text(field, schema), "") for index, field in enumerate(fields)]
+    return [EMPTY, ("# Partitioning", "", ""), *parts]
+
+
+def _default_rows(metadata: TableMetadata) -> list[Row]:
+    rows: list[Row] = [
+        (field.name, type_text(field.field_type), literal_text(field.write_default, field.field_type))
+        for field in metadata.schema().fields
+        if field.write_default is not None
+    ]
+    return [EMPTY, ("# Column Default Values", "", ""), *rows] if rows else []
+
+
+def _metadata_column_rows(metadata: TableMetadata) -> list[Row]:
+    # The partition as a struct over all specs, as queries see `_partition`.
+    fields: dict[int, NestedField] = {}
+    for spec in metadata.partition_specs:
+        for field in spec.partition_type(metadata.schema()).fields:
+            fields.setdefault(field.field_id, field)
+    inside = ",".join(f"{quote_identifier(field.name)}:{type_text(field.field_type)}" for field in fields.values())
+    rows: list[Row] = [
+        ("_spec_id", "int", ""),
+        ("_partition", f"struct<{inside}>", ""),
+        ("_file", "string", ""),
+        ("_pos", "bigint", ""),
+    ]
+    if metadata.format_version >= 3:
+        rows += [("_row_id", "bigint", ""), ("_last_updated_sequence_number", "bigint", "")]
+    return [EMPTY, ("# Metadata Columns", "", ""), *rows]
+
+
+def _detail_rows(metadata: TableMetadata, name: tuple[str, ...]) -> list[Row]:
+    rows: list[Row] = [
+        EMPTY,
+        ("# Detailed Table Information", "", ""),
+        ("Name", quote_name(name), ""),
+        ("Type", "MANAGED", ""),
+    ]
+    if COMMENT in metadata.properties:
+        rows.append(("Comment", metadata.properties[COMMENT], ""))
+    rows += [("Location", metadata.location, ""), ("Provider", "iceberg", "")]
+    if OWNER in metadata.properties:
+        rows.append(("Owner", metadata.properties[OWNER], ""))
+    shown = ",".join(f"{key}={value}" for key, value in sorted(_shown_properties(metadata).items()))
+    rows.append(("Table Properties", f"[{shown}]", ""))
+    return rows

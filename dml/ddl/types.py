@@ -1,0 +1,378 @@
+"""Spark's text of a type to an Iceberg type, and back. Pure; driver.
+
+Input: the text of a type as it stands in a statement, `struct<a: int NOT NULL, b: array<string>>`. Output: PyIceberg
+types. Iceberg's types that Spark lacks have names of their own: `uuid`, `fixed(16)`, `timestamp_ns`,
+`timestamptz_ns`. Field ids are all 0 here: `dml.ddl.field_ids` gives them out when the place of a type in a schema
+is known. Source: Iceberg specification, "Primitive Types" and "Nested Types"; Spark SQL reference, "Data Types".
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from dml.ddl.quoting import quote_identifier, quote_string, unquote_string
+from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.suggestions import did_you_mean
+
+__all__ = ["parse_fields", "parse_type", "type_text"]
+
+PRIMITIVES: dict[str, PrimitiveType] = {
+    "boolean": BooleanType(),
+    "tinyint": IntegerType(),
+    "byte": IntegerType(),
+    "smallint": IntegerType(),
+    "short": IntegerType(),
+    "int": IntegerType(),
+    "integer": IntegerType(),
+    "bigint": LongType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "real": FloatType(),
+    "double": DoubleType(),
+    "date": DateType(),
+    "timestamp": TimestamptzType(),
+    "timestamp_ltz": TimestamptzType(),
+    "timestamptz": TimestamptzType(),
+    "timestamp_ntz": TimestampType(),
+    "timestamp_ns": TimestampNanoType(),
+    "timestamptz_ns": TimestamptzNanoType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+    "uuid": UUIDType(),
+}
+
+NAMES: dict[type[IcebergType], str] = {
+    BooleanType: "boolean",
+    IntegerType: "int",
+    LongType: "bigint",
+    FloatType: "float",
+    DoubleType: "double",
+    DateType: "date",
+    TimeType: "time(6)",
+    TimestamptzType: "timestamp",
+    TimestampType: "timestamp_ntz",
+    TimestampNanoType: "timestamp_ns",
+    TimestamptzNanoType: "timestamptz_ns",
+    StringType: "string",
+    BinaryType: "binary",
+    UUIDType: "uuid",
+}
+
+REFUSED: dict[str, str] = {
+    "interval": "Keep a number of units in a BIGINT column instead",
+    "variant": "Keep the JSON text in a STRING column instead",
+    "void": "Give the column a type; NULL fits any",
+    "null": "Give the column a type; NULL fits any",
+    "object": "Use STRUCT, ARRAY or MAP instead",
+    "geometry": "Keep well-known binary in a BINARY column instead",
+    "geography": "Keep well-known binary in a BINARY column instead",
+}
+
+TOKEN = re.compile(
+    r"""\s*(?:(?P<name>[^\W\d]\w*|\d+[^\W\d]\w*)|(?P<number>\d+)|`(?P<quoted>(?:[^`]|``)+)`"""
+    r"""|(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*")|(?P<mark><>|[<>(),:\[\]]))""",
+    re.DOTALL,
+)
+
+
+@dataclass(slots=True)
+class _Reader:
+    # Tokens of one type text: (kind, value, offset).
+    text: str
+    tokens: list[tuple[str, str, int]] = field(default_factory=list)
+    at: int = 0
+
+    def __post_init__(self) -> None:
+        offset, end = 0, len(self.text.rstrip())
+        while offset < end:
+            match = TOKEN.match(self.text, offset)
+            if match is None or match.lastgroup is None:
+                raise self.error(
+                    "a character that no type has", offset + len(self.text[offset:]) - len(self.text[offset:].lstrip())
+                )
+            value = match[match.lastgroup]
+            self.tokens.append((match.lastgroup, value, match.start(match.lastgroup)))
+            offset = match.end()
+
+    def error(self, problem: str, offset: int | None = None) -> AnalysisError:
+        if offset is None:
+            offset = self.tokens[self.at][2] if self.at < len(self.tokens) else len(self.text)
+        return AnalysisError(
+            f"The type '{self.text.strip()}' does not read: {problem} at character {offset + 1}",
+            kind=ErrorKind.TYPE_MISMATCH,
+            hint="Write a Spark SQL type, such as int, decimal(10, 2), array<string> or struct<a: int>",
+            type=self.text,
+        )
+
+    def peek(self) -> tuple[str, str]:
+        return self.tokens[self.at][:2] if self.at < len(self.tokens) else ("end", "")
+
+    def take_mark(self, mark: str) -> bool:
+        if self.peek() == ("mark", mark):
+            self.at += 1
+            return True
+        return False
+
+    def take_words(self, *words: str) -> bool:
+        ahead = self.tokens[self.at : self.at + len(words)]
+        if [(kind, value.lower()) for kind, value, _ in ahead] == [("name", word) for word in words]:
+            self.at += len(words)
+            return True
+        return False
+
+    def expect(self, mark: str) -> None:
+        if not self.take_mark(mark):
+            raise self.error(f"expected '{mark}'")
+
+    def name(self) -> str:
+        kind, value = self.peek()
+        if kind not in {"name", "quoted"}:
+            raise self.error("expected a name")
+        self.at += 1
+        return value.replace("``", "`") if kind == "quoted" else value
+
+    def number(self) -> int:
+        kind, value = self.peek()
+        if kind != "number":
+            raise self.error("expected a whole number")
+        self.at += 1
+        return int(value)
+
+
+def parse_type(text: str) -> IcebergType:
+    """The Iceberg type for a Spark type's text.
+
+    Args:
+        text: As written in the statement.
+
+    Returns:
+        The type; nested fields have id 0.
+
+    Raises:
+        AnalysisError: the text is no type.
+        NotSupportedError: Iceberg cannot store the type.
+    """
+    reader = _Reader(text)
+    parsed = _type(reader)
+    if reader.peek()[0] != "end":
+        raise reader.error(f"'{reader.peek()[1]}' is too much")
+    return parsed
+
+
+def parse_fields(text: str) -> tuple[NestedField, ...]:
+    """The fields of a list `a INT NOT NULL COMMENT 'x', b STRING`: Spark's DDL text of a schema.
+
+    Args:
+        text: The list, without brackets.
+
+    Returns:
+        The fields, all with id 0.
+
+    Raises:
+        AnalysisError: the text does not read.
+        NotSupportedError: Iceberg cannot store a type in it.
+    """
+    reader = _Reader(text)
+    fields = [_field(reader)] if reader.tokens else []
+    while reader.take_mark(","):
+        fields.append(_field(reader))
+    if reader.peek()[0] != "end":
+        raise reader.error(f"'{reader.peek()[1]}' is too much")
+    return tuple(fields)
+
+
+def _type(reader: _Reader) -> IcebergType:
+    start = reader.at
+    kind, value = reader.peek()
+    if kind != "name":
+        raise reader.error("expected the name of a type")
+    reader.at += 1
+    word = value.lower()
+    if word in REFUSED:
+        raise NotSupportedError(f"Iceberg tables have no type '{word}' here", hint=REFUSED[word], type=reader.text)
+    if word in SHAPES:
+        return SHAPES[word](reader)
+    if word in PRIMITIVES:
+        if word == "timestamp" and reader.take_words("without", "time", "zone"):
+            return TimestampType()
+        if word == "string" and reader.take_words("collate"):
+            _binary_collation(reader)
+        return PRIMITIVES[word]
+    reader.at = start
+    raise AnalysisError(
+        f"There is no type '{value}'",
+        kind=ErrorKind.TYPE_MISMATCH,
+        hint=did_you_mean(word, (*PRIMITIVES, *SHAPES)),
+        type=reader.text,
+    )
+
+
+def _binary_collation(reader: _Reader) -> None:
+    if (collation := reader.name()).upper() != "UTF8_BINARY":
+        raise NotSupportedError(
+            f"Iceberg keeps no collation '{collation}'", hint="Leave COLLATE out, and collate in queries"
+        )
+
+
+def _struct(reader: _Reader) -> IcebergType:
+    if reader.take_mark("<>"):
+        raise reader.error("a struct needs at least one field")
+    reader.expect("<")
+    if reader.take_mark(">"):
+        raise reader.error("a struct needs at least one field")
+    fields = [_field(reader)]
+    while reader.take_mark(","):
+        fields.append(_field(reader))
+    reader.expect(">")
+    folded: set[str] = set()
+    for nested in fields:
+        if nested.name.lower() in folded:
+            raise reader.error(f"the field '{nested.name}' stands twice in a struct")
+        folded.add(nested.name.lower())
+    return StructType(*fields)
+
+
+def _field(reader: _Reader) -> NestedField:
+    name = reader.name()
+    reader.take_mark(":")
+    kind = _type(reader)
+    required = reader.take_words("not", "null")
+    comment = None
+    if reader.take_words("comment"):
+        if reader.peek()[0] != "string":
+            raise reader.error("expected the comment in quotes")
+        comment = unquote_string(reader.peek()[1])
+        reader.at += 1
+    return NestedField(0, name, kind, required=required, doc=comment)
+
+
+def _array(reader: _Reader) -> IcebergType:
+    reader.expect("<")
+    element = _type(reader)
+    reader.expect(">")
+    return ListType(element_id=0, element=element, element_required=False)
+
+
+def _map(reader: _Reader) -> IcebergType:
+    reader.expect("<")
+    key = _type(reader)
+    reader.expect(",")
+    value = _type(reader)
+    reader.expect(">")
+    return MapType(key_id=0, key_type=key, value_id=0, value_type=value, value_required=False)
+
+
+def _decimal(reader: _Reader) -> IcebergType:
+    precision, scale = 10, 0
+    if reader.take_mark("("):
+        precision = reader.number()
+        if reader.take_mark(","):
+            scale = reader.number()
+        reader.expect(")")
+    if not 1 <= precision <= 38 or scale > precision:
+        raise AnalysisError(
+            f"There is no type decimal({precision}, {scale})",
+            kind=ErrorKind.TYPE_MISMATCH,
+            hint="The precision is 1 to 38, and the scale not larger than the precision",
+        )
+    return DecimalType(precision, scale)
+
+
+def _text_with_length(reader: _Reader) -> IcebergType:
+    # Iceberg has no lengths: Spark's own connector stores char and varchar as string, too.
+    reader.expect("(")
+    reader.number()
+    reader.expect(")")
+    return StringType()
+
+
+def _fixed(reader: _Reader) -> IcebergType:
+    closing = ")" if reader.take_mark("(") else "]"
+    if closing == "]":
+        reader.expect("[")
+    length = reader.number()
+    reader.expect(closing)
+    if length == 0:
+        raise reader.error("a fixed type needs a length")
+    return FixedType(length)
+
+
+def _time(reader: _Reader) -> IcebergType:
+    precision = 6
+    if reader.take_mark("("):
+        precision = reader.number()
+        reader.expect(")")
+    if precision > 6:
+        raise NotSupportedError(f"Iceberg has no time({precision})", hint="Use time(6): it counts microseconds")
+    reader.take_words("without", "time", "zone")
+    return TimeType()
+
+
+SHAPES: dict[str, Callable[[_Reader], IcebergType]] = {
+    "struct": _struct,
+    "array": _array,
+    "map": _map,
+    "decimal": _decimal,
+    "dec": _decimal,
+    "numeric": _decimal,
+    "varchar": _text_with_length,
+    "char": _text_with_length,
+    "character": _text_with_length,
+    "fixed": _fixed,
+    "time": _time,
+}
+
+
+def type_text(kind: IcebergType) -> str:
+    """The text of an Iceberg type, as Spark writes it, that `parse_type` reads back.
+
+    Args:
+        kind: The type.
+
+    Returns:
+        Such as `struct<a:int NOT NULL COMMENT 'x',b:array<string>>`.
+    """
+    match kind:
+        case StructType():
+            return f"struct<{','.join(_field_text(nested) for nested in kind.fields)}>"
+        case ListType():
+            return f"array<{type_text(kind.element_type)}>"
+        case MapType():
+            return f"map<{type_text(kind.key_type)},{type_text(kind.value_type)}>"
+        case DecimalType():
+            return f"decimal({kind.precision},{kind.scale})"
+        case FixedType():
+            return f"fixed({len(kind)})"
+        case _:
+            return NAMES.get(type(kind), str(kind))
+
+
+def _field_text(nested: NestedField) -> str:
+    required = " NOT NULL" if nested.required else ""
+    comment = f" COMMENT {quote_string(nested.doc)}" if nested.doc else ""
+    return f"{quote_identifier(nested.name)}:{type_text(nested.field_type)}{required}{comment}"

@@ -1,0 +1,199 @@
+"""The story of the demo: load, correct, let others read. Driver.
+
+Input: a console, a folder. Output: two tables on the console, what each statement did and how long it took in each
+mode, and who agrees on the rows; an error if anybody does not.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from dml.demo.flights import COLUMNS, corrections, load_flights
+from dml.demo.readers import check_equal, expected_rows, read_with_duckdb, read_with_pyiceberg, sorted_rows
+from dml.result import Result
+from dml.session import Session, connect
+
+__all__ = ["STATEMENTS", "VARIANTS", "Statement", "Variant", "run"]
+
+NAMESPACE: Final = "demo"
+KEY: Final = "flight_id"
+READERS: Final[dict[str, Callable[[str], pa.Table]]] = {
+    "PyIceberg": read_with_pyiceberg,
+    "DuckDB": read_with_duckdb,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One table of the demo: a mode and a format version."""
+
+    mode: str
+    format_version: int
+
+    @property
+    def label(self) -> str:
+        """`merge-on-read v3`."""
+        return f"{self.mode} v{self.format_version}"
+
+    @property
+    def table(self) -> str:
+        """Its name in the catalog."""
+        return f"{NAMESPACE}.flights_{self.label.replace('-', '_').replace(' ', '_')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """One correction; `flights` in the text is the table."""
+
+    title: str
+    text: str
+
+
+VARIANTS: Final = tuple(
+    Variant(mode=mode, format_version=version) for version in (2, 3) for mode in ("copy-on-write", "merge-on-read")
+)
+
+STATEMENTS: Final = (
+    Statement(
+        title="DELETE cancelled flights of February",
+        text="DELETE FROM flights WHERE month = 2 AND dep_time IS NULL",
+    ),
+    Statement(
+        title="UPDATE US Airways to American",
+        text="UPDATE flights SET carrier = 'AA', arr_delay = arr_delay - 5 WHERE carrier = 'US' AND dest <> 'PHL'",
+    ),
+    Statement(
+        title="MERGE a batch of corrections",
+        text=f"""MERGE INTO flights t USING corrections s ON t.flight_id = s.flight_id
+            WHEN MATCHED AND s.never_left THEN DELETE
+            WHEN MATCHED THEN UPDATE SET dep_delay = s.dep_delay, arr_delay = t.arr_delay + 7
+            WHEN NOT MATCHED AND NOT s.never_left THEN
+              INSERT ({", ".join(COLUMNS.names)}) VALUES ({", ".join(f"s.{name}" for name in COLUMNS.names)})""",
+    ),
+    Statement(
+        title="DELETE all of November",
+        text="DELETE FROM flights WHERE month = 11",
+    ),
+)
+
+
+def run(console: Console, warehouse: str | None = None) -> None:
+    """Run the demo.
+
+    Args:
+        console: Where to print.
+        warehouse: Folder for its tables; without one, a temporary folder that goes away at the end.
+
+    Raises:
+        DmlError: something is not installed, a statement failed, or another engine reads other rows.
+    """
+    with folder(warehouse) as location, tempfile.TemporaryDirectory(prefix="rowdelta-demo-") as inputs:
+        flights = load_flights()
+        batch = corrections(flights)
+        console.print(f"{len(flights):,} flights and {len(batch):,} corrections; tables in {location}")
+        session = connect(location)
+        show_to_spark(session, flights, Path(inputs), "all_flights")
+        show_to_spark(session, batch, Path(inputs), "corrections")
+        session.sql(f"CREATE NAMESPACE IF NOT EXISTS {NAMESPACE}")
+        results = {variant: correct(session, variant, console) for variant in VARIANTS}
+        console.print(timings(results))
+        statements = [statement.text for statement in STATEMENTS]
+        expected = sorted_rows(expected_rows(flights, batch, statements), COLUMNS, KEY)
+        console.print(judgement(session, expected))
+        console.print(f"Every reader finds the same {len(expected):,} rows in every table, value by value.")
+
+
+@contextmanager
+def folder(warehouse: str | None) -> Iterator[str]:
+    """The folder of the tables."""
+    if warehouse is not None:
+        yield warehouse
+        return
+    with tempfile.TemporaryDirectory(prefix="rowdelta-demo-") as location:
+        yield location
+
+
+def show_to_spark(session: Session, rows: pa.Table, inputs: Path, view: str) -> None:
+    """Make rows a view of Spark, by way of a plain Parquet file."""
+    path = inputs / f"{view}.parquet"
+    pq.write_table(rows, path)
+    session.spark.read.parquet(path.as_uri()).createOrReplaceTempView(view)
+
+
+def correct(session: Session, variant: Variant, console: Console) -> list[tuple[float, int]]:
+    """Make one table and run all statements on it: seconds and rows affected of each, loading first."""
+    console.print(f"[bold]{variant.label}[/bold]")
+    columns = ", ".join(f"{name} {sql_type(kind)}" for name, kind in zip(COLUMNS.names, COLUMNS.types, strict=True))
+    modes = ", ".join(f"'write.{command}.mode' = '{variant.mode}'" for command in ("delete", "update", "merge"))
+    session.sql(
+        f"CREATE OR REPLACE TABLE {variant.table} ({columns}) PARTITIONED BY (month) "
+        f"TBLPROPERTIES ('format-version' = '{variant.format_version}', {modes})"
+    )
+    texts = [f"INSERT INTO {variant.table} SELECT * FROM all_flights"]
+    texts += [renamed(statement.text, variant.table) for statement in STATEMENTS]
+    outcomes = []
+    for text in texts:
+        began = time.perf_counter()
+        result = session.change(text)
+        seconds = time.perf_counter() - began
+        console.print(f"  {result!r}", highlight=False, soft_wrap=True)
+        outcomes.append((seconds, affected(result)))
+    return outcomes
+
+
+def affected(result: Result) -> int:
+    """Rows that a statement changed."""
+    return (result.rows_deleted or 0) + result.rows_updated + result.rows_inserted
+
+
+def renamed(text: str, table: str) -> str:
+    """A statement on one of the demo's tables."""
+    return text.replace(" flights ", f" {table} ", 1)
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """Spark's name of an Arrow type."""
+    names = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.string(): "STRING"}
+    return names.get(kind, "TIMESTAMP")
+
+
+def timings(results: dict[Variant, list[tuple[float, int]]]) -> Table:
+    """Seconds by statement and variant."""
+    headings = ("".join(word[0] for word in variant.mode.split("-")).upper() for variant in results)
+    versions = (f"{heading} v{variant.format_version}" for heading, variant in zip(headings, results, strict=True))
+    title = "Seconds by statement: copy-on-write (COW) and merge-on-read (MOR), format versions 2 and 3"
+    table = Table("statement", "rows", *versions, title=title)
+    titles = ["INSERT all flights", *(statement.title for statement in STATEMENTS)]
+    for i, title in enumerate(titles):
+        outcomes = [outcome[i] for outcome in results.values()]
+        rows = max(count for _, count in outcomes)
+        table.add_row(title, f"{rows:,}", *(f"{seconds:.2f}" for seconds, _ in outcomes))
+    return table
+
+
+def judgement(session: Session, expected: pa.Table) -> Table:
+    """Let every reader read every table, and compare.
+
+    Raises:
+        ValidationFailedError: a reader finds other rows than expected.
+    """
+    table = Table("table", *READERS, title="Rows that others read, against the same SQL run by DuckDB alone")
+    catalog = session.registry.catalogs[session.registry.current_catalog]
+    for variant in VARIANTS:
+        location = catalog.load_table(variant.table).metadata_location
+        cells = []
+        for name, read in READERS.items():
+            rows = sorted_rows(read(location), COLUMNS, KEY)
+            check_equal(rows, expected, name, variant.table)
+            cells.append(f"{len(rows):,} rows, equal")
+        table.add_row(variant.label, *cells)
+    return table

@@ -1,0 +1,64 @@
+"""What a failed statement leaves behind is deleted, as well as it can be. Driver.
+
+Files of tasks that reported are known by path. Where Spark itself failed, tasks that had finished are not heard of any
+more: their files are found by the statement's id, which stands in each name.
+"""
+
+import logging
+import time
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from pyarrow import fs as arrow_fs
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
+
+from dml.model.write_context import WriteContext
+from dml.write.abort import delete_files
+
+__all__ = ["delete_uncommitted"]
+
+LOG = logging.getLogger(__name__)
+
+WAITS_SECONDS: Final = (0.0, 0.3, 1.0)
+"""Before each look for files of a failed Spark job."""
+
+
+def delete_uncommitted(table: Table, context: WriteContext, paths: Collection[str] | None = None) -> None:
+    """Delete the files of a statement that was not committed.
+
+    Args:
+        table: The table.
+        context: The write.
+        paths: The files, where all tasks told theirs; None looks for them.
+    """
+    try:
+        if paths is not None:
+            delete_files(table.io, paths)
+            return
+        # Tasks that Spark has told to stop may still be writing: what they finish meanwhile goes with a later look.
+        for wait in WAITS_SECONDS:
+            time.sleep(wait)
+            delete_files(table.io, list(files_named(table.io, context.data_location, context.query_id)))
+    except Exception as error:  # noqa: BLE001 - the failure that led here is the one to report
+        LOG.warning(
+            "Files of the failed statement %s may be left in %s: %s", context.query_id, context.data_location, error
+        )
+
+
+def files_named(io: FileIO, location: str, part: str) -> Iterator[str]:
+    """Files below a location whose names have a part.
+
+    Only storages that can list are asked; others keep the files until orphans are removed.
+    """
+    if not isinstance(io, PyArrowFileIO):
+        LOG.warning("Files of the failed statement %s may be left in %s: the storage cannot list", part, location)
+        return
+    scheme, netloc, path = io.parse_location(location, io.properties)
+    filesystem = io.fs_by_scheme(scheme, netloc)
+    selector = arrow_fs.FileSelector(path, recursive=True, allow_not_found=True)
+    prefix = location[: len(location) - len(path)] if location.endswith(path) else ""
+    for info in filesystem.get_file_info(selector):
+        if info.type == arrow_fs.FileType.File and part in info.base_name:
+            yield f"{prefix}{info.path}"

@@ -1,0 +1,95 @@
+"""EXPLAIN: what a row-level statement would do, without doing it. Driver."""
+
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame, SparkSession
+
+from dml.engine.distribution import distribution_mode
+from dml.engine.engine import Engine
+from dml.engine.insert import aligned_rows, insert_query
+from dml.engine.insert_options import insert_options
+from dml.engine.query import statement_views
+from dml.engine.row_level import PlannedStatement, delta_of, plan_statement
+from dml.engine.settings import StatementSettings
+from dml.engine.target import resolve_target
+from dml.plan.insert import plan_insert
+from dml.plan.store_assignment import Assign
+from dml.plan.values import DefaultValue
+from dml.sqlparse.statements import DeleteStatement, Explain, InsertStatement, MergeStatement, Query, UpdateStatement
+
+__all__ = ["explain"]
+
+
+def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
+    """The plan of a statement as a DataFrame of one text column `plan`.
+
+    For DELETE, UPDATE and MERGE it is ours: files, strategy, delta query. What Spark knows it explains itself.
+
+    Raises:
+        DmlError: the statement does not fit the table.
+    """
+    match statement.statement:
+        case DeleteStatement() | UpdateStatement() | MergeStatement() as row_level:
+            planned = plan_statement(engine, row_level, sql)
+            try:
+                text = "\n".join(plan_lines(engine, planned))
+            finally:
+                if planned.source is not None:
+                    planned.source.release()
+            return engine.spark.createDataFrame([(text,)], "plan string")
+        case InsertStatement() as insert:
+            return engine.spark.createDataFrame([("\n".join(insert_lines(engine, insert, sql)),)], "plan string")
+        case Query(fragment=fragment):
+            views = statement_views(engine, sql, StatementSettings.of(engine.spark))
+            return views.sql(f"{statement.prefix}{views.text(fragment)}")
+        case _:
+            return SparkSession.sql(engine.spark, sql)
+
+
+def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterator[str]:
+    """The plan of an INSERT."""
+    settings = StatementSettings.of(engine.spark)
+    views = statement_views(engine, sql, settings)
+    options = insert_options(statement.options)
+    target = resolve_target(statement.target, sql, views, settings, "INSERT", branch_option=options.branch)
+    query = insert_query(statement, target, views)
+    plan = plan_insert(statement, target.names, query.columns)
+    aligned_rows(query, plan, views, Assign(policy=settings.policy, case_sensitive=settings.case_sensitive))
+    mode = distribution_mode(target.table, {**target.table.properties, **options.properties})
+    yield f"INSERT {target.resolved.name} (branch {target.branch}, {statement.mode})"
+    yield f"  distribution: {mode}; partition spec: {target.table.spec()}"
+    for field, source in plan.columns:
+        yield f"  {field.name} <- {'default' if isinstance(source, DefaultValue) else 'query'}"
+    yield f"  query: {views.text(statement.query)}"
+
+
+def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
+    """The plan, line by line, from the outcome down to the files."""
+    plan, target = planned.plan, planned.target
+    yield f"{plan.command.upper()} {target.resolved.name} (branch {target.branch}, snapshot {target.snapshot_id})"
+    yield f"  mode: {planned.mode}"
+    if plan.never:
+        yield "  the condition is true for no row: nothing to do"
+        return
+    for clause in plan.query.clauses:
+        yield f"  clause {clause.number}: {clause.text}"
+    if plan.check_cardinality:
+        yield "  cardinality: two source rows for one target row are an error"
+    yield f"  conflict detection filter: {plan.conflict_detection_filter}"
+    delta = delta_of(engine, planned)
+    scan = delta.scan.plan
+    strategy = "files stay in their tasks, no shuffle" if delta.whole_files else "rows shuffled by data file"
+    yield f"  distribution: {strategy}"
+    yield (
+        f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "
+        f"{scan.manifests_read} of {scan.total_manifests} manifests read, filter: {plan.pushed_filter}"
+    )
+    columns = {field.field_id: field.name for field in target.table.schema().fields}
+    yield f"  columns read: {', '.join(columns[field_id] for field_id in plan.target_ids) or 'none'}"
+    yield "  delta query:"
+    yield f"    {plan.query.inner}"
+    for task in scan.tasks[:20]:
+        deletes = len(task.position_deletes) + len(task.equality_deletes) + (task.deletion_vector is not None)
+        yield f"    {task.path} ({task.record_count} rows{f', {deletes} delete files' if deletes else ''})"
+    if len(scan.tasks) > 20:
+        yield f"    ... and {len(scan.tasks) - 20} more files"

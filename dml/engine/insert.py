@@ -1,0 +1,231 @@
+"""INSERT INTO, INSERT OVERWRITE and the rows of CREATE TABLE AS SELECT: query, align, write, commit. Driver."""
+
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyspark.sql import DataFrame
+
+from dml.commit import Action, AppendFiles, OverwriteByFilter, ReplacePartitions, commit
+from dml.engine.distribution import distribute_rows, orders_rows
+from dml.engine.engine import Engine
+from dml.engine.insert_options import InsertOptions, insert_options
+from dml.engine.query import statement_views
+from dml.engine.results import WriteOutcome, committed_result, nothing_changed
+from dml.engine.settings import StatementSettings
+from dml.engine.target import Target, resolve_target
+from dml.engine.writes import UncommittedFiles, run_writer, write_context
+from dml.errors import ErrorKind, NotSupportedError
+from dml.model.delta_layout import DeltaLayout, value_name
+from dml.plan.insert import InsertPlan, plan_insert, raw_name
+from dml.plan.insert_values import query_with_defaults
+from dml.plan.predicates import pushable
+from dml.plan.row_delta_plan import PlanContext
+from dml.plan.store_assignment import Assign
+from dml.plan.values import value_sql
+from dml.progress import progress_bar
+from dml.result import PhaseSeconds, Result
+from dml.spark.types import quoted
+from dml.sqlparse import parse
+from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, Query
+from dml.views import StatementViews
+from dml.write.run import WriteTask
+from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
+
+__all__ = ["aligned_rows", "insert_query", "run_insert", "write_rows"]
+
+PLAIN: Final = InsertOptions()
+
+
+def run_insert(engine: Engine, statement: InsertStatement, sql: str) -> Result:
+    """Run an INSERT.
+
+    Raises:
+        DmlError: the statement does not fit the table, or failed; nothing is changed then, and no file is left.
+    """
+    started = time.perf_counter()
+    settings = StatementSettings.of(engine.spark)
+    views = statement_views(engine, sql, settings)
+    command = "INSERT" if statement.mode is InsertMode.APPEND else "INSERT OVERWRITE"
+    options = insert_options(statement.options)
+    target = resolve_target(statement.target, sql, views, settings, command, branch_option=options.branch)
+    query = insert_query(statement, target, views)
+    plan = plan_insert(statement, target.names, query.columns)
+    rows = aligned_rows(
+        query, plan, views, Assign(policy=settings.policy, case_sensitive=settings.case_sensitive, by_name=plan.by_name)
+    )
+    replaced = replaced_rows(statement, target, sql, settings, options)
+    return write_rows(engine, target, rows, command, started, replaced=replaced, options=options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """Which rows an INSERT OVERWRITE replaces.
+
+    Attributes:
+        row_filter: The rows; None for the partitions that the new rows lie in.
+    """
+
+    row_filter: BooleanExpression | None
+
+
+def insert_query(statement: InsertStatement, target: Target, views: StatementViews) -> DataFrame:
+    """The rows to insert, as the statement gives them."""
+    head = "" if statement.ctes is None else views.text(statement.ctes) + " "
+    text = query_with_defaults(statement, target.names, views.text(statement.query))
+    return views.sql(f"{head}{text}")
+
+
+def aligned_rows(query: DataFrame, plan: InsertPlan, views: StatementViews, assign: Assign) -> DataFrame:
+    """The rows as the table's columns: `v0`, `v1`, ... in the table's order and types."""
+    raw = query.toDF(*(raw_name(index) for index in range(len(query.columns))))
+    if plan.statics:
+        statics = [f"{views.text(value.value)} AS {name}" for name, value in plan.statics if value.value is not None]
+        raw = raw.selectExpr("*", *statics)
+    types = {field.name: field.dataType for field in raw.schema.fields}
+    return raw.selectExpr(
+        *(
+            f"{value_sql(source, field, types, assign, (field.name,))} AS {value_name(index)}"
+            for index, (field, source) in enumerate(plan.columns)
+        )
+    )
+
+
+def replaced_rows(
+    statement: InsertStatement, target: Target, sql: str, settings: StatementSettings, options: InsertOptions
+) -> Replaced | None:
+    """What the statement replaces; None for a plain INSERT."""
+    match statement.mode:
+        case InsertMode.APPEND:
+            return None
+        case InsertMode.REPLACE_WHERE:
+            assert statement.replace_where is not None
+            return Replaced(row_filter=exact_filter(statement.replace_where, target, sql, settings))
+        case InsertMode.OVERWRITE:
+            dynamic = any(entry.value is None for entry in statement.partition) or not statement.partition
+            if dynamic and (settings.dynamic_overwrite if options.dynamic is None else options.dynamic):
+                return Replaced(row_filter=None)
+            found: BooleanExpression = AlwaysTrue()
+            for entry in statement.partition:
+                if entry.value is not None:
+                    condition = equality(entry.column, entry.value)
+                    found = And(found, exact_filter(condition, target, sql, settings, entry.value))
+            return Replaced(row_filter=found)
+
+
+def equality(column: str, value: Fragment) -> Fragment:
+    """`column = value` as a condition; a NULL partition is found with `<=>`."""
+    statement = parse(f"SELECT {quoted(column)} <=> {value.text}")
+    assert isinstance(statement, Query)
+    return statement.fragment
+
+
+def exact_filter(
+    condition: Fragment, target: Target, sql: str, settings: StatementSettings, place: Fragment | None = None
+) -> BooleanExpression:
+    """A condition as an Iceberg expression that says all of it.
+
+    Raises:
+        NotSupportedError: Iceberg cannot decide it for whole files.
+    """
+    context = PlanContext(
+        sql=sql,
+        schema=target.table.schema(),
+        target_view="",
+        target=target.alias,
+        names=target.names,
+        render=lambda fragment: fragment.text,
+        case_sensitive=settings.case_sensitive,
+        time_zone=settings.time_zone,
+        trees_hold=settings.trees_hold,
+    )
+    tree = condition.ast
+    if place is not None and tree is not None:
+        tree = tree.expressions[0]
+    pushdown = pushable(tree, context)
+    if not pushdown.complete:
+        span = (place or condition).span
+        raise NotSupportedError(
+            "The rows to replace must be told by comparisons of columns with constants",
+            sql=sql,
+            position=span.start,
+            length=span.end - span.start,
+            kind=ErrorKind.INVALID_CONDITION,
+            hint="Use DELETE with this condition, then INSERT",
+        )
+    return pushdown.expression
+
+
+def write_rows(
+    engine: Engine,
+    target: Target,
+    rows: DataFrame,
+    command: str,
+    started: float,
+    *,
+    replaced: Replaced | None = None,
+    options: InsertOptions = PLAIN,
+) -> Result:
+    """Write rows and commit them.
+
+    Args:
+        engine: The session's means.
+        target: The table.
+        rows: Columns `v0`, `v1`, ... for the table's columns, in its order.
+        command: For the result.
+        started: When the statement started, by `time.perf_counter`.
+        replaced: Which rows they replace; None appends.
+        options: The statement's write options.
+
+    Raises:
+        DmlError: writing or committing failed; no file is left then.
+    """
+    table, properties = target.table, {**target.table.properties, **options.properties}
+    context = write_context(
+        table, str(uuid.uuid4()), sorted_by_table_order=orders_rows(table), overriding=options.properties
+    )
+    layout = DeltaLayout(value_ids=tuple(field.field_id for field in target.table.schema().fields))
+    spec = WriterSpec(job=WriteJob.ROWS, context=context, layout=layout, max_failures=engine.max_failures())
+    check_writable(spec)
+    planned = time.perf_counter()
+    with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
+        outcome = run_writer(distribute_rows(rows, table, properties), WriteTask(spec), table, context)
+    executed = time.perf_counter()
+    action = insert_action(target, outcome, replaced, options)
+    if action is None:
+        return nothing_changed(command, target, executed - started, outcome.metrics)
+    with UncommittedFiles(table, context, outcome):
+        committed = commit(
+            table,
+            action,
+            branch=target.branch,
+            create_branch=target.create_branch,
+            summary={**engine.commit_summary(), **options.summary},
+            wap_id=target.wap_id,
+        )
+    seconds = PhaseSeconds(plan=planned - started, execute=executed - planned, commit=time.perf_counter() - executed)
+    mode = "append" if replaced is None else "overwrite"
+    return committed_result(command, target, mode, committed, seconds, outcome.metrics)
+
+
+def insert_action(
+    target: Target, outcome: WriteOutcome, replaced: Replaced | None, options: InsertOptions
+) -> Action | None:
+    """What to commit; None where nothing changes."""
+    validation: dict[str, Any] = {
+        "isolation_level": options.isolation_level,
+        "starting_snapshot_id": options.starting_snapshot_id,
+    }
+    if replaced is None:
+        return AppendFiles(data_files=outcome.data_files) if outcome.data_files else None
+    if replaced.row_filter is None:
+        if not outcome.data_files:
+            return None
+        if target.table.spec().is_unpartitioned():
+            return OverwriteByFilter(data_files=outcome.data_files, row_filter=AlwaysTrue(), **validation)
+        return ReplacePartitions(data_files=outcome.data_files, **validation)
+    if not outcome.data_files and target.snapshot_id is None:
+        return None
+    return OverwriteByFilter(data_files=outcome.data_files, row_filter=replaced.row_filter, **validation)

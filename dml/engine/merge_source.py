@@ -1,0 +1,198 @@
+"""The source of a MERGE: its rows once, and its join keys brought to the target's scan. Driver.
+
+Input: the USING clause. Output: a DataFrame behind a placeholder; where the ON condition has equalities, the keys of
+the source, so that of the target only rows that can match cross into the JVM, and files without any are not opened.
+"""
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual, Reference
+from pyiceberg.types import NestedField
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, DateType, IntegralType, StringType
+
+from dml.engine.target import refuse_internal_names
+from dml.model.scan_task import KeyFilter
+from dml.plan.merge import MergeSource, whens
+from dml.plan.predicates import equi_keys
+from dml.plan.row_delta_plan import PlanContext
+from dml.spark.types import quoted, spark_type, type_text
+from dml.sqlparse.statements import DeleteAction, Fragment, MergeStatement
+from dml.views import StatementViews
+
+__all__ = ["MergeSourceFrame", "SourceKeys", "prepared_source", "source_frame"]
+
+MAX_KEYS: Final = 1_000_000
+"""Above this many source rows the keys stay where they are: shipping them would cost more than it saves."""
+
+PLAIN_NAME: Final = re.compile(r"\w+|`(?:[^`]|``)+`")
+
+MAX_LISTED: Final = 200
+"""Up to this many distinct keys files are pruned key by key, above by the least and the greatest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceKeys:
+    """The join keys of a source.
+
+    Attributes:
+        key_filter: The keys, for the reader.
+        row_filter: What they say of the target's rows, for pruning files.
+    """
+
+    key_filter: KeyFilter
+    row_filter: BooleanExpression
+
+
+@dataclass(slots=True, kw_only=True)
+class MergeSourceFrame:
+    """The source of one MERGE.
+
+    Attributes:
+        described: Its placeholder, alias and columns.
+        frame: Its rows.
+        pushable: Target columns and source expressions that the ON condition equates, where keys may be pushed.
+        persisted: Whether the rows are kept until `release`.
+    """
+
+    described: MergeSource
+    frame: DataFrame
+    pushable: tuple[tuple[NestedField, str], ...] = ()
+    persisted: bool = field(default=False)
+
+    def keys(self) -> SourceKeys | None:
+        """Evaluate the source once, keep its rows, and bring its keys to the driver; None where that does not pay."""
+        if not self.pushable:
+            return None
+        columns = [
+            f"try_cast({expression} AS {type_text(spark_type(column.field_type))}) AS k{index}"
+            for index, (column, expression) in enumerate(self.pushable)
+        ]
+        selected = self.frame.alias(self.described.alias).selectExpr(*columns).na.drop("any").limit(MAX_KEYS + 1)
+        keys = selected.toArrow()
+        if keys.num_rows > MAX_KEYS:
+            return None
+        return source_keys([column for column, _ in self.pushable], keys)
+
+    def release(self) -> None:
+        """Let Spark forget the rows."""
+        if self.persisted:
+            self.frame.unpersist()
+
+
+def prepared_source(statement: MergeStatement, context: PlanContext, views: StatementViews) -> MergeSourceFrame:
+    """The source of a statement as a DataFrame.
+
+    A source whose keys are brought to the scan is read twice, so its rows are kept: it is evaluated once, also where
+    it is not deterministic.
+    """
+    frame = source_frame(statement, views)
+    alias = source_alias(statement, views)
+    refuse_internal_names(frame.columns, "the source")
+    by_source = bool(statement.not_matched_by_source)
+    pairs = () if by_source else pushable_keys(statement, context, alias, frame)
+    persisted = bool(pairs) and not frame.is_cached and not kept_already(frame)
+    if persisted:
+        frame = frame.persist()
+    view = views.add(frame)
+    return MergeSourceFrame(
+        described=MergeSource(view=view, alias=alias, columns=tuple(frame.columns)),
+        frame=frame,
+        pushable=pairs,
+        persisted=persisted,
+    )
+
+
+def kept_already(frame: DataFrame) -> bool:
+    """Whether the user has cached the same rows: then they are not ours to release."""
+    level = frame.storageLevel
+    return bool(level.useMemory or level.useDisk)
+
+
+def source_frame(statement: MergeStatement, views: StatementViews) -> DataFrame:
+    """The rows of the source."""
+    columns = ", ".join(quoted(name) for name in statement.source_column_aliases)
+    head = "" if statement.ctes is None else views.text(statement.ctes) + " "
+    renamed = f" AS {quoted(source_alias(statement, views))}({columns})" if columns else ""
+    return views.sql(f"{head}SELECT * FROM {views.text(source_fragment(statement, views.statement))}{renamed}")
+
+
+def source_fragment(statement: MergeStatement, sql: str) -> Fragment:
+    """The source, with the names that the statement may read of it where it is a bare table."""
+    source = statement.source
+    if not (source.tables and source.tables[0].span == source.span):
+        return source
+    star = any(
+        not isinstance(when.action, DeleteAction) and when.action.assignments is None for when in whens(statement)
+    )
+    named = frozenset(name.strip("`").replace("``", "`").lower() for name in PLAIN_NAME.findall(sql))
+    return replace(source, names=source.names | named, has_star=star or source.has_star)
+
+
+def source_alias(statement: MergeStatement, views: StatementViews) -> str:
+    """What the statement calls its source."""
+    if statement.source_alias is not None:
+        return statement.source_alias
+    if not statement.source.tables and PLAIN_NAME.fullmatch(statement.source.text):  # a CTE
+        return statement.source.text.strip("`").replace("``", "`")
+    if statement.source.tables and statement.source.tables[0].span == statement.source.span:
+        reference = statement.source.tables[0]
+        return views.alias(reference, reference.parts[-1])
+    return "__source_rows"
+
+
+def pushable_keys(
+    statement: MergeStatement, context: PlanContext, alias: str, frame: DataFrame
+) -> tuple[tuple[NestedField, str], ...]:
+    """The equalities of the ON condition whose two sides compare as they are, without a change of type."""
+    described = MergeSource(view="", alias=alias, columns=tuple(frame.columns))
+    pairs = [
+        (key.target, f"{quoted(alias)}.{quoted(key.source_column)}")
+        for key in equi_keys(statement.condition.ast, context, described)
+    ]
+    if not pairs:
+        return ()
+    types = frame.alias(alias).selectExpr(*(f"{source} AS k{index}" for index, (_, source) in enumerate(pairs))).schema
+    return tuple(
+        pair
+        for pair, found in zip(pairs, types.fields, strict=True)
+        if compares_alike(found.dataType, spark_type(pair[0].field_type))
+    )
+
+
+def compares_alike(source: DataType, target: DataType) -> bool:
+    """Whether equal values of the two types are equal after a cast to the target's, and only they."""
+    if isinstance(source, IntegralType) and isinstance(target, IntegralType):
+        return True
+    return isinstance(target, (StringType, DateType)) and source == target
+
+
+def source_keys(columns: list[NestedField], keys: pa.Table) -> SourceKeys:
+    """Keys as the reader and the planner take them."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, keys.schema) as writer:
+        writer.write_table(keys)
+    return SourceKeys(
+        key_filter=KeyFilter(
+            column_ids=tuple(column.field_id for column in columns), values=sink.getvalue().to_pybytes()
+        ),
+        row_filter=And(*(key_range(column, keys.column(index)) for index, column in enumerate(columns)))
+        if len(columns) > 1
+        else key_range(columns[0], keys.column(0)),
+    )
+
+
+def key_range(column: NestedField, values: pa.ChunkedArray) -> BooleanExpression:
+    """What a key column's values say of the target's column."""
+    term = Reference(column.name)
+    distinct = pc.unique(values) if len(values) <= MAX_LISTED * 10 else None
+    if distinct is not None and len(distinct) <= MAX_LISTED:
+        listed: set[Any] = set(distinct.to_pylist())
+        return In(term=term, literals=listed)
+    bounds = pc.min_max(values).as_py()
+    least, greatest = bounds["min"], bounds["max"]
+    return And(GreaterThanOrEqual(term=term, value=least), LessThanOrEqual(term=term, value=greatest))

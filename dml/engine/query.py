@@ -1,0 +1,198 @@
+"""Queries: SELECT and the subqueries of other statements over our tables. Driver.
+
+Input: a fragment and the tables that it names. Output: a DataFrame, analysed and not run, whose scans read only the
+columns and files that the query can need.
+"""
+
+import datetime
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyspark.sql import DataFrame
+
+from dml.catalog.registry import ResolvedTable
+from dml.engine.engine import Engine
+from dml.engine.scans import scan_table
+from dml.engine.settings import StatementSettings
+from dml.engine.target import wap_enabled
+from dml.errors import NotFoundError, NotSupportedError
+from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
+from dml.plan.table_read import table_read
+from dml.sqlparse import stars_without
+from dml.sqlparse.statements import Fragment, Query, TableReference
+from dml.suggestions import did_you_mean
+from dml.views import StatementViews
+
+__all__ = ["run_query", "statement_views"]
+
+INSPECT: Final[dict[str, Callable[[Any], Any]]] = {
+    "all_data_files": lambda inspect: inspect.all_data_files(),
+    "all_delete_files": lambda inspect: inspect.all_delete_files(),
+    "all_entries": lambda inspect: inspect.all_entries(),
+    "all_files": lambda inspect: inspect.all_files(),
+    "all_manifests": lambda inspect: inspect.all_manifests(),
+    "data_files": lambda inspect: inspect.data_files(),
+    "delete_files": lambda inspect: inspect.delete_files(),
+    "entries": lambda inspect: inspect.entries(),
+    "files": lambda inspect: inspect.files(),
+    "history": lambda inspect: inspect.history(),
+    "manifests": lambda inspect: inspect.manifests(),
+    "metadata_log_entries": lambda inspect: inspect.metadata_log_entries(),
+    "partitions": lambda inspect: inspect.partitions(),
+    "refs": lambda inspect: inspect.refs(),
+    "snapshots": lambda inspect: inspect.snapshots(),
+}
+
+
+def statement_views(engine: Engine, statement: str, settings: StatementSettings) -> StatementViews:
+    """The views of a statement, wired to the scan."""
+
+    def frame(resolved: ResolvedTable, reference: TableReference, fragment: Fragment) -> DataFrame:
+        return table_frame(engine, settings, statement, resolved, reference, fragment)
+
+    return StatementViews(statement=statement, spark=engine.spark, registry=engine.registry, table_frame=frame)
+
+
+def run_query(engine: Engine, query: Query, statement: str) -> DataFrame:
+    """The DataFrame of a query.
+
+    Raises:
+        DmlError: a name is unknown, or time travel goes nowhere.
+    """
+    views = statement_views(engine, statement, StatementSettings.of(engine.spark))
+    text = views.text(query.fragment)
+    return views.sql(stars_without(text, hidden_columns(views)) if query.fragment.has_star else text)
+
+
+def hidden_columns(views: StatementViews) -> list[str]:
+    """Metadata columns that the query names: a star does not stand for them."""
+    if len(views.frames) != 1:
+        return []
+    (frame,) = views.frames.values()
+    return [name for name in frame.columns if name in METADATA_COLUMNS]
+
+
+def table_frame(
+    engine: Engine,
+    settings: StatementSettings,
+    statement: str,
+    resolved: ResolvedTable,
+    reference: TableReference,
+    fragment: Fragment,
+) -> DataFrame:
+    """A table as a fragment reads it."""
+    if resolved.metadata_table is not None:
+        return metadata_frame(engine, resolved, resolved.metadata_table)
+    table = resolved.table
+    snapshot_id, schema = snapshot_to_read(engine, settings, statement, resolved, reference)
+    read = table_read(
+        fragment,
+        reference,
+        schema,
+        row_lineage=table.format_version >= 3,
+        case_sensitive=settings.case_sensitive,
+        time_zone=settings.time_zone,
+        trees_hold=settings.trees_hold,
+        every_column=settings.quoted_regex,
+    )
+    # Rows without any column would be lost on their way to Spark: `count(*)` reads the cheapest one.
+    metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
+    return scan_table(
+        engine.spark,
+        settings,
+        table,
+        schema,
+        snapshot_id,
+        read.field_ids,
+        metadata_columns=metadata_columns,
+        row_filter=read.row_filter,
+    ).frame
+
+
+def metadata_frame(engine: Engine, resolved: ResolvedTable, name: str) -> DataFrame:
+    """A metadata table, computed on the driver."""
+    compute = INSPECT.get(name)
+    if compute is None:
+        raise NotSupportedError(
+            f"The metadata table '{name}' is not supported", hint=f"There are: {', '.join(INSPECT)}"
+        )
+    # Spark stops reading at an empty chunk.
+    return engine.spark.createDataFrame(compute(resolved.table.inspect).combine_chunks())
+
+
+def snapshot_to_read(
+    engine: Engine,
+    settings: StatementSettings,
+    statement: str,
+    resolved: ResolvedTable,
+    reference: TableReference,
+) -> tuple[int | None, Schema]:
+    """The snapshot that a reference means, and the schema it is read with.
+
+    A branch is read with the table's current schema, a tag or an older snapshot with its own.
+    """
+    table = resolved.table
+    if reference.timestamp is not None:
+        return as_of_timestamp(engine, statement, table, reference)
+    if reference.version is not None:
+        return as_of_version(table, reference.version, reference, statement)
+    if resolved.tag is not None:
+        return as_of_version(table, resolved.tag, reference, statement)
+    branch = resolved.branch or (settings.wap_branch if wap_enabled(table) else None) or MAIN_BRANCH
+    snapshot = table.snapshot_by_name(branch)
+    if snapshot is None:
+        if resolved.branch is not None:
+            raise unknown_ref(table, resolved.branch, reference, statement)
+        snapshot = table.current_snapshot()
+    return (None if snapshot is None else snapshot.snapshot_id), table.schema()
+
+
+def as_of_version(table: Table, version: str, reference: TableReference, statement: str) -> tuple[int, Schema]:
+    """A snapshot by its id, or by the name of a branch or tag."""
+    snapshot = table.snapshot_by_name(version)
+    if snapshot is None and version.isdigit():
+        snapshot = table.snapshot_by_id(int(version))
+    if snapshot is None:
+        raise unknown_ref(table, version, reference, statement)
+    return snapshot.snapshot_id, schema_of(table, snapshot.schema_id)
+
+
+def as_of_timestamp(engine: Engine, statement: str, table: Table, reference: TableReference) -> tuple[int, Schema]:
+    """The snapshot that was current at a time."""
+    from_epoch = engine.spark.range(1).selectExpr(f"unix_micros(CAST({reference.timestamp} AS TIMESTAMP))").collect()
+    micros = from_epoch[0][0]
+    snapshot = None if micros is None else table.snapshot_as_of_timestamp(micros // 1000)
+    if snapshot is None:
+        first = table.history()[:1]
+        since = (
+            datetime.datetime.fromtimestamp(first[0].timestamp_ms / 1000, datetime.UTC).isoformat()
+            if first
+            else "never"
+        )
+        raise NotFoundError(
+            f"The table had no snapshot at {reference.timestamp}",
+            sql=statement,
+            position=reference.span.start,
+            length=reference.span.end - reference.span.start,
+            hint=f"Its history begins at {since}",
+        )
+    return snapshot.snapshot_id, schema_of(table, snapshot.schema_id)
+
+
+def schema_of(table: Table, schema_id: int | None) -> Schema:
+    """The schema of a snapshot; the current one where the snapshot does not say."""
+    return table.schema() if schema_id is None else table.schemas().get(schema_id, table.schema())
+
+
+def unknown_ref(table: Table, name: str, reference: TableReference, statement: str) -> NotFoundError:
+    """The error for a branch, tag or snapshot that is not there."""
+    return NotFoundError(
+        f"There is no branch, tag or snapshot '{name}'",
+        sql=statement,
+        position=reference.span.start,
+        length=reference.span.end - reference.span.start,
+        hint=did_you_mean(name, table.refs()),
+    )

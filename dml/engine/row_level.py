@@ -1,0 +1,372 @@
+"""DELETE, UPDATE and MERGE through the stages: plan, scan, delta, write, commit. Driver."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyiceberg.expressions import And, BooleanExpression
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.functions import col, expr, lit, pmod, when
+from pyspark.sql.functions import hash as spark_hash
+
+from dml import ddl
+from dml.commit import Action, AppendFiles, CommittedSnapshot, OverwriteFiles, RowDelta, commit
+from dml.engine.distribution import partition_column
+from dml.engine.engine import Engine
+from dml.engine.environment import SessionEnvironment
+from dml.engine.merge_source import MergeSourceFrame, prepared_source, source_frame
+from dml.engine.metadata_delete import delete_whole_files
+from dml.engine.query import statement_views
+from dml.engine.results import WriteOutcome, committed_result, merge_summary, nothing_changed
+from dml.engine.scans import Scan, scan_table
+from dml.engine.schema_evolution import evolution, evolves
+from dml.engine.settings import StatementSettings
+from dml.engine.target import Target, resolve_target
+from dml.engine.target_files import ScannedFiles
+from dml.engine.writes import UncommittedFiles, run_writer, write_context
+from dml.errors import DataError, ErrorKind, NotSupportedError
+from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION
+from dml.model.delta_layout import DeltaLayout
+from dml.model.scan_task import ScanTask
+from dml.model.write_context import WriteContext
+from dml.options import Command, IsolationLevel, RowLevelOperationMode, isolation_level, row_level_operation_mode
+from dml.plan.delete import plan_delete
+from dml.plan.merge import plan_merge
+from dml.plan.row_delta_plan import PlanContext, RowDeltaPlan
+from dml.plan.spark_query import delta_frame
+from dml.plan.store_assignment import Assign
+from dml.plan.update import plan_update
+from dml.progress import progress_bar
+from dml.result import PhaseSeconds, Result
+from dml.scan.split import TARGET_SIZE
+from dml.sqlparse.statements import AlterTable, DeleteStatement, MergeStatement, UpdateStatement
+from dml.views import StatementViews
+from dml.write.run import WriteTask
+from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
+
+__all__ = ["PlannedStatement", "RowLevelStatement", "plan_statement", "run_row_level"]
+
+RowLevelStatement = DeleteStatement | UpdateStatement | MergeStatement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStatement:
+    """A row-level statement, planned, with what it takes to run it.
+
+    Attributes:
+        plan: The plan.
+        target: The table.
+        mode: Copy-on-write or merge-on-read.
+        settings: The session's settings.
+        views: The statement's views.
+        target_view: Placeholder of the target's scan in the plan's query.
+        source: The source of a MERGE.
+    """
+
+    plan: RowDeltaPlan
+    target: Target
+    mode: RowLevelOperationMode
+    settings: StatementSettings
+    views: StatementViews
+    target_view: str
+    source: MergeSourceFrame | None = None
+
+
+def command_of(statement: RowLevelStatement) -> Command:
+    """The command that a statement is."""
+    match statement:
+        case DeleteStatement():
+            return Command.DELETE
+        case UpdateStatement():
+            return Command.UPDATE
+        case MergeStatement():
+            return Command.MERGE
+
+
+def plan_statement(engine: Engine, statement: RowLevelStatement, sql: str) -> PlannedStatement:
+    """Resolve and plan a statement; nothing is read but metadata.
+
+    Raises:
+        DmlError: the statement does not fit the table.
+    """
+    settings = StatementSettings.of(engine.spark)
+    check_settings(settings)
+    views = statement_views(engine, sql, settings)
+    command = command_of(statement)
+    target = resolve_target(statement.target, sql, views, settings, command.upper())
+    mode = row_level_operation_mode(target.table.properties, command)
+    check_mode(target, mode, command)
+    target_view = views.reserve()
+    views.place(statement.target, target.resolved, target_view)
+    context = PlanContext(
+        sql=sql,
+        schema=target.table.schema(),
+        target_view=target_view,
+        target=views.alias(statement.target, target.alias),
+        names=target.names,
+        render=views.text,
+        case_sensitive=settings.case_sensitive,
+        time_zone=settings.time_zone,
+        trees_hold=settings.trees_hold,
+    )
+    source = None
+    match statement:
+        case DeleteStatement():
+            plan = plan_delete(statement, context)
+        case UpdateStatement():
+            plan = plan_update(statement, context)
+        case MergeStatement():
+            source = prepared_source(statement, context, views)
+            try:
+                plan = plan_merge(statement, context, source.described)
+            except BaseException:
+                source.release()
+                raise
+    return PlannedStatement(
+        plan=plan,
+        target=target,
+        mode=mode,
+        settings=settings,
+        views=views,
+        target_view=target_view,
+        source=source,
+    )
+
+
+def check_settings(settings: StatementSettings) -> None:
+    """Refuse a setting under which the generated queries would mean something else."""
+    if settings.quoted_regex:
+        raise NotSupportedError(
+            "spark.sql.parser.quotedRegexColumnNames is true: quoted names would stand for many columns",
+            hint="Set it to false for row-level statements",
+        )
+
+
+def check_mode(target: Target, mode: RowLevelOperationMode, command: Command) -> None:
+    """Refuse merge-on-read where the table's format has no delete files."""
+    version = target.table.format_version
+    if mode is RowLevelOperationMode.MERGE_ON_READ and version < 2:
+        raise NotSupportedError(
+            f"'write.{command}.mode' of {target.resolved.name} is 'merge-on-read', but the table has format version "
+            f"{version}: delete files exist from version 2 on",
+            kind=ErrorKind.NOT_SUPPORTED,
+            hint="Set 'format-version' to '2' or later, or the mode to 'copy-on-write'",
+        )
+
+
+def run_row_level(engine: Engine, statement: RowLevelStatement, sql: str) -> Result:
+    """Run a DELETE, UPDATE or MERGE.
+
+    Raises:
+        DmlError: the statement is wrong or failed; nothing is changed then, and no file is left.
+    """
+    started = time.perf_counter()
+    if isinstance(statement, MergeStatement) and statement.with_schema_evolution:
+        evolve_schema(engine, statement, sql)
+    planned = plan_statement(engine, statement, sql)
+    try:
+        return run_planned(engine, planned, started)
+    except DataError as error:
+        if error.kind is ErrorKind.CARDINALITY_VIOLATION and isinstance(statement, MergeStatement):
+            raise cardinality_violation(statement, sql) from error
+        raise
+    finally:
+        if planned.source is not None:
+            planned.source.release()
+
+
+def evolve_schema(engine: Engine, statement: MergeStatement, sql: str) -> None:
+    """MERGE WITH SCHEMA EVOLUTION: let the table have the source's columns before the statement is planned."""
+    settings = StatementSettings.of(engine.spark)
+    views = statement_views(engine, sql, settings)
+    target = resolve_target(statement.target, sql, views, settings, "MERGE")
+    if not evolves(statement, target.table.properties):
+        return
+    source = source_frame(statement, views)
+    environment = SessionEnvironment(engine=engine, time_zone_name=settings.time_zone)
+    for action in evolution(source.schema, target.table.schema(), target.names, statement.source.span):
+        table = replace(statement.target, parts=(target.resolved.catalog_name, *target.resolved.identifier))
+        ddl.execute(AlterTable(table=table, action=action), environment)
+
+
+def cardinality_violation(statement: MergeStatement, sql: str) -> DataError:
+    """The error for a target row that several source rows match."""
+    line = sql.count("\n", 0, statement.condition.span.start) + 1
+    return DataError(
+        f"The ON condition of the MERGE matched a single row of the target table with more than one row of the "
+        f"source: {statement.condition.text} (line {line})",
+        kind=ErrorKind.CARDINALITY_VIOLATION,
+        hint="Make the source unique by the columns of the condition, or the condition stricter; nothing was changed",
+        condition=statement.condition.text,
+    )
+
+
+def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Result:
+    """Run a planned statement: by metadata alone if that will do, else by its delta."""
+    plan, target = planned.plan, planned.target
+    command = plan.command.upper()
+    delta = delta_of(engine, planned)
+    if plan.never or (target.snapshot_id is None and not plan.inserts):
+        return nothing_changed(command, target, time.perf_counter() - started)
+    if plan.command is Command.DELETE and plan.pushed_is_complete:
+        done = delete_whole_files(engine, target, plan.pushed_filter, planned.settings, started)
+        if done is not None:
+            return done
+    context = write_context(target.table, str(uuid.uuid4()))
+    spec = writer_spec(engine, planned, delta.scan, context)
+    check_writable(spec)
+    planned_at = time.perf_counter()
+    with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
+        outcome = run_writer(distributed(delta, planned), WriteTask(spec), target.table, context)
+    executed_at = time.perf_counter()
+    if outcome.is_empty:
+        return nothing_changed(command, target, executed_at - started, outcome.metrics)
+    committed = commit_outcome(engine, planned, context, outcome)
+    seconds = PhaseSeconds(
+        plan=planned_at - started, execute=executed_at - planned_at, commit=time.perf_counter() - executed_at
+    )
+    return committed_result(command, target, str(planned.mode), committed, seconds, outcome.metrics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """A row delta, not yet evaluated.
+
+    Attributes:
+        scan: The target's scan.
+        frame: The delta's rows.
+        whole_files: Whether each Spark partition of `frame` holds whole files in their order.
+    """
+
+    scan: Scan
+    frame: DataFrame
+    whole_files: bool
+
+
+def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
+    """Scan the target and put the delta query on top; Spark analyses it here."""
+    plan, target, settings = planned.plan, planned.target, planned.settings
+    keys = None if planned.source is None else planned.source.keys()
+    row_filter: BooleanExpression = plan.pushed_filter
+    if keys is not None:
+        row_filter = And(row_filter, keys.row_filter)
+    schema = target.table.schema()
+    scan = scan_table(
+        engine.spark,
+        settings,
+        target.table,
+        schema,
+        target.snapshot_id,
+        plan.target_ids,
+        metadata_columns=(FILE_ORDINAL, POS),
+        row_filter=row_filter,
+        key_filter=None if keys is None else keys.key_filter,
+        whole_files=plan.ordered_by_file,
+    )
+    planned.views.fill(planned.target_view, scan.frame)
+    assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
+    frame = delta_frame(planned.views.sql, plan.query, assign)
+    return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file)
+
+
+def distributed(delta: Delta, planned: PlannedStatement) -> DataFrame:
+    """The delta as its writers want it: all rows of a file in one task, in the order of the file.
+
+    Files next to each other in the scan's order go to one task, for they are likely of one partition; inserted rows are
+    brought together by partition, or spread by their values where there are none.
+    """
+    if delta.whole_files:
+        return delta.frame
+    files = len(delta.scan.plan.tasks)
+    tasks = writing_tasks(delta.scan.plan.tasks, planned.settings)
+    by_file = expr(f"CAST(CAST({FILE_ORDINAL} AS BIGINT) * {tasks}L DIV {max(1, files)}L AS INT)")
+    task = by_file
+    if planned.plan.inserts:
+        spec, schema = planned.target.table.spec(), planned.target.table.schema()
+        inserted = spread(delta.frame) if spec.is_unpartitioned() else partition_column(spec, schema)
+        task = when(col(FILE_ORDINAL).isNull(), pmod(inserted, lit(tasks))).otherwise(by_file)
+    return delta.frame.repartitionById(tasks, task).sortWithinPartitions(FILE_ORDINAL, POS)
+
+
+def writing_tasks(files: Sequence[ScanTask], settings: StatementSettings) -> int:
+    """How many tasks write: as many as run at once, more where files are large."""
+    by_size = -(-sum(task.length for task in files) // TARGET_SIZE)
+    return max(1, settings.parallelism, min(len(files), by_size))
+
+
+def spread(frame: DataFrame) -> Column:
+    """A number that spreads rows by their values; Spark has no hash of maps."""
+    names = [
+        field.name
+        for field in frame.schema.fields
+        if field.name not in {FILE_ORDINAL, POS, ROW_OPERATION} and "map<" not in field.dataType.simpleString()
+    ]
+    return spark_hash(*names) if names else lit(0)
+
+
+def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: WriteContext) -> WriterSpec:
+    """What the statement's tasks write."""
+    plan = planned.plan
+    copy_on_write = planned.mode is RowLevelOperationMode.COPY_ON_WRITE
+    value_ids = tuple(column.field.field_id for column in plan.query.values)
+    return WriterSpec(
+        job=WriteJob.COPY_ON_WRITE if copy_on_write else WriteJob.MERGE_ON_READ,
+        context=context,
+        layout=DeltaLayout(
+            value_ids=value_ids,
+            assigned_ids=plan.assigned_ids,
+            insert_ids=value_ids if plan.inserts else (),
+            check_cardinality=plan.check_cardinality,
+        ),
+        files=ScannedFiles.of(scan.plan.tasks, scan.context),
+        max_failures=engine.max_failures(),
+    )
+
+
+def commit_outcome(
+    engine: Engine, planned: PlannedStatement, context: WriteContext, outcome: WriteOutcome
+) -> CommittedSnapshot:
+    """Commit what the tasks wrote; after a failure that certainly published nothing, delete it."""
+    plan, target, settings = planned.plan, planned.target, planned.settings
+    summary = engine.commit_summary()
+    if plan.command is Command.MERGE:
+        summary |= merge_summary(outcome.metrics)
+    level = isolation_level(target.table.properties, plan.command)
+    shared: dict[str, Any] = {
+        "conflict_detection_filter": plan.conflict_detection_filter,
+        "starting_snapshot_id": target.snapshot_id,
+        "case_sensitive": settings.case_sensitive,
+    }
+    action: Action
+    if plan.inserts_only:
+        action = AppendFiles(
+            data_files=outcome.data_files, validate_new_data_files=level is IsolationLevel.SERIALIZABLE, **shared
+        )
+    elif planned.mode is RowLevelOperationMode.COPY_ON_WRITE:
+        action = OverwriteFiles(
+            data_files=outcome.data_files,
+            removed_data_files=outcome.removed_data_files,
+            isolation_level=level,
+            **shared,
+        )
+    else:
+        action = RowDelta(
+            command=plan.command,
+            data_files=outcome.data_files,
+            delete_files=outcome.delete_files,
+            rewritten_delete_files=outcome.rewritten_delete_files,
+            referenced_data_files=outcome.referenced_data_files,
+            isolation_level=level,
+            **shared,
+        )
+    with UncommittedFiles(target.table, context, outcome):
+        return commit(
+            target.table,
+            action,
+            branch=target.branch,
+            create_branch=target.create_branch,
+            summary=summary,
+            wap_id=target.wap_id,
+        )

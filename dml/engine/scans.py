@@ -1,0 +1,100 @@
+"""Tables as DataFrames: a planned scan, split into groups of tasks. Driver.
+
+Input: a table, a snapshot, columns and filters. Output: a DataFrame whose rows Spark Python workers read, and the plan
+behind it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame, SparkSession
+
+from dml.engine.settings import StatementSettings
+from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
+from dml.options import integer
+from dml.scan.context import scan_context
+from dml.scan.planner import ScanPlan, plan_scan
+from dml.scan.source import dataframe
+from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, packed, split
+
+__all__ = ["Scan", "scan_table"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """A planned scan.
+
+    Attributes:
+        plan: Its tasks, one a data file.
+        context: What its tasks share.
+        frame: Its rows.
+    """
+
+    plan: ScanPlan
+    context: ScanContext
+    frame: DataFrame
+
+
+def scan_table(
+    spark: SparkSession,
+    settings: StatementSettings,
+    table: Table,
+    schema: Schema,
+    snapshot_id: int | None,
+    field_ids: Sequence[int],
+    *,
+    metadata_columns: Sequence[str] = (),
+    row_filter: BooleanExpression | None = None,
+    key_filter: KeyFilter | None = None,
+    whole_files: bool = False,
+) -> Scan:
+    """Plan a scan and make its DataFrame.
+
+    Args:
+        spark: The session.
+        settings: Its settings.
+        table: The table.
+        schema: The schema that filters and columns belong to.
+        snapshot_id: The snapshot; None for an empty table.
+        field_ids: Top-level columns to read.
+        metadata_columns: Metadata columns to read after them.
+        row_filter: Rows for which it is not true may be left out; None reads all.
+        key_filter: Join keys that matter; None reads all.
+        whole_files: Keep each data file in one task of its own, its rows in their order.
+    """
+    plan = (
+        ScanPlan(snapshot_id=None)
+        if snapshot_id is None
+        else plan_scan(table, snapshot_id, row_filter, case_sensitive=settings.case_sensitive, schema=schema)
+    )
+    context = scan_context(
+        table,
+        plan.tasks,
+        field_ids,
+        metadata_columns=metadata_columns,
+        row_filter=None if isinstance(row_filter, AlwaysTrue) else row_filter,
+        key_filter=key_filter,
+        case_sensitive=settings.case_sensitive,
+        schema=schema,
+    )
+    frame = dataframe(spark, task_groups(plan.tasks, table, settings, whole_files=whole_files), context)
+    return Scan(plan=plan, context=context, frame=frame)
+
+
+def task_groups(
+    tasks: Sequence[ScanTask], table: Table, settings: StatementSettings, *, whole_files: bool
+) -> tuple[tuple[ScanTask, ...], ...]:
+    """The tasks of each Spark task."""
+    target_size = integer(table.properties, "read.split.target-size", TARGET_SIZE, minimum=1)
+    open_file_cost = integer(table.properties, "read.split.open-file-cost", OPEN_FILE_COST)
+    if not whole_files:
+        return split(tasks, target_size, settings.parallelism, open_file_cost=open_file_cost)
+    if not tasks:
+        return ()
+    by_size = -(-sum(task.length for task in tasks) // target_size)
+    # Starting a task with a Python worker costs tens of milliseconds: no more of them than keep all cores busy.
+    groups = min(len(tasks), max(by_size, settings.parallelism))
+    return packed(tasks, groups, open_file_cost)

@@ -1,0 +1,192 @@
+"""The target of a statement: which table, which branch, which snapshot is read. Driver.
+
+Source: Iceberg documentation, "Branching and Tagging" and "Write-Audit-Publish"; docs/semantics.md, C12 to C18.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+
+from dml.catalog.registry import ResolvedTable
+from dml.engine.settings import StatementSettings
+from dml.errors import AnalysisError, NotFoundError, NotSupportedError
+from dml.model.columns import INTERNAL_PREFIX
+from dml.options import boolean
+from dml.plan.assignments import TargetNames
+from dml.spark.types import quoted
+from dml.sqlparse.statements import TableReference
+from dml.suggestions import did_you_mean
+from dml.views import StatementViews
+
+__all__ = ["Target", "refuse_internal_names", "resolve_target"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A table that a statement changes.
+
+    Attributes:
+        resolved: The table, as loaded for the statement.
+        branch: The branch that is committed to.
+        create_branch: Whether the commit may create the branch (write-audit-publish only).
+        snapshot_id: The snapshot that is read; None for an empty table.
+        wap_id: The id of a staged commit.
+        alias: How the statement calls it.
+        names: How its columns may be named.
+    """
+
+    resolved: ResolvedTable
+    branch: str
+    create_branch: bool = False
+    snapshot_id: int | None
+    wap_id: str | None = None
+    alias: str
+    names: TargetNames = field(repr=False)
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+        return self.resolved.table
+
+
+def resolve_target(
+    reference: TableReference,
+    sql: str,
+    views: StatementViews,
+    settings: StatementSettings,
+    command: str,
+    *,
+    branch_option: str | None = None,
+) -> Target:
+    """Find the table that a statement changes.
+
+    Args:
+        reference: Its name in the statement.
+        sql: The whole statement, for errors.
+        views: The statement's views: they load each table once.
+        settings: The session's settings.
+        command: `DELETE`, `UPDATE`, ..., for errors.
+        branch_option: The branch that a write option names.
+
+    Raises:
+        NotFoundError: no such table or branch.
+        NotSupportedError: a view, a table that is not Iceberg's, a tag, a metadata table, or time travel.
+    """
+    resolved = views.resolve(reference)
+    if resolved is None:
+        raise missing(reference, sql, views, command)
+    if reference.version is not None or reference.timestamp is not None:
+        raise refused(reference, sql, f"{command} cannot write to a table with time travel", "Name the table alone")
+    if resolved.metadata_table is not None:
+        raise refused(
+            reference,
+            sql,
+            f"{command} cannot change the metadata table '{resolved.metadata_table}'",
+            f"Metadata tables are read only; the table is '{resolved.name}'",
+        )
+    if resolved.tag is not None:
+        raise refused(reference, sql, f"'{resolved.tag}' is a tag, not a branch", "Only branches can be written to")
+    if branch_option is not None:
+        if resolved.branch not in {None, branch_option}:
+            message = f"The table's name says branch '{resolved.branch}', the option 'branch' says '{branch_option}'"
+            raise refused(reference, sql, message, "Name the branch once")
+        resolved = replace(resolved, branch=branch_option)
+    refuse_internal_names((field.name for field in resolved.table.schema().fields), resolved.name)
+    branch, create = target_branch(resolved, reference, sql, settings)
+    table = resolved.table
+    snapshot = table.snapshot_by_name(branch) or (table.current_snapshot() if create else None)
+    wap = wap_enabled(table) and settings.wap_id is not None
+    return Target(
+        resolved=resolved,
+        branch=branch,
+        create_branch=create,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        wap_id=settings.wap_id if wap else None,
+        alias=reference.alias or resolved.identifier[-1],
+        names=TargetNames(
+            sql=sql,
+            schema=table.schema(),
+            qualifiers=qualifiers(reference, resolved),
+            case_sensitive=settings.case_sensitive,
+        ),
+    )
+
+
+def refuse_internal_names(names: Iterable[str], owner: str) -> None:
+    """Refuse columns of the names that statements use inside.
+
+    Raises:
+        NotSupportedError: there is one.
+    """
+    for name in names:
+        if name.lower().startswith(INTERNAL_PREFIX):
+            raise NotSupportedError(
+                f"The column '{name}' of {owner} has a name that RowDelta uses inside its queries",
+                hint=f"Rename it: names that begin with '{INTERNAL_PREFIX}' are reserved",
+            )
+
+
+def qualifiers(reference: TableReference, resolved: ResolvedTable) -> tuple[tuple[str, ...], ...]:
+    """The ways to qualify the target's columns: the alias alone, else the name and its tails."""
+    if reference.alias is not None:
+        return ((reference.alias,),)
+    full = (resolved.catalog_name, *resolved.identifier)
+    return tuple(full[start:] for start in range(len(full)))
+
+
+def wap_enabled(table: Table) -> bool:
+    """Whether `write.wap.enabled` is set."""
+    return boolean(table.properties, "write.wap.enabled", default=False)
+
+
+def target_branch(
+    resolved: ResolvedTable, reference: TableReference, sql: str, settings: StatementSettings
+) -> tuple[str, bool]:
+    """The branch to commit to, and whether the commit may create it."""
+    refs = resolved.table.refs()
+    if resolved.branch is not None:
+        ref = refs.get(resolved.branch)
+        if ref is None:
+            branches = [name for name, known in refs.items() if known.snapshot_ref_type == SnapshotRefType.BRANCH]
+            raise NotFoundError(
+                f"Cannot use branch (does not exist): {resolved.branch}",
+                sql=sql,
+                position=reference.span.start,
+                length=reference.span.end - reference.span.start,
+                hint=did_you_mean(resolved.branch, branches),
+            )
+        if ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+            raise refused(
+                reference, sql, f"'{resolved.branch}' is a tag, not a branch", "Only branches can be written to"
+            )
+        return resolved.branch, False
+    if settings.wap_branch is not None and wap_enabled(resolved.table):
+        ref = refs.get(settings.wap_branch)
+        if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+            raise refused(
+                reference, sql, f"'{settings.wap_branch}' is a tag, not a branch", "Set spark.wap.branch to a branch"
+            )
+        return settings.wap_branch, ref is None
+    return MAIN_BRANCH, resolved.table.current_snapshot() is None
+
+
+def refused(reference: TableReference, sql: str, message: str, hint: str) -> AnalysisError:
+    """An error that points at the target."""
+    return NotSupportedError(
+        message, sql=sql, position=reference.span.start, length=reference.span.end - reference.span.start, hint=hint
+    )
+
+
+def missing(reference: TableReference, sql: str, views: StatementViews, command: str) -> AnalysisError:
+    """The error for a target that none of our catalogs has."""
+    name = ".".join(reference.parts)
+    if views.spark.catalog.tableExists(".".join(map(quoted, reference.parts))):
+        return refused(
+            reference,
+            sql,
+            f"'{name}' is a table or view of Spark, which does not support {command} here",
+            "Row-level statements need an Iceberg table of a catalog of this session",
+        )
+    return views.missing(reference)

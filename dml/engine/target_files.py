@@ -1,0 +1,85 @@
+"""How writers read the data files of a statement: the scan's reader behind the writers' contract. Worker-safe.
+
+Input: scan tasks, packed on the driver. Output: rows and deleted positions of one data file at a time. Stages do not
+import each other; this is where the scan's reader and the writers meet.
+"""
+
+import pickle
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.schema import Schema
+
+from dml.deletes.position_index import PositionDeleteIndex
+from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
+from dml.model.target_files import FileRows
+from dml.scan.applied_deletes import DeleteLoader
+from dml.scan.reader import scan_file
+
+__all__ = ["ScannedFiles"]
+
+BLOCK: int = 64
+"""Tasks that are packed, and unpacked, together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedFiles:
+    """The data files that a statement scanned, by ordinal.
+
+    Attributes:
+        blocks: Packed scan tasks, `BLOCK` in each: a worker unpacks only those that it needs.
+        context: The scan's context; columns and filters are replaced by what a writer asks for.
+    """
+
+    blocks: tuple[bytes, ...]
+    context: ScanContext
+
+    @staticmethod
+    def of(tasks: Sequence[ScanTask], context: ScanContext) -> "ScannedFiles":
+        """Pack the tasks of a scan; their ordinals are their places."""
+        assert all(task.file_ordinal == place for place, task in enumerate(tasks)), "ordinals are places"
+        blocks = tuple(
+            zlib.compress(pickle.dumps(tuple(tasks[start : start + BLOCK]), pickle.HIGHEST_PROTOCOL), 1)
+            for start in range(0, len(tasks), BLOCK)
+        )
+        return ScannedFiles(blocks=blocks, context=replace(context, row_filter=None, key_filter=None))
+
+    def task(self, ordinal: int) -> ScanTask:
+        """The data file as a whole, with the delete files that apply to it."""
+        block: tuple[ScanTask, ...] = pickle.loads(  # noqa: S301 - packed by `of` on the driver of the statement
+            zlib.decompress(self.blocks[ordinal // BLOCK])
+        )
+        return block[ordinal % BLOCK]
+
+    def rows(
+        self,
+        ordinal: int,
+        *,
+        columns: tuple[int, ...],
+        metadata_columns: tuple[str, ...] = (),
+        positions: npt.NDArray[np.int64] | None = None,
+    ) -> Iterator[FileRows]:
+        """The rows of a data file, in its order.
+
+        Args:
+            ordinal: Which file.
+            columns: Field ids of the table columns to read.
+            metadata_columns: Names of metadata columns that follow them.
+            positions: Ascending positions; parts of the file without any of them may be left out.
+        """
+        context = replace(self.context, projected_ids=columns, metadata_columns=metadata_columns)
+        return scan_file(self.task(ordinal), context, positions=positions)
+
+    def existing_positions(self, ordinal: int, delete_files: tuple[DeleteFileRef, ...]) -> PositionDeleteIndex:
+        """The positions of a data file that some of its delete files delete."""
+        vectors = [ref for ref in delete_files if ref.is_deletion_vector]
+        task = replace(
+            self.task(ordinal),
+            deletion_vector=vectors[0] if vectors else None,
+            position_deletes=tuple(ref for ref in delete_files if not ref.is_deletion_vector),
+        )
+        loader = DeleteLoader(Schema.model_validate_json(self.context.schema_json), self.context.io_properties)
+        return loader.positions(task) or PositionDeleteIndex()

@@ -1,0 +1,222 @@
+"""The errors of RowDelta: a leaf that every module may import, on the driver and on workers.
+
+A class says what its catcher should do; `kind` says, in a word that never changes, what happened::
+
+    DmlError
+    ├── SqlError                    change the text of the statement (line, column and the place are shown)
+    ├── AnalysisError               change the statement or the table: a name, a type, a mode does not fit
+    │   ├── NotFoundError           the table, namespace, branch or snapshot is not there
+    │   └── AlreadyExistsError      it is there already
+    ├── NotSupportedError           use another way: this is not possible, and the message says what is
+    ├── DataError                   change the data: a value or a row breaks a rule of the statement or the table
+    ├── CorruptFileError            repair the table: a file of it breaks the format
+    ├── SetupError                  repair the installation: Java, Spark, a catalog's settings
+    ├── ExecutionError              Spark, a task or a storage failed; the cause is attached
+    ├── CommitConflictError         run the statement again: another writer was first
+    ├── ValidationFailedError       the commit would break the table or the isolation level
+    └── CommitStateUnknownError     look before anything else: the commit may or may not have landed
+"""
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+__all__ = [
+    "AlreadyExistsError",
+    "AnalysisError",
+    "CommitConflictError",
+    "CommitStateUnknownError",
+    "CorruptFileError",
+    "DataError",
+    "DmlError",
+    "ErrorKind",
+    "ExecutionError",
+    "NotFoundError",
+    "NotSupportedError",
+    "SetupError",
+    "SqlError",
+    "ValidationFailedError",
+]
+
+
+class ErrorKind(StrEnum):
+    """What happened, as a stable word for programs. Codes are only ever added."""
+
+    SYNTAX = "syntax"
+    ANALYSIS = "analysis"
+    UNRESOLVED_COLUMN = "unresolved-column"
+    AMBIGUOUS_COLUMN = "ambiguous-column"
+    TYPE_MISMATCH = "type-mismatch"
+    INVALID_ASSIGNMENT = "invalid-assignment"
+    INVALID_CONDITION = "invalid-condition"
+    INVALID_PROPERTY = "invalid-property"
+    NOT_FOUND = "not-found"
+    ALREADY_EXISTS = "already-exists"
+    NOT_SUPPORTED = "not-supported"
+    CARDINALITY_VIOLATION = "cardinality-violation"
+    NOT_NULL_VIOLATION = "not-null-violation"
+    OVERFLOW = "overflow"
+    INVALID_VALUE = "invalid-value"
+    CORRUPT_FILE = "corrupt-file"
+    SETUP = "setup"
+    EXECUTION = "execution"
+    CONFLICT = "conflict"
+    VALIDATION_FAILED = "validation-failed"
+    STATE_UNKNOWN = "state-unknown"
+
+
+def rebuild(error_class: type["DmlError"], state: dict[str, Any]) -> "DmlError":
+    """An error from its pickled state: exceptions with keyword arguments do not unpickle by themselves."""
+    error = error_class.__new__(error_class)
+    Exception.__init__(error, state["message"])
+    error.__dict__.update(state)
+    return error
+
+
+class DmlError(Exception):
+    """The root: everything RowDelta raises on purpose.
+
+    Args:
+        message: What happened and where, one sentence, without a final period.
+        kind: The stable code; each class has a default.
+        hint: What to do about it, one sentence.
+        **context: Facts for programs (`table`, `column`, `file`, `snapshot_id` ...), read as `error.context`.
+    """
+
+    default_kind: ClassVar[ErrorKind] = ErrorKind.EXECUTION
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, kind: ErrorKind | None = None, hint: str | None = None, **context: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = kind or self.default_kind
+        self.hint = hint
+        self.context = context
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuild, (type(self), self.__dict__.copy())
+
+
+class SqlError(DmlError):
+    """The text of a statement is wrong.
+
+    Args:
+        message: What is wrong.
+        sql: The whole statement.
+        position: Offset of the offending character in `sql`, from 0; None where no place can be named.
+        length: Length of the offending text, at least 1.
+        expected: What was expected there.
+        kind: The stable code.
+        hint: What to do about it.
+        **context: Further facts.
+    """
+
+    default_kind = ErrorKind.SYNTAX
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        sql: str = "",
+        position: int | None = None,
+        length: int = 1,
+        expected: str | None = None,
+        kind: ErrorKind | None = None,
+        hint: str | None = None,
+        **context: Any,
+    ) -> None:
+        super().__init__(message, kind=kind, hint=hint, **context)
+        self.sql = sql
+        self.position = position
+        self.length = max(1, length)
+        self.expected = expected
+
+    @property
+    def line(self) -> int | None:
+        """Line of the place, from 1."""
+        return None if self.position is None else self.sql.count("\n", 0, self.position) + 1
+
+    @property
+    def column(self) -> int | None:
+        """Column of the place in its line, from 1."""
+        if self.position is None:
+            return None
+        return self.position - (self.sql.rfind("\n", 0, self.position) + 1) + 1
+
+    def __str__(self) -> str:
+        text = self.message + (f", expected {self.expected}" if self.expected else "")
+        if self.position is not None and self.line is not None and self.column is not None:
+            source = self.sql.split("\n")[self.line - 1] if self.sql else ""
+            marks = "^" * max(1, min(self.length, len(source) - self.column + 1))
+            text += f" (line {self.line}, column {self.column})\n  {source}\n  {' ' * (self.column - 1)}{marks}"
+            return f"{text}\n{self.hint}" if self.hint else text
+        return f"{text}. {self.hint}" if self.hint else text
+
+
+class AnalysisError(SqlError):
+    """The statement reads well but does not fit the table: a name, a type, an assignment, a mode."""
+
+    default_kind = ErrorKind.ANALYSIS
+
+
+class NotFoundError(AnalysisError):
+    """A table, namespace, catalog, branch or snapshot that the statement names is not there."""
+
+    default_kind = ErrorKind.NOT_FOUND
+
+
+class AlreadyExistsError(AnalysisError):
+    """What the statement would create is there already."""
+
+    default_kind = ErrorKind.ALREADY_EXISTS
+
+
+class NotSupportedError(AnalysisError):
+    """The table format, the mode or this engine does not allow it; the message says what does work."""
+
+    default_kind = ErrorKind.NOT_SUPPORTED
+
+
+class DataError(DmlError):
+    """A value or a row breaks a rule: overflow, NULL in a required column, two source rows for one target row."""
+
+    default_kind = ErrorKind.INVALID_VALUE
+
+
+class CorruptFileError(DmlError):
+    """A file of the table breaks its format; `context["file"]` names it."""
+
+    default_kind = ErrorKind.CORRUPT_FILE
+
+
+class SetupError(DmlError):
+    """The installation cannot run: no Java, too old a Python, a catalog that does not load."""
+
+    default_kind = ErrorKind.SETUP
+
+
+class ExecutionError(DmlError):
+    """Spark, a task or the storage failed while the statement ran; the first cause is `__cause__`."""
+
+    default_kind = ErrorKind.EXECUTION
+
+
+class CommitConflictError(DmlError):
+    """Another commit touched what this one read or wrote: nothing was published, the statement may be run again."""
+
+    default_kind = ErrorKind.CONFLICT
+    retryable = True
+
+
+class ValidationFailedError(DmlError):
+    """The commit would break the table or its isolation level, and running it again would not help."""
+
+    default_kind = ErrorKind.VALIDATION_FAILED
+
+
+class CommitStateUnknownError(DmlError):
+    """The catalog's answer was lost: the commit may have landed. No file was deleted."""
+
+    default_kind = ErrorKind.STATE_UNKNOWN

@@ -1,0 +1,299 @@
+"""The one adapter to PyIceberg's private parts: table metadata of format version 3, written by the client. Driver.
+
+Input: a PyIceberg catalog. Output: the same catalog, able to create, upgrade and commit version 3 tables, and tables
+created with the default values of their columns, which PyIceberg loses when it gives columns fresh ids.
+
+PyIceberg 0.12 reads, updates and validates version 3 metadata, but refuses to serialise it, to upgrade to it, and does
+not start `next-row-id` at 0. A REST catalog does all that on its server. The catalogs that write metadata themselves
+(SQL, Glue, Hive, DynamoDB, BigQuery: `MetastoreCatalog`) get their two methods for it replaced, on the instance alone.
+`tests/dml/catalog` has tests that fail as soon as PyIceberg can do it, so that this goes away.
+
+Source: Iceberg specification, "Table Metadata Fields", "Row Lineage".
+"""
+
+import gzip
+from collections.abc import Callable
+from typing import Final
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataV3
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    SetLocationUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
+from pyiceberg.typedef import IcebergBaseModel, Identifier
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+__all__ = ["create_table", "delete_old_metadata", "metadata_json", "next_row_id", "support_format_version_3"]
+
+_Stage = Callable[
+    [Table | None, Identifier, tuple[TableRequirement, ...], tuple[TableUpdate, ...]],
+    StagedTable,
+]
+
+_ROW_LINEAGE_VERSION: Final = 3
+
+
+def support_format_version_3(catalog: Catalog) -> Catalog:
+    """Let a catalog that writes table metadata itself create, upgrade and commit tables of format version 3.
+
+    Args:
+        catalog: Any catalog; one that leaves the metadata to a server is returned as it is.
+
+    Returns:
+        The same catalog.
+    """
+    if isinstance(catalog, MetastoreCatalog):
+        stage: _Stage = catalog._update_and_stage_table  # noqa: SLF001
+
+        def stage_any_version(
+            current_table: Table | None,
+            table_identifier: Identifier,
+            requirements: tuple[TableRequirement, ...],
+            updates: tuple[TableUpdate, ...],
+        ) -> StagedTable:
+            return _stage(catalog, stage, current_table, table_identifier, requirements, updates)
+
+        setattr(catalog, "_update_and_stage_table", stage_any_version)  # noqa: B010 - a method, on this object alone
+        setattr(catalog, "_write_metadata", _write_new)  # noqa: B010
+        if hasattr(catalog, "_write_metadata_no_exist_check"):
+            setattr(catalog, "_write_metadata_no_exist_check", _write_over)  # noqa: B010
+    return catalog
+
+
+def create_table(
+    catalog: Catalog,
+    identifier: Identifier,
+    schema: Schema,
+    *,
+    partition_spec: PartitionSpec,
+    sort_order: SortOrder,
+    location: str | None,
+    properties: dict[str, str],
+) -> Table:
+    """Create a table, default values of its columns included.
+
+    Args:
+        catalog: The catalog.
+        identifier: Namespace and name.
+        schema: Columns; they get fresh ids.
+        partition_spec: By the ids of `schema`.
+        sort_order: By the ids of `schema`.
+        location: Root of the table's files; None lets the catalog choose.
+        properties: Table properties, `format-version` among them.
+
+    Raises:
+        Exception: PyIceberg's, as the catalog raises them.
+    """
+    if not _has_defaults(schema.as_struct()):
+        return catalog.create_table(identifier, schema, location, partition_spec, sort_order, properties)
+    version = int(properties["format-version"])
+    if version < _ROW_LINEAGE_VERSION:
+        raise ValueError(f"default values of columns need format version 3, and the table has {version}")
+    transaction = catalog.create_table_transaction(identifier, schema, location, partition_spec, sort_order, properties)
+    transaction._updates = tuple(  # noqa: SLF001
+        AddSchemaUpdate(schema_=_schema_with_defaults(update.schema_, schema))
+        if isinstance(update, AddSchemaUpdate)
+        else update
+        for update in transaction._updates  # noqa: SLF001
+    )
+    transaction.commit_transaction()
+    return catalog.load_table(identifier)
+
+
+def delete_old_metadata(catalog: Catalog, table: Table, committed: TableMetadata) -> None:
+    """Delete metadata files that fell out of the metadata log, where the table's properties ask for it.
+
+    Args:
+        catalog: The catalog; a server looks after its metadata files itself.
+        table: The table as it was before the commit.
+        committed: The table's metadata after it.
+    """
+    if isinstance(catalog, MetastoreCatalog):
+        catalog._delete_old_metadata(table.io, table.metadata, committed)  # noqa: SLF001
+
+
+def _has_defaults(field_type: IcebergType) -> bool:
+    match field_type:
+        case StructType():
+            return any(
+                field.initial_default is not None or field.write_default is not None or _has_defaults(field.field_type)
+                for field in field_type.fields
+            )
+        case ListType():
+            return _has_defaults(field_type.element_type)
+        case MapType():
+            return _has_defaults(field_type.value_type)
+        case _:
+            return False
+
+
+def _schema_with_defaults(fresh: Schema, original: Schema) -> Schema:
+    struct = _with_defaults(fresh.as_struct(), original.as_struct())
+    assert isinstance(struct, StructType)
+    return Schema(*struct.fields, schema_id=fresh.schema_id, identifier_field_ids=fresh.identifier_field_ids)
+
+
+def _with_defaults(fresh: IcebergType, original: IcebergType) -> IcebergType:
+    """A type with its own ids and another's defaults; both have the same shape."""
+    match fresh, original:
+        case StructType(), StructType():
+            return StructType(*map(_field_with_defaults, fresh.fields, original.fields))
+        case ListType(), ListType():
+            return ListType(
+                fresh.element_id,
+                _with_defaults(fresh.element_type, original.element_type),
+                element_required=fresh.element_required,
+            )
+        case MapType(), MapType():
+            return MapType(
+                fresh.key_id,
+                fresh.key_type,
+                fresh.value_id,
+                _with_defaults(fresh.value_type, original.value_type),
+                value_required=fresh.value_required,
+            )
+        case _:
+            return fresh
+
+
+def _field_with_defaults(fresh: NestedField, original: NestedField) -> NestedField:
+    # Both are model fields already parsed: a copy does not parse them again as JSON.
+    return fresh.model_copy(
+        update={
+            "field_type": _with_defaults(fresh.field_type, original.field_type),
+            "initial_default": original.initial_default,
+            "write_default": original.write_default,
+        }
+    )
+
+
+def next_row_id(metadata: TableMetadata) -> int:
+    """The first row id that the next snapshot may assign; 0 where no snapshot has assigned any.
+
+    Metadata that PyIceberg made, rather than read, may lack the field although snapshots have assigned ids.
+    """
+    if not isinstance(metadata, TableMetadataV3):
+        return 0
+    if metadata.next_row_id is not None:
+        return metadata.next_row_id
+    return max(
+        ((snapshot.first_row_id or 0) + (snapshot.added_rows or 0) for snapshot in metadata.snapshots), default=0
+    )
+
+
+def metadata_json(metadata: TableMetadata) -> str:
+    """Table metadata as the JSON of its metadata file, in every format version."""
+    if not isinstance(metadata, TableMetadataV3):
+        return metadata.model_dump_json()
+    complete = metadata.model_copy(update={"next_row_id": next_row_id(metadata)})
+    # The method of the base class: that of the version 3 class only says that it is not supported.
+    return IcebergBaseModel.model_dump_json(complete)
+
+
+def _write_new(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+    _write(metadata, io, metadata_path, overwrite=False)
+
+
+def _write_over(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+    _write(metadata, io, metadata_path, overwrite=True)
+
+
+def _write(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite: bool) -> None:
+    content = metadata_json(metadata).encode("utf-8")
+    if metadata_path.endswith(".gz.metadata.json"):
+        content = gzip.compress(content)
+    with io.new_output(metadata_path).create(overwrite=overwrite) as stream:
+        stream.write(content)
+
+
+def _stage(
+    catalog: MetastoreCatalog,
+    stage: _Stage,
+    current_table: Table | None,
+    table_identifier: Identifier,
+    requirements: tuple[TableRequirement, ...],
+    updates: tuple[TableUpdate, ...],
+) -> StagedTable:
+    """Apply updates to the newest metadata, as PyIceberg does, and version 3's rules, which it leaves out."""
+    if current_table is not None:
+        _check_snapshots_are_new(current_table.metadata, updates)
+    if not _upgrades(updates, current_table):
+        staged = stage(current_table, table_identifier, requirements, updates)
+    else:
+        # PyIceberg refuses the upgrade itself, so it is done before; the requirements are about the table as it was.
+        for requirement in requirements:
+            requirement.validate(current_table.metadata if current_table else None)
+        upgraded = _upgraded(catalog, current_table, table_identifier, updates)
+        staged = stage(upgraded, table_identifier, (), _without_upgrade(updates, upgraded.metadata.location))
+        if current_table is None:
+            staged.metadata = TableMetadataUtil.parse_obj(staged.metadata.model_dump())
+    if isinstance(staged.metadata, TableMetadataV3) and staged.metadata.next_row_id is None:
+        staged.metadata = staged.metadata.model_copy(update={"next_row_id": next_row_id(staged.metadata)})
+    return staged
+
+
+def _check_snapshots_are_new(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> None:
+    # A commit to another branch satisfies every requirement, and yet takes the sequence number and the row ids.
+    for update in updates:
+        if not isinstance(update, AddSnapshotUpdate) or metadata.format_version == 1:
+            continue
+        snapshot = update.snapshot
+        if snapshot.sequence_number is not None and snapshot.sequence_number <= metadata.last_sequence_number:
+            raise CommitFailedException(
+                f"Requirement failed: sequence number {snapshot.sequence_number} is not above the table's last, "
+                f"{metadata.last_sequence_number}"
+            )
+        if snapshot.first_row_id is not None and snapshot.first_row_id < next_row_id(metadata):
+            raise CommitFailedException(
+                f"Requirement failed: first row id {snapshot.first_row_id} is below the table's next, "
+                f"{next_row_id(metadata)}"
+            )
+
+
+def _upgrades(updates: tuple[TableUpdate, ...], current_table: Table | None) -> bool:
+    version = current_table.metadata.format_version if current_table else 0
+    return version < _ROW_LINEAGE_VERSION and any(
+        isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == _ROW_LINEAGE_VERSION
+        for update in updates
+    )
+
+
+def _upgraded(
+    catalog: MetastoreCatalog, current_table: Table | None, identifier: Identifier, updates: tuple[TableUpdate, ...]
+) -> Table:
+    """The table with version 3 metadata; a table that is being created starts from nothing."""
+    if current_table is None:
+        location = next(update.location for update in updates if isinstance(update, SetLocationUpdate))
+        metadata = TableMetadataV3.model_construct(last_column_id=-1, location=location, next_row_id=0)
+        io = catalog._load_file_io(location=location)  # noqa: SLF001
+        return Table(identifier=identifier, metadata=metadata, metadata_location="", io=io, catalog=catalog)
+    fields = {**dict(current_table.metadata), "format_version": _ROW_LINEAGE_VERSION, "next_row_id": 0}
+    metadata = TableMetadataV3.model_construct(
+        **{name: value for name, value in fields.items() if name in TableMetadataV3.model_fields}
+    )
+    return Table(
+        identifier=identifier,
+        metadata=metadata,
+        metadata_location=current_table.metadata_location,
+        io=current_table.io,
+        catalog=catalog,
+    )
+
+
+def _without_upgrade(updates: tuple[TableUpdate, ...], location: str) -> tuple[TableUpdate, ...]:
+    # The location stays what it is, but it counts as a change, so the metadata log and the time stamp move on.
+    return tuple(
+        SetLocationUpdate(location=location) if isinstance(update, UpgradeFormatVersionUpdate) else update
+        for update in updates
+    )

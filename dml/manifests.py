@@ -1,0 +1,238 @@
+"""Reading manifest lists and manifests of format versions 1, 2 and 3.
+
+Input: a snapshot, a FileIO. Output: `ManifestFile`s and `ManifestEntry`s with everything inherited that the
+specification lets a file inherit: snapshot id, sequence numbers, first row id. Driver.
+
+Source: Iceberg specification, "Manifests", "Manifest Lists", "Sequence Number Inheritance", "First Row ID Inheritance".
+PyIceberg 0.12 reads with its version 2 structs, which lack `first_row_id`, `referenced_data_file`, `content_offset` and
+`content_size_in_bytes`; the Avro decoding underneath is its own.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.exceptions import ResolveError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
+from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+)
+
+from dml.errors import CorruptFileError, ExecutionError
+from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
+
+__all__ = ["ENTRY_READ_SCHEMA", "MANIFEST_LIST_SCHEMA", "entries_of", "manifests_of", "read_manifest_list"]
+
+
+def _counts(field_id: int, name: str, key_id: int) -> NestedField:
+    return NestedField(
+        field_id, name, MapType(key_id, IntegerType(), key_id + 1, LongType(), value_required=True), required=False
+    )
+
+
+def _bounds(field_id: int, name: str, key_id: int) -> NestedField:
+    return NestedField(
+        field_id, name, MapType(key_id, IntegerType(), key_id + 1, BinaryType(), value_required=True), required=False
+    )
+
+
+_DATA_FILE_TYPE: Final = StructType(
+    NestedField(134, "content", IntegerType(), required=False, initial_default=0),
+    NestedField(100, "file_path", StringType(), required=True),
+    NestedField(101, "file_format", StringType(), required=True),
+    # Without fields: the partition is then read as the file has it.
+    NestedField(102, "partition", StructType(), required=True),
+    NestedField(103, "record_count", LongType(), required=True),
+    NestedField(104, "file_size_in_bytes", LongType(), required=True),
+    _counts(108, "column_sizes", 117),
+    _counts(109, "value_counts", 119),
+    _counts(110, "null_value_counts", 121),
+    _counts(137, "nan_value_counts", 138),
+    _bounds(125, "lower_bounds", 126),
+    _bounds(128, "upper_bounds", 129),
+    NestedField(131, "key_metadata", BinaryType(), required=False),
+    NestedField(132, "split_offsets", ListType(133, LongType(), element_required=True), required=False),
+    # The specification says int; PyIceberg writes long, and an int is read as a long.
+    NestedField(135, "equality_ids", ListType(136, LongType(), element_required=True), required=False),
+    NestedField(140, "sort_order_id", IntegerType(), required=False),
+    NestedField(142, "first_row_id", LongType(), required=False),
+    NestedField(143, "referenced_data_file", StringType(), required=False),
+    NestedField(144, "content_offset", LongType(), required=False),
+    NestedField(145, "content_size_in_bytes", LongType(), required=False),
+)
+
+ENTRY_READ_SCHEMA: Final = Schema(
+    NestedField(0, "status", IntegerType(), required=True),
+    NestedField(1, "snapshot_id", LongType(), required=False),
+    NestedField(3, "sequence_number", LongType(), required=False),
+    NestedField(4, "file_sequence_number", LongType(), required=False),
+    NestedField(2, "data_file", _DATA_FILE_TYPE, required=True),
+)
+"""A manifest entry of every format version; what an older one lacks is read as null."""
+
+MANIFEST_LIST_SCHEMA: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
+"""A manifest list's line in version 3, in which PyIceberg knows `first_row_id`."""
+
+_STATUSES: Final = tuple(EntryStatus(code) for code in range(3))
+_CONTENTS: Final = tuple(FileContent(code) for code in range(3))
+
+# A v1 list may leave the counts out; version 3 requires them.
+_MANIFEST_LIST_READ_SCHEMA: Final = Schema(
+    *(
+        field.model_copy(update={"required": field.field_id in {500, 501, 502, 503}})
+        for field in MANIFEST_LIST_SCHEMA.fields
+    )
+)
+
+
+def manifests_of(io: FileIO, snapshot: Snapshot | None) -> tuple[ManifestFile, ...]:
+    """The manifests of a snapshot, data and delete manifests, in the order of its manifest list.
+
+    Args:
+        io: The table's FileIO.
+        snapshot: A snapshot of the table; None for a table that has none.
+
+    Raises:
+        CorruptFileError: the manifest list is missing or is no manifest list.
+        ExecutionError: the storage failed.
+    """
+    return read_manifest_list(io, snapshot.manifest_list) if snapshot else ()
+
+
+def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
+    """The lines of a manifest list.
+
+    Raises:
+        CorruptFileError: it is missing or is no manifest list.
+        ExecutionError: the storage failed.
+    """
+    return tuple(_manifest_file(record) for record in _records(io, location, _MANIFEST_LIST_READ_SCHEMA))
+
+
+def entries_of(manifest: ManifestFile, io: FileIO, *, live_only: bool = False) -> Iterator[ManifestEntry]:
+    """The entries of a committed manifest, with what they inherit from its line in the manifest list.
+
+    Args:
+        manifest: A line of a snapshot's manifest list.
+        io: The table's FileIO.
+        live_only: Leave out entries with status DELETED.
+
+    Yields:
+        The entries in the order of the file.
+
+    Raises:
+        CorruptFileError: the manifest is missing, is no manifest, or breaks the rules of sequence numbers.
+        ExecutionError: the storage failed.
+    """
+    next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
+    for record in _records(io, manifest.manifest_path, ENTRY_READ_SCHEMA):
+        status = _STATUSES[record[0]]
+        data = record[4]
+        first_row_id = data[16] if manifest.first_row_id is not None else None
+        if status is not EntryStatus.DELETED and next_row_id is not None and first_row_id is None:
+            first_row_id = next_row_id
+            next_row_id += data[4]
+        if live_only and status is EntryStatus.DELETED:
+            continue
+        yield ManifestEntry(
+            status=status,
+            snapshot_id=manifest.added_snapshot_id if record[1] is None else record[1],
+            data_sequence_number=_sequence_number(record[2], status, manifest),
+            file_sequence_number=_sequence_number(record[3], status, manifest),
+            first_row_id=first_row_id,
+            data_file=_content_file(data, manifest.partition_spec_id),
+        )
+
+
+def _records(io: FileIO, location: str, schema: Schema) -> Iterator[Record]:
+    # The errors of a damaged file are whatever its bytes lead PyIceberg's decoder to, so all of these mean damage.
+    try:
+        with AvroFile[Record](io.new_input(location), schema) as records:
+            yield from records
+    except FileNotFoundError as error:
+        raise CorruptFileError(f"The metadata file '{location}' is missing", file=location) from error
+    except (ValueError, TypeError, IndexError, EOFError, AssertionError, ResolveError, KeyError) as error:
+        raise CorruptFileError(f"The metadata file '{location}' cannot be read: {error}", file=location) from error
+    except OSError as error:
+        raise ExecutionError(f"Reading '{location}' failed: {error}", file=location) from error
+
+
+def _sequence_number(explicit: int | None, status: EntryStatus, manifest: ManifestFile) -> int | None:
+    """Null means the manifest's own for a file that it added, and 0 for everything from version 1."""
+    if explicit is not None:
+        return explicit
+    if status is EntryStatus.ADDED or manifest.sequence_number == 0:
+        return manifest.sequence_number
+    raise CorruptFileError(
+        f"The manifest '{manifest.manifest_path}' has an entry with status {status.name} and no sequence number",
+        file=manifest.manifest_path,
+    )
+
+
+def _content_file(data: Record, spec_id: int) -> ContentFile:
+    return ContentFile(
+        content=_CONTENTS[data[0] or 0],
+        path=data[1],
+        file_format=data[2].lower(),
+        spec_id=spec_id,
+        partition=tuple(data[3][position] for position in range(len(data[3]))),
+        record_count=data[4],
+        file_size_in_bytes=data[5],
+        column_sizes=_mapping(data[6]),
+        value_counts=_mapping(data[7]),
+        null_value_counts=_mapping(data[8]),
+        nan_value_counts=_mapping(data[9]),
+        lower_bounds=_mapping(data[10]),
+        upper_bounds=_mapping(data[11]),
+        key_metadata=data[12],
+        split_offsets=tuple(data[13] or ()),
+        equality_ids=tuple(data[14] or ()),
+        sort_order_id=data[15],
+        referenced_data_file=data[17],
+        content_offset=data[18],
+        content_size_in_bytes=data[19],
+    )
+
+
+def _mapping(value: Any) -> dict[int, Any]:
+    return dict(value) if value else {}
+
+
+def _manifest_file(record: Record) -> ManifestFile:
+    partitions = record[13]
+    return ManifestFile(
+        manifest_path=record[0],
+        manifest_length=record[1],
+        partition_spec_id=record[2],
+        content=ManifestContent(record[3] or 0),
+        sequence_number=record[4] or 0,
+        min_sequence_number=record[5] or 0,
+        added_snapshot_id=record[6],
+        added_files_count=record[7],
+        existing_files_count=record[8],
+        deleted_files_count=record[9],
+        added_rows_count=record[10],
+        existing_rows_count=record[11],
+        deleted_rows_count=record[12],
+        partitions=None if partitions is None else tuple(_partition_summary(summary) for summary in partitions),
+        key_metadata=record[14],
+        first_row_id=record[15],
+    )
+
+
+def _partition_summary(record: Record) -> PartitionSummary:
+    return PartitionSummary(
+        contains_null=record[0], contains_nan=record[1], lower_bound=record[2], upper_bound=record[3]
+    )

@@ -1,0 +1,178 @@
+"""`merge_into(...)`: a MERGE put together in Python, with the builder names of PySpark's `DataFrame.mergeInto`. Driver.
+
+Input: names, SQL text, PySpark Columns. Output: the text of a MERGE statement, run like any other, so that the two ways
+of saying it cannot mean different things.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame
+
+from dml.errors import AnalysisError, ErrorKind
+from dml.plan.store_assignment import literal
+from dml.result import Result
+from dml.spark.columns import column_sql
+from dml.spark.types import quoted
+
+__all__ = ["Condition", "MergeBuilder", "Value", "WhenMatchedBuilder", "WhenNotMatchedBuilder", "value_sql_text"]
+
+Condition = str | Column
+Value = str | int | float | bool | None | Column
+
+
+def condition_text(condition: Condition) -> str:
+    """A condition as SQL text."""
+    return condition if isinstance(condition, str) else column_sql(condition)
+
+
+def value_sql_text(value: Value) -> str:
+    """A value as SQL text: a string is an expression, a number, a truth value or None is itself."""
+    if isinstance(value, Column):
+        return column_sql(value)
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, float):
+        return f"CAST({literal(repr(value))} AS DOUBLE)"
+    return str(value)
+
+
+def key_text(key: str) -> str:
+    """A column or nested field as SQL text; what is not a plain dotted name must be quoted by the caller."""
+    return ".".join(quoted(part) for part in key.split(".")) if "`" not in key else key
+
+
+def assignments_text(assignments: Mapping[str, Value]) -> str:
+    """A SET list.
+
+    Raises:
+        AnalysisError: there is no assignment.
+    """
+    if not assignments:
+        raise AnalysisError(
+            "There is no assignment",
+            kind=ErrorKind.INVALID_ASSIGNMENT,
+            hint="Give at least one, as {'column': value}, or use updateAll() / insertAll()",
+        )
+    return ", ".join(f"{key_text(key)} = {value_sql_text(value)}" for key, value in assignments.items())
+
+
+@dataclass(slots=True, kw_only=True)
+class MergeBuilder:
+    """A MERGE in the making; nothing runs before `merge()`.
+
+    Attributes:
+        run: Runs the statement's text.
+        target: The table, as SQL text.
+        source: A DataFrame, or SQL text of a table or of a query in parentheses.
+        source_alias: How the conditions call the source.
+        on: The ON condition.
+        clauses: SQL text of the WHEN clauses so far.
+        schema_evolution: Whether new columns of the source are added to the table.
+    """
+
+    run: Callable[[str], Result]
+    target: str
+    source: DataFrame | str
+    source_alias: str
+    on: Condition
+    clauses: tuple[str, ...] = field(default=())
+    schema_evolution: bool = False
+
+    def whenMatched(self, condition: Condition | None = None) -> "WhenMatchedBuilder":  # noqa: N802 - PySpark's name
+        """`WHEN MATCHED [AND condition] THEN` what is called next."""
+        return WhenMatchedBuilder(builder=self, head=when_text("MATCHED", condition))
+
+    def whenNotMatched(self, condition: Condition | None = None) -> "WhenNotMatchedBuilder":  # noqa: N802
+        """`WHEN NOT MATCHED [AND condition] THEN` what is called next."""
+        return WhenNotMatchedBuilder(builder=self, head=when_text("NOT MATCHED", condition))
+
+    def whenNotMatchedBySource(  # noqa: N802
+        self, condition: Condition | None = None
+    ) -> "WhenMatchedBuilder":
+        """`WHEN NOT MATCHED BY SOURCE [AND condition] THEN` what is called next."""
+        return WhenMatchedBuilder(builder=self, head=when_text("NOT MATCHED BY SOURCE", condition))
+
+    def withSchemaEvolution(self) -> "MergeBuilder":  # noqa: N802
+        """Add columns of the source that the table lacks."""
+        return self.replaced(schema_evolution=True)
+
+    def replaced(self, *, clause: str | None = None, schema_evolution: bool | None = None) -> "MergeBuilder":
+        """A builder with one more clause, or another setting."""
+        return MergeBuilder(
+            run=self.run,
+            target=self.target,
+            source=self.source,
+            source_alias=self.source_alias,
+            on=self.on,
+            clauses=self.clauses if clause is None else (*self.clauses, clause),
+            schema_evolution=self.schema_evolution if schema_evolution is None else schema_evolution,
+        )
+
+    def text(self, source: str) -> str:
+        """The statement, over a source given as SQL text."""
+        evolution = " WITH SCHEMA EVOLUTION" if self.schema_evolution else ""
+        head = f"MERGE{evolution} INTO {self.target} USING {source} AS {quoted(self.source_alias)}"
+        return "\n".join((head, f"ON {condition_text(self.on)}", *self.clauses))
+
+    def merge(self) -> Result:
+        """Run it.
+
+        Raises:
+            DmlError: as the SQL statement would.
+        """
+        if isinstance(self.source, str):
+            return self.run(self.text(self.source))
+        view = f"__rowdelta_source_{uuid.uuid4().hex}"
+        self.source.createOrReplaceTempView(view)
+        try:
+            return self.run(self.text(view))
+        finally:
+            self.source.sparkSession.catalog.dropTempView(view)
+
+
+def when_text(kind: str, condition: Condition | None) -> str:
+    """The head of a WHEN clause."""
+    return f"WHEN {kind}" + ("" if condition is None else f" AND ({condition_text(condition)})") + " THEN "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhenMatchedBuilder:
+    """What is done with target rows: of WHEN MATCHED, and of WHEN NOT MATCHED BY SOURCE."""
+
+    builder: MergeBuilder
+    head: str
+
+    def update(self, assignments: Mapping[str, Value]) -> MergeBuilder:
+        """`UPDATE SET ...`: values are SQL text, Columns, numbers, truth values or None."""
+        return self.builder.replaced(clause=f"{self.head}UPDATE SET {assignments_text(assignments)}")
+
+    def updateAll(self) -> MergeBuilder:  # noqa: N802
+        """`UPDATE SET *`."""
+        return self.builder.replaced(clause=f"{self.head}UPDATE SET *")
+
+    def delete(self) -> MergeBuilder:
+        """`DELETE`."""
+        return self.builder.replaced(clause=f"{self.head}DELETE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhenNotMatchedBuilder:
+    """What is done with source rows that match no target row."""
+
+    builder: MergeBuilder
+    head: str
+
+    def insert(self, assignments: Mapping[str, Value]) -> MergeBuilder:
+        """`INSERT (...) VALUES (...)`: values are SQL text, Columns, numbers, truth values or None."""
+        assignments_text(assignments)
+        columns = ", ".join(key_text(key) for key in assignments)
+        values = ", ".join(value_sql_text(value) for value in assignments.values())
+        return self.builder.replaced(clause=f"{self.head}INSERT ({columns}) VALUES ({values})")
+
+    def insertAll(self) -> MergeBuilder:  # noqa: N802
+        """`INSERT *`."""
+        return self.builder.replaced(clause=f"{self.head}INSERT *")

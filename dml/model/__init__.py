@@ -1,0 +1,1 @@
+"""The contracts between stages: frozen dataclasses that the driver and workers exchange. Worker-safe."""

@@ -1,0 +1,137 @@
+"""Scan tasks: which part of which data file to read, and the delete files that apply to it. Worker-safe.
+
+Source: Iceberg specification, "Scan Planning". The driver makes them from manifests; a worker needs nothing else
+but the `ScanContext` to read rows.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["DeleteFileRef", "KeyFilter", "ScanContext", "ScanTask"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteFileRef:
+    """A delete file that applies to a data file.
+
+    Attributes:
+        path: Location as the manifest has it.
+        file_format: Lower case: `parquet`, `orc`, `avro` or `puffin`.
+        content_offset: Offset of a deletion vector's blob in its Puffin file; None for other delete files.
+        content_size_in_bytes: Length of that blob; None for other delete files.
+        record_count: Deleted positions, or rows of an equality delete file.
+        file_size_in_bytes: Size of the whole file.
+        referenced_data_file: The data file that alone it applies to, where known (for a position delete file also
+            when its lower and upper bound of `file_path` are equal); None for partition-scoped ones.
+        equality_ids: Field ids of an equality delete file; empty for position deletes.
+        data_sequence_number: Its data sequence number.
+    """
+
+    path: str
+    file_format: str
+    content_offset: int | None = None
+    content_size_in_bytes: int | None = None
+    record_count: int
+    file_size_in_bytes: int
+    referenced_data_file: str | None = None
+    equality_ids: tuple[int, ...] = ()
+    data_sequence_number: int
+
+    @property
+    def is_deletion_vector(self) -> bool:
+        """Whether it is a blob in a Puffin file."""
+        return self.content_offset is not None
+
+    @property
+    def key(self) -> tuple[str, int | None, int | None]:
+        """Its identity: many deletion vectors share one Puffin file."""
+        return self.path, self.content_offset, self.content_size_in_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanTask:
+    """A data file, or a byte range of it, with the deletes that apply.
+
+    Attributes:
+        file_ordinal: Place of the data file in the statement's list of files, from 0; splits of a file share it.
+        path: Location as the manifest has it, byte for byte.
+        file_format: Lower case: `parquet`, `orc` or `avro`.
+        record_count: Physical rows of the whole file, deleted ones included.
+        file_size_in_bytes: Size of the whole file.
+        start: First byte of the range: row groups or stripes that start in the range are read.
+        length: Bytes of the range.
+        spec_id: Partition spec of the file.
+        partition: Its partition tuple: values in Iceberg's internal form (days as int, ...), in spec field order.
+        data_sequence_number: Of the file's manifest entry, inherited values filled in.
+        first_row_id: v3: the first row id of the file, inherited values filled in; None where rows have no lineage.
+        deletion_vector: The one deletion vector of the file, if any; then `position_deletes` is empty.
+        position_deletes: Position delete files that apply (sequence numbers checked).
+        equality_deletes: Equality delete files that apply (sequence numbers checked).
+        split_offsets: Where its row groups or stripes start, for splitting it; empty for unknown, and in a split.
+    """
+
+    file_ordinal: int
+    path: str
+    file_format: str
+    record_count: int
+    file_size_in_bytes: int
+    start: int
+    length: int
+    spec_id: int
+    partition: tuple[Any, ...]
+    data_sequence_number: int
+    first_row_id: int | None = None
+    deletion_vector: DeleteFileRef | None = None
+    position_deletes: tuple[DeleteFileRef, ...] = ()
+    equality_deletes: tuple[DeleteFileRef, ...] = ()
+    split_offsets: tuple[int, ...] = ()
+
+    @property
+    def has_deletes(self) -> bool:
+        """Whether any delete file applies."""
+        return bool(self.deletion_vector or self.position_deletes or self.equality_deletes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFilter:
+    """The keys that a join can match: rows with other keys, and rows with a NULL in a key column, may be dropped.
+
+    Attributes:
+        column_ids: Field ids of the table's key columns (top-level, of primitive types).
+        values: An Arrow IPC stream; its columns are the keys' columns, in the order of `column_ids`.
+    """
+
+    column_ids: tuple[int, ...]
+    values: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanContext:
+    """What every task of one scan shares.
+
+    Attributes:
+        schema_json: The table's read schema (Iceberg JSON), all columns: equality deletes may need more than the
+            projection.
+        projected_ids: Field ids of the top-level columns to return, in output order.
+        metadata_columns: Names of `columns.METADATA_COLUMNS`, or `columns.FILE_ORDINAL`, to return after them.
+        specs_json: Partition specs by id (Iceberg JSON): identity partition values fill absent columns.
+        name_mapping_json: `schema.name-mapping.default`, or None.
+        io_properties: Properties of the FileIO; may hold credentials, so never shown.
+        row_filter: An Iceberg expression (unbound), pickled by the driver; None reads everything. It skips row groups
+            and, where Arrow's semantics equal Spark's, rows. Never needed for correctness: Spark evaluates the whole
+            condition.
+        key_filter: The join keys that matter, or None; like `row_filter`, never needed for correctness.
+        batch_rows: Greatest number of rows of an Arrow batch.
+        case_sensitive: How names in `row_filter` are matched.
+    """
+
+    schema_json: str
+    projected_ids: tuple[int, ...]
+    metadata_columns: tuple[str, ...] = ()
+    specs_json: tuple[tuple[int, str], ...] = ()
+    name_mapping_json: str | None = None
+    io_properties: dict[str, str] = field(default_factory=dict, repr=False)
+    row_filter: Any = None
+    key_filter: KeyFilter | None = None
+    batch_rows: int = 65536
+    case_sensitive: bool = False

@@ -1,0 +1,243 @@
+"""Table properties as typed options, under Iceberg's names and with Iceberg's defaults. Worker-safe leaf.
+
+Source: Iceberg documentation, "Configuration", and `TableProperties.java`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from dml.errors import AnalysisError, ErrorKind
+
+__all__ = [
+    "Command",
+    "CommitOptions",
+    "DeleteGranularity",
+    "DistributionMode",
+    "IsolationLevel",
+    "RowLevelOperationMode",
+    "WriteOptions",
+    "isolation_level",
+    "row_level_operation_mode",
+]
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Command(StrEnum):
+    """The commands that have a mode, an isolation level and a distribution mode of their own."""
+
+    DELETE = "delete"
+    UPDATE = "update"
+    MERGE = "merge"
+
+
+class RowLevelOperationMode(StrEnum):
+    """`write.{delete,update,merge}.mode`."""
+
+    COPY_ON_WRITE = "copy-on-write"
+    MERGE_ON_READ = "merge-on-read"
+
+
+class IsolationLevel(StrEnum):
+    """`write.{delete,update,merge}.isolation-level`."""
+
+    SERIALIZABLE = "serializable"
+    SNAPSHOT = "snapshot"
+
+
+class DistributionMode(StrEnum):
+    """`write.distribution-mode` and the commands' own."""
+
+    NONE = "none"
+    HASH = "hash"
+    RANGE = "range"
+
+
+class DeleteGranularity(StrEnum):
+    """`write.delete.granularity`."""
+
+    FILE = "file"
+    PARTITION = "partition"
+
+
+def choice(properties: Mapping[str, str], key: str, enum: type[E], default: E) -> E:
+    """The value of an enumerated property.
+
+    Raises:
+        AnalysisError: the value is none of the names that the property knows.
+    """
+    text = properties.get(key)
+    if text is None:
+        return default
+    try:
+        return enum(text.strip().lower())
+    except ValueError:
+        known = ", ".join(f"'{member.value}'" for member in enum)
+        raise AnalysisError(
+            f"The table property '{key}' is '{text}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint=f"It must be one of {known}",
+            property=key,
+        ) from None
+
+
+def integer(properties: Mapping[str, str], key: str, default: int, *, minimum: int = 0) -> int:
+    """The value of a numeric property.
+
+    Raises:
+        AnalysisError: the value is no whole number, or is below the minimum.
+    """
+    text = properties.get(key)
+    if text is None:
+        return default
+    try:
+        value = int(text.strip())
+    except ValueError:
+        value = minimum - 1
+    if value < minimum:
+        raise AnalysisError(
+            f"The table property '{key}' is '{text}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint=f"It must be a whole number, {minimum} or more",
+            property=key,
+        )
+    return value
+
+
+def boolean(properties: Mapping[str, str], key: str, *, default: bool) -> bool:
+    """The value of a property that is true or false; Java's rule: anything but "true" is false."""
+    text = properties.get(key)
+    return default if text is None else text.strip().lower() == "true"
+
+
+def row_level_operation_mode(properties: Mapping[str, str], command: Command) -> RowLevelOperationMode:
+    """The mode of a command on a table."""
+    return choice(properties, f"write.{command}.mode", RowLevelOperationMode, RowLevelOperationMode.COPY_ON_WRITE)
+
+
+def isolation_level(properties: Mapping[str, str], command: Command) -> IsolationLevel:
+    """The isolation level of a command on a table."""
+    return choice(properties, f"write.{command}.isolation-level", IsolationLevel, IsolationLevel.SERIALIZABLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What writers need of the table's properties; sizes in bytes.
+
+    Attributes:
+        file_format: `write.format.default`, lower case.
+        delete_file_format: `write.delete.format.default`, else the data format.
+        target_file_size: `write.target-file-size-bytes`.
+        delete_target_file_size: `write.delete.target-file-size-bytes`.
+        compression: `write.parquet.compression-codec`, lower case.
+        compression_level: `write.parquet.compression-level`.
+        row_group_size: `write.parquet.row-group-size-bytes`.
+        row_group_rows: `write.parquet.row-group-limit`.
+        page_size: `write.parquet.page-size-bytes`.
+        page_rows: `write.parquet.page-row-limit`.
+        dictionary_size: `write.parquet.dict-size-bytes`.
+        delete_granularity: `write.delete.granularity`; Spark's default is `file`.
+        fanout: `write.spark.fanout.enabled`, None where unset.
+    """
+
+    file_format: str = "parquet"
+    delete_file_format: str = "parquet"
+    target_file_size: int = 512 * 1024 * 1024
+    delete_target_file_size: int = 64 * 1024 * 1024
+    compression: str = "zstd"
+    compression_level: int | None = None
+    row_group_size: int = 128 * 1024 * 1024
+    row_group_rows: int = 1_048_576
+    page_size: int = 1024 * 1024
+    page_rows: int = 20_000
+    dictionary_size: int = 2 * 1024 * 1024
+    delete_granularity: DeleteGranularity = DeleteGranularity.FILE
+    fanout: bool | None = None
+
+    @staticmethod
+    def from_properties(properties: Mapping[str, str]) -> "WriteOptions":
+        """Read from a table's properties.
+
+        Raises:
+            AnalysisError: a property has a value that it cannot have.
+        """
+        default = WriteOptions()
+        file_format = properties.get("write.format.default", default.file_format).lower()
+        level = properties.get("write.parquet.compression-level")
+        fanout = properties.get("write.spark.fanout.enabled")
+        return WriteOptions(
+            file_format=file_format,
+            delete_file_format=properties.get("write.delete.format.default", file_format).lower(),
+            target_file_size=integer(properties, "write.target-file-size-bytes", default.target_file_size, minimum=1),
+            delete_target_file_size=integer(
+                properties, "write.delete.target-file-size-bytes", default.delete_target_file_size, minimum=1
+            ),
+            compression=properties.get("write.parquet.compression-codec", default.compression).lower(),
+            compression_level=None
+            if level is None
+            else integer(properties, "write.parquet.compression-level", 0, minimum=-131072),
+            row_group_size=integer(properties, "write.parquet.row-group-size-bytes", default.row_group_size, minimum=1),
+            row_group_rows=integer(properties, "write.parquet.row-group-limit", default.row_group_rows, minimum=1),
+            page_size=integer(properties, "write.parquet.page-size-bytes", default.page_size, minimum=1),
+            page_rows=integer(properties, "write.parquet.page-row-limit", default.page_rows, minimum=1),
+            dictionary_size=integer(properties, "write.parquet.dict-size-bytes", default.dictionary_size, minimum=1),
+            delete_granularity=choice(
+                properties, "write.delete.granularity", DeleteGranularity, DeleteGranularity.FILE
+            ),
+            fanout=None if fanout is None else boolean(properties, "write.spark.fanout.enabled", default=True),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOptions:
+    """What a commit needs of the table's properties; waits in milliseconds.
+
+    Attributes:
+        num_retries: `commit.retry.num-retries`.
+        min_wait_ms: `commit.retry.min-wait-ms`.
+        max_wait_ms: `commit.retry.max-wait-ms`.
+        total_timeout_ms: `commit.retry.total-timeout-ms`.
+        manifest_merge_enabled: `commit.manifest-merge.enabled`.
+        manifest_target_size: `commit.manifest.target-size-bytes`.
+        manifest_min_count_to_merge: `commit.manifest.min-count-to-merge`.
+        partition_summary_limit: `write.summary.partition-limit`.
+    """
+
+    num_retries: int = 4
+    min_wait_ms: int = 100
+    max_wait_ms: int = 60_000
+    total_timeout_ms: int = 1_800_000
+    manifest_merge_enabled: bool = True
+    manifest_target_size: int = 8 * 1024 * 1024
+    manifest_min_count_to_merge: int = 100
+    partition_summary_limit: int = 0
+
+    @staticmethod
+    def from_properties(properties: Mapping[str, str]) -> "CommitOptions":
+        """Read from a table's properties.
+
+        Raises:
+            AnalysisError: a property has a value that it cannot have.
+        """
+        default = CommitOptions()
+        return CommitOptions(
+            num_retries=integer(properties, "commit.retry.num-retries", default.num_retries),
+            min_wait_ms=integer(properties, "commit.retry.min-wait-ms", default.min_wait_ms),
+            max_wait_ms=integer(properties, "commit.retry.max-wait-ms", default.max_wait_ms),
+            total_timeout_ms=integer(properties, "commit.retry.total-timeout-ms", default.total_timeout_ms),
+            manifest_merge_enabled=boolean(properties, "commit.manifest-merge.enabled", default=True),
+            manifest_target_size=integer(
+                properties, "commit.manifest.target-size-bytes", default.manifest_target_size, minimum=1
+            ),
+            manifest_min_count_to_merge=integer(
+                properties,
+                "commit.manifest.min-count-to-merge",
+                default.manifest_min_count_to_merge,
+                minimum=1,
+            ),
+            partition_summary_limit=integer(
+                properties, "write.summary.partition-limit", default.partition_summary_limit
+            ),
+        )

@@ -1,0 +1,233 @@
+"""Conditions of row-level statements: which are allowed, and which columns of the target they read. Driver."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from pyiceberg.types import NestedField
+from sqlglot import exp
+
+from dml.errors import AnalysisError, ErrorKind
+from dml.model.columns import METADATA_COLUMNS
+from dml.plan.assignments import TargetNames
+from dml.plan.row_delta_plan import PlanContext
+from dml.spark.types import quoted
+from dml.sqlparse.statements import ColumnReference, Fragment
+
+__all__ = [
+    "check_condition",
+    "check_merge_condition",
+    "check_value",
+    "condition_error",
+    "qualified_text",
+    "stays_in_place",
+    "target_columns",
+]
+
+NON_DETERMINISTIC: Final = frozenset(
+    [
+        "rand",
+        "random",
+        "randn",
+        "randstr",
+        "uuid",
+        "shuffle",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "input_file_name",
+        "input_file_block_start",
+        "input_file_block_length",
+        "uniform",
+    ]
+)
+"""Spark's non-deterministic functions (its function registry, expressions of trait `Nondeterministic`)."""
+
+
+def condition_error(context: PlanContext, fragment: Fragment, message: str, hint: str) -> AnalysisError:
+    """An error that points at a condition."""
+    return AnalysisError(
+        message,
+        sql=context.sql,
+        position=fragment.span.start,
+        length=fragment.span.end - fragment.span.start,
+        kind=ErrorKind.INVALID_CONDITION,
+        hint=hint,
+    )
+
+
+def function_names(fragment: Fragment) -> frozenset[str]:
+    """Lower-case names of the functions that a fragment calls; all its names where sqlglot cannot read it."""
+    if fragment.ast is None:
+        return fragment.names
+    names = set()
+    for node in fragment.ast.find_all(exp.Func):
+        names.add((node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower())
+        names.update(alias.lower() for alias in type(node).sql_names() if not isinstance(node, exp.Anonymous))
+    return frozenset(names)
+
+
+def check_condition(context: PlanContext, fragment: Fragment) -> None:
+    """Refuse what a WHERE condition of DELETE and UPDATE may not hold (docs/semantics.md, C7, C26).
+
+    Raises:
+        AnalysisError: a non-deterministic function or a metadata column.
+    """
+    found = function_names(fragment) & NON_DETERMINISTIC
+    if found:
+        raise condition_error(
+            context,
+            fragment,
+            f"The condition calls {', '.join(sorted(found))}: a row-level statement expects a deterministic expression",
+            "Compute the value first, into a column or a view, and compare with that",
+        )
+    check_no_star(context, fragment)
+    check_metadata_columns(context, fragment)
+
+
+def check_metadata_columns(context: PlanContext, fragment: Fragment) -> None:
+    """Refuse `_file`, `_pos` and the like, unless the table has a column of that name."""
+    for column in fragment.columns:
+        name = column.parts[-1]
+        if name.lower() in METADATA_COLUMNS and context.names.column(name) is None and not fragment.has_subquery:
+            raise AnalysisError(
+                f"The metadata column '{name}' cannot be used in a row-level statement",
+                sql=context.sql,
+                position=column.span.start,
+                length=column.span.end - column.span.start,
+                kind=ErrorKind.INVALID_CONDITION,
+                hint="Metadata columns can be read with SELECT",
+            )
+
+
+GENERATORS: Final = frozenset(
+    ["explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"]
+)
+"""Functions that make several rows of one."""
+
+
+def check_value(context: PlanContext, fragment: Fragment) -> None:
+    """Refuse what the value of an assignment may not hold: it is one value for one row.
+
+    Raises:
+        AnalysisError: a generator, a window function, an aggregate outside of a subquery, or a star.
+    """
+    if function_names(fragment) & GENERATORS:
+        raise condition_error(
+            context, fragment, "A generator makes several rows, a column takes one value", "Use an array"
+        )
+    check_no_star(context, fragment)
+    if fragment.ast is not None and fragment.ast.find(exp.Window) is not None and not fragment.has_subquery:
+        raise condition_error(
+            context,
+            fragment,
+            "Window functions are not allowed in an assignment",
+            "Compute them in the source of a MERGE",
+        )
+
+
+def check_no_star(context: PlanContext, fragment: Fragment) -> None:
+    """Refuse a star outside of a subquery: it would stand for columns of our own too."""
+    if fragment.has_star and not fragment.has_subquery:
+        raise condition_error(context, fragment, "A star cannot be used here", "Name the columns")
+
+
+def stays_in_place(fragment: Fragment) -> bool:
+    """Whether evaluating a fragment certainly leaves rows where they are, and in their order.
+
+    Subqueries become joins, which may shuffle; a function that sqlglot does not know may be an SQL function with a
+    subquery inside.
+    """
+    if fragment.has_subquery or fragment.ast is None:
+        return False
+    return fragment.ast.find(exp.Anonymous, exp.Window) is None
+
+
+def check_merge_condition(context: PlanContext, fragment: Fragment, clause: str) -> None:
+    """Refuse what the conditions of MERGE may not hold (docs/semantics.md, M8).
+
+    Args:
+        context: The statement.
+        fragment: The condition.
+        clause: `SEARCH` (the ON condition), `UPDATE`, `DELETE` or `INSERT`, as Spark names them.
+
+    Raises:
+        AnalysisError: a non-deterministic function, an aggregate, a subquery or a metadata column.
+    """
+    problem = None
+    if function_names(fragment) & NON_DETERMINISTIC:
+        problem = "Non-deterministic expressions"
+    elif fragment.ast is not None and any(
+        not isinstance(node.parent, exp.Window) for node in fragment.ast.find_all(exp.AggFunc)
+    ):
+        problem = "Aggregates"
+    elif fragment.has_subquery:
+        problem = "Subqueries"
+    if problem is not None:
+        raise condition_error(
+            context,
+            fragment,
+            f"The MERGE operation contains an unsupported {clause} condition. {problem} are not allowed",
+            "Compute it in the source of the MERGE and compare with that column",
+        )
+    check_no_star(context, fragment)
+    check_metadata_columns(context, fragment)
+
+
+def target_columns(
+    names: TargetNames, fragments: Iterable[Fragment], other_qualifiers: frozenset[str] = frozenset()
+) -> set[int]:
+    """Field ids of the target's columns that fragments may read: never one too few.
+
+    Args:
+        names: The target's names.
+        fragments: Expressions outside of which no column of the target is named.
+        other_qualifiers: Lower-case aliases that stand for something else than the target.
+    """
+    ids = set()
+    for fragment in fragments:
+        if fragment.ast is None:
+            ids |= {column.field_id for column in names.schema.fields if column.name.lower() in fragment.names}
+            continue
+        # Some words are functions to sqlglot and columns to Spark where there is one (`current_user`).
+        known = {part.lower() for reference in fragment.columns for part in reference.parts}
+        unknown = fragment.names - known
+        ids |= {column.field_id for column in names.schema.fields if column.name.lower() in unknown}
+        for reference in fragment.columns:
+            head = reference.parts[0].lower()
+            if head in other_qualifiers and len(reference.parts) > 1 and names.column(reference.parts[0]) is None:
+                continue
+            ids |= {column.field_id for column in columns_named(names, reference)}
+    return ids
+
+
+def columns_named(names: TargetNames, reference: ColumnReference) -> list[NestedField]:
+    """Columns of the target that a reference may mean, whatever its qualifier."""
+    found = (names.column(part) for part in reference.parts)
+    return [column for column in found if column is not None]
+
+
+def qualified_text(text: str, fragment: Fragment, alias: str, ambiguous: frozenset[str]) -> str:
+    """The fragment's text with a qualifier before its unqualified columns of certain names.
+
+    `WHEN NOT MATCHED` sees only the source and `WHEN NOT MATCHED BY SOURCE` only the target, so a bare name that both
+    sides have is not ambiguous there; in the joined query it would be.
+
+    Args:
+        text: The fragment's own text (no table reference in it was replaced).
+        fragment: The fragment.
+        alias: The alias of the side that the clause sees.
+        ambiguous: Lower-case column names that both sides have.
+    """
+    if fragment.has_subquery:
+        return text
+    places = sorted(
+        (
+            column.span.start - fragment.span.start
+            for column in fragment.columns
+            if column.parts[0].lower() in ambiguous
+            and not (len(column.parts) > 1 and column.parts[0].lower() == alias.lower())
+        ),
+        reverse=True,
+    )
+    for place in places:
+        text = f"{text[:place]}{quoted(alias)}.{text[place:]}"
+    return text

@@ -1,0 +1,163 @@
+"""INSERT: which column of the query goes to which column of the table. Driver.
+
+Input: an `InsertStatement`, the table's schema, the names of the query's columns. Output: an `InsertPlan` whose value
+columns read the query's columns under the names `__r0`, `__r1`, ... by position, so that two columns of one name do
+not matter.
+
+Source: Spark SQL reference, "INSERT TABLE"; Iceberg documentation, "Spark Writes".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.types import NestedField
+
+from dml.errors import AnalysisError, ErrorKind
+from dml.plan.assignments import TargetNames
+from dml.plan.values import DefaultValue, RawValue, ValueSource
+from dml.sqlparse.statements import InsertStatement, PartitionValue, Span
+from dml.suggestions import did_you_mean
+
+__all__ = ["InsertPlan", "plan_insert", "raw_name"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertPlan:
+    """Where the value of each table column comes from.
+
+    Attributes:
+        columns: Table columns in the table's order, each with its source.
+        statics: Values of the PARTITION clause that are given, by raw column name: they follow the query's columns.
+        by_name: Whether struct fields are matched by name.
+    """
+
+    columns: tuple[tuple[NestedField, ValueSource], ...]
+    statics: tuple[tuple[str, PartitionValue], ...]
+    by_name: bool
+
+
+def raw_name(index: int) -> str:
+    """Name of the n-th column of the query."""
+    return f"__r{index}"
+
+
+def plan_insert(statement: InsertStatement, names: TargetNames, query_columns: Sequence[str]) -> InsertPlan:
+    """Match the query's columns with the table's.
+
+    Args:
+        statement: The statement.
+        names: How the table's columns are named.
+        query_columns: Names of the query's columns, in order.
+
+    Raises:
+        AnalysisError: too many or too few columns, an unknown or repeated column, a required column left out.
+    """
+    statics = static_columns(statement, names)
+    given = {field.field_id for field, _ in statics}
+    if statement.by_name:
+        targets = columns_by_name(statement, names, query_columns)
+    elif statement.columns:
+        targets = listed_columns(statement, names)
+        check_arity(statement, names, targets, query_columns)
+    else:
+        targets = [field for field in names.schema.fields if field.field_id not in given]
+        check_arity(statement, names, targets, query_columns)
+    sources: dict[int, ValueSource] = {
+        field.field_id: RawValue(raw=raw_name(index)) for index, field in enumerate(targets)
+    }
+    static_values = []
+    for index, (field, value) in enumerate(statics, start=len(query_columns)):
+        sources[field.field_id] = RawValue(raw=raw_name(index), span=value.span)
+        static_values.append((raw_name(index), value))
+    return InsertPlan(
+        columns=tuple((field, supplied(field, sources, names, statement)) for field in names.schema.fields),
+        statics=tuple(static_values),
+        by_name=statement.by_name,
+    )
+
+
+def supplied(
+    field: NestedField, sources: Mapping[int, ValueSource], names: TargetNames, statement: InsertStatement
+) -> ValueSource:
+    """A column's source; columns left out get their default."""
+    source = sources.get(field.field_id)
+    if source is not None:
+        return source
+    if field.required and field.write_default is None:
+        raise names.error(
+            f"No value for '{field.name}', which is required and has no default",
+            statement.target.span,
+            "Add it to the query and the column list",
+            ErrorKind.INVALID_ASSIGNMENT,
+        )
+    return DefaultValue()
+
+
+def column_of(name: str, span: Span, names: TargetNames) -> NestedField:
+    """A table column by name."""
+    field = names.column(name)
+    if field is None:
+        raise names.error(
+            f"There is no column '{name}' in the table",
+            span,
+            did_you_mean(name, (column.name for column in names.schema.fields)),
+        )
+    return field
+
+
+def static_columns(statement: InsertStatement, names: TargetNames) -> list[tuple[NestedField, PartitionValue]]:
+    """Columns that the PARTITION clause gives a value."""
+    return [
+        (column_of(entry.column, entry.span, names), entry) for entry in statement.partition if entry.value is not None
+    ]
+
+
+def listed_columns(statement: InsertStatement, names: TargetNames) -> list[NestedField]:
+    """The column list, each column once."""
+    fields: list[NestedField] = []
+    for name, span in zip(statement.columns, statement.column_spans, strict=True):
+        field = column_of(name, span, names)
+        if field in fields:
+            raise names.error(
+                f"The column '{name}' stands twice in the column list",
+                span,
+                "Name it once",
+                ErrorKind.INVALID_ASSIGNMENT,
+            )
+        fields.append(field)
+    return fields
+
+
+def columns_by_name(statement: InsertStatement, names: TargetNames, query_columns: Sequence[str]) -> list[NestedField]:
+    """The table's column of each query column."""
+    fields: list[NestedField] = []
+    for name in query_columns:
+        field = column_of(name, statement.query.span, names)
+        if field in fields:
+            raise names.error(
+                f"The query has two columns '{name}'",
+                statement.query.span,
+                "Give each column of the query a name of its own",
+                ErrorKind.INVALID_ASSIGNMENT,
+            )
+        fields.append(field)
+    return fields
+
+
+def check_arity(
+    statement: InsertStatement, names: TargetNames, targets: Sequence[NestedField], query_columns: Sequence[str]
+) -> None:
+    """As many columns in the query as there are to fill."""
+    if len(targets) == len(query_columns):
+        return
+    wanted = ", ".join(field.name for field in targets)
+    few = len(query_columns) < len(targets)
+    raise AnalysisError(
+        f"The query has {'too few' if few else 'too many'} columns: {len(query_columns)} for the "
+        f"{len(targets)} columns {wanted}",
+        sql=names.sql,
+        position=statement.query.span.start,
+        length=statement.query.span.end - statement.query.span.start,
+        kind=ErrorKind.INVALID_ASSIGNMENT,
+        hint="Name the columns after the table, or use INSERT ... BY NAME",
+    )

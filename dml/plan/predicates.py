@@ -1,0 +1,387 @@
+"""What of a condition Iceberg can decide: a filter for pruning, constant conditions, join keys. Driver.
+
+Input: sqlglot's tree of a condition (made only where it certainly reads as Spark does). Output: Iceberg expressions
+that are true at least where the condition is true. What is not certain is left out, which only makes a filter wider.
+
+    WHERE k = 7 AND length(v) > 3 AND NOT (d < 1)     ->     k = 7 AND (d >= 1 OR is_nan(d))
+
+Three-valued logic: an expression here is true where SQL's is true, and otherwise false. NOT is carried down to the
+comparisons, where it is exact: NOT over something unknown stays unknown.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
+
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, IsNull, Or, Reference
+from pyiceberg.types import BooleanType, NestedField, StringType, StructType
+from sqlglot import exp
+
+from dml.plan.comparisons import Column, Comparison, compare, is_in, is_null, starts_with
+from dml.plan.constants import fold
+from dml.plan.literals import Constant, Kind, TimeZone, constant
+from dml.plan.row_delta_plan import PlanContext
+
+__all__ = ["EquiKey", "Pushdown", "SourceNames", "equi_keys", "pushable", "split_conjuncts", "target_only_pushdown"]
+
+MAX_NODES = 20_000
+"""A greater condition is not pushed down: walking it is recursive, and pruning by it would be slow."""
+
+MAX_DEPTH = 200
+"""Expressions are walked recursively, here and in PyIceberg."""
+
+
+class SourceNames(Protocol):
+    """The other side of a join: how a statement calls it, and its columns."""
+
+    @property
+    def alias(self) -> str:
+        """The alias."""
+
+    @property
+    def columns(self) -> Collection[str]:
+        """Names of its columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushdown:
+    """What of a condition Iceberg can decide.
+
+    Attributes:
+        expression: True for every row for which the condition is true; AlwaysTrue where nothing is known.
+        complete: Whether it is true for no other row.
+    """
+
+    expression: BooleanExpression
+    complete: bool
+
+    @property
+    def never(self) -> bool:
+        """Whether the condition is true for no row, as `WHERE false` is."""
+        return isinstance(self.expression, AlwaysFalse)
+
+    @property
+    def always(self) -> bool:
+        """Whether the condition is true for every row, as `WHERE 21 = 21` is."""
+        return self.complete and isinstance(self.expression, AlwaysTrue)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EquiKey:
+    """A conjunct `target.column = source.column`.
+
+    Attributes:
+        target: The target's column.
+        source_column: The name of the source's column.
+    """
+
+    target: NestedField
+    source_column: str
+
+
+UNKNOWN = Pushdown(expression=AlwaysTrue(), complete=False)
+
+
+def pushable(condition: exp.Expression | None, context: PlanContext) -> Pushdown:
+    """What Iceberg can decide of the WHERE condition of a DELETE or UPDATE.
+
+    Args:
+        condition: The tree; None where there is none to trust.
+        context: The statement.
+    """
+    return Converter(context, None).condition(condition)
+
+
+def target_only_pushdown(
+    condition: exp.Expression | None, context: PlanContext, source: SourceNames
+) -> BooleanExpression:
+    """What the ON condition of a MERGE demands of a target row that matches any source row.
+
+    Args:
+        condition: The tree; None where there is none to trust.
+        context: The statement.
+        source: The source, whose columns are unknown values here.
+    """
+    return Converter(context, source).condition(condition).expression
+
+
+def equi_keys(condition: exp.Expression | None, context: PlanContext, source: SourceNames) -> tuple[EquiKey, ...]:
+    """The conjuncts of an ON condition that equate a column of the target with one of the source.
+
+    A target row can only match if, for each of them, its value is among the source's; rows with NULL there never
+    match. Whether the two types compare value by value is for the caller to check.
+
+    Args:
+        condition: The tree; None where there is none to trust.
+        context: The statement.
+        source: The source.
+    """
+    converter = Converter(context, source)
+    keys = []
+    for conjunct in split_conjuncts(condition if context.trees_hold else None):
+        if isinstance(conjunct, exp.EQ):
+            for side, other in ((conjunct.this, conjunct.expression), (conjunct.expression, conjunct.this)):
+                target, name = converter.top_level(side), converter.source_column(other)
+                if target is not None and name is not None:
+                    keys.append(EquiKey(target=target, source_column=name))
+    return tuple(keys)
+
+
+def split_conjuncts(condition: exp.Expression | None) -> Iterator[exp.Expression]:
+    """The parts of a condition that must all be true."""
+    stack = [] if condition is None else [condition]
+    while stack:
+        node = stack.pop()
+        match node:
+            case exp.And():
+                stack += [node.expression, node.this]
+            case exp.Paren():
+                stack.append(node.this)
+            case _:
+                yield node
+
+
+class Converter:
+    """Turns conditions into Iceberg expressions.
+
+    Args:
+        context: The statement.
+        source: The other side of a join, if there is one.
+    """
+
+    def __init__(self, context: PlanContext, source: SourceNames | None) -> None:
+        self.names = context.names
+        self.zone = TimeZone.of(context.time_zone)
+        self.trees_hold = context.trees_hold
+        self.source_alias = None if source is None else self.names.folded(source.alias)
+        self.source_columns = frozenset() if source is None else frozenset(map(self.names.folded, source.columns))
+
+    def condition(self, node: exp.Expression | None) -> Pushdown:
+        """A whole condition."""
+        if node is None or not self.trees_hold or sum(1 for _ in node.walk()) > MAX_NODES:
+            return UNKNOWN
+        conjuncts = list(split_conjuncts(node))
+        parts = [self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts[:MAX_DEPTH]]
+        return reduce(conjunction, parts if len(conjuncts) <= MAX_DEPTH else [*parts, UNKNOWN])
+
+    def converted(self, node: exp.Expression, *, negated: bool, depth: int) -> Pushdown:
+        """A condition, or its negation."""
+        if depth > MAX_DEPTH:
+            return UNKNOWN
+        below = depth + 1
+        match node:
+            case exp.Paren():
+                return self.converted(node.this, negated=negated, depth=below)
+            case exp.Not():
+                return self.converted(node.this, negated=not negated, depth=below)
+            case exp.And() | exp.Or():
+                left = self.converted(node.this, negated=negated, depth=below)
+                right = self.converted(node.expression, negated=negated, depth=below)
+                # De Morgan holds in three-valued logic too.
+                return (conjunction if isinstance(node, exp.And) != negated else disjunction)(left, right)
+            case exp.Between() if not node.args.get("symmetric"):
+                low = self.comparison(node.this, Comparison.GREATER_EQUAL, node.args["low"], negated=negated)
+                high = self.comparison(node.this, Comparison.LESS_EQUAL, node.args["high"], negated=negated)
+                return (disjunction if negated else conjunction)(low, high)
+        folded = fold(node, self.zone)
+        if folded is not None:
+            return exactly(AlwaysTrue() if folded.value is (not negated) else AlwaysFalse())
+        return exactly(self.predicate(node, negated=negated))
+
+    def predicate(self, node: exp.Expression, *, negated: bool) -> BooleanExpression | None:
+        """A single predicate; None where it is not certain."""
+        match node:
+            case exp.Column() | exp.Dot():
+                return self.boolean(node, value=not negated)
+            case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+                found = self.comparison(node.this, OPERATORS[type(node)], node.expression, negated=negated)
+                return found.expression if found.complete else None
+            case exp.NullSafeEQ() | exp.NullSafeNEQ():
+                return self.null_safe(node, negated=negated is isinstance(node, exp.NullSafeEQ))
+            case exp.Is():
+                return self.is_test(node, negated=negated)
+            case exp.In():
+                return self.membership(node, negated=negated)
+            case exp.Like():
+                return self.like(node, negated=negated is not bool(node.args.get("negate")))
+            case exp.StartsWith():
+                column, prefix = self.column(node.this), constant(node.expression, self.zone)
+                if column is not None and prefix is not None and prefix.kind is Kind.STRING:
+                    return starts_with(column, prefix.value, negated=negated)
+            case exp.IsNan():
+                column = self.column(node.this)
+                operator = Comparison.LESS if negated else Comparison.EQUAL
+                # isnan(NULL) is false: its negation is true for NULL, which no comparison with NaN is.
+                return None if column is None or negated else compare(column, operator, NAN, self.zone)
+        return None
+
+    def boolean(self, node: exp.Expression, *, value: bool) -> BooleanExpression | None:
+        """A boolean column as a condition."""
+        column = self.column(node)
+        if column is None or not isinstance(column.field_type, BooleanType):
+            return None
+        return compare(column, Comparison.EQUAL, Constant(kind=Kind.BOOLEAN, value=value), self.zone)
+
+    def comparison(
+        self, left: exp.Expression, operator: Comparison, right: exp.Expression, *, negated: bool
+    ) -> Pushdown:
+        """A column compared with a constant, on whichever side."""
+        values = constant(left, self.zone), constant(right, self.zone)
+        if any(value is not None and value.kind is Kind.NULL for value in values):
+            # Whatever the other side is, the comparison is NULL, and so is its negation.
+            return exactly(AlwaysFalse())
+        column, value = self.column(left), values[1]
+        if column is None:
+            column, value, operator = self.column(right), values[0], operator.flipped
+        if column is None or value is None:
+            return UNKNOWN
+        return exactly(compare(column, operator.negated if negated else operator, value, self.zone))
+
+    def null_safe(self, node: exp.Expression, *, negated: bool) -> BooleanExpression | None:
+        """`<=>`, or IS DISTINCT FROM; `negated` asks for "are different"."""
+        column, value = self.column(node.this), constant(node.expression, self.zone)
+        if column is None or value is None:
+            column, value = self.column(node.expression), constant(node.this, self.zone)
+        if column is None or value is None:
+            return None
+        if value.kind is Kind.NULL:
+            return is_null(column, negated=negated)
+        found = compare(column, Comparison.NOT_EQUAL if negated else Comparison.EQUAL, value, self.zone)
+        return Or(found, IsNull(term=Reference(column.name))) if negated and found is not None else found
+
+    def is_test(self, node: exp.Is, *, negated: bool) -> BooleanExpression | None:
+        """IS NULL, IS TRUE, IS FALSE."""
+        column = self.column(node.this)
+        match node.expression:
+            case exp.Null():
+                return None if column is None else is_null(column, negated=negated)
+            case exp.Boolean():
+                found = self.boolean(node.this, value=bool(node.expression.this) is not negated)
+                # NOT (flag IS TRUE) holds for NULL too.
+                return (
+                    found
+                    if found is None or column is None or not negated
+                    else Or(found, IsNull(term=Reference(column.name)))
+                )
+        return None
+
+    def membership(self, node: exp.In, *, negated: bool) -> BooleanExpression | None:
+        """`IN (constants)`."""
+        column = self.column(node.this)
+        if column is None or not node.expressions or any(node.args.get(key) for key in ("query", "unnest", "field")):
+            return None
+        values = [constant(item, self.zone) for item in node.expressions]
+        known = [value for value in values if value is not None]
+        return is_in(column, known, self.zone, negated=negated) if len(known) == len(values) else None
+
+    def like(self, node: exp.Like, *, negated: bool) -> BooleanExpression | None:
+        """LIKE with a pattern that only asks for a start, or for the whole."""
+        column, pattern = self.column(node.this), node.expression
+        if column is None or not isinstance(pattern, exp.Literal) or not pattern.is_string:
+            return None
+        text: str = pattern.this
+        prefix = text.rstrip("%")
+        if any(mark in prefix for mark in "%_\\") or not isinstance(column.field_type, StringType):
+            return None
+        if prefix != text:
+            return starts_with(column, prefix, negated=negated)
+        operator = Comparison.NOT_EQUAL if negated else Comparison.EQUAL
+        return compare(column, operator, Constant(kind=Kind.STRING, value=text), self.zone)
+
+    def top_level(self, node: exp.Expression) -> NestedField | None:
+        """The target's column that an expression is."""
+        path = self.path(node)
+        return path[0] if len(path) == 1 else None
+
+    def source_column(self, node: exp.Expression) -> str | None:
+        """The source's column that an expression is, as the source spells it or as written."""
+        parts = name_parts(node)
+        folded = tuple(map(self.names.folded, parts))
+        if len(parts) == 2 and folded[0] == self.source_alias and folded[1] in self.source_columns:
+            return None if self.names.column(parts[0]) is not None else parts[1]
+        bare = len(parts) == 1 and folded[0] in self.source_columns and self.names.column(parts[0]) is None
+        return parts[0] if bare else None
+
+    def column(self, node: exp.Expression) -> Column | None:
+        """The target's column or nested field that an expression is; None where that is not certain."""
+        path = self.path(node)
+        if not path:
+            return None
+        leaf = path[-1]
+        # PyIceberg takes such a field for never NULL, although it is where the struct around it is.
+        if leaf.required and not all(field.required for field in path):
+            return None
+        schema = self.names.schema
+        name = schema.find_column_name(leaf.field_id)
+        if name is None or schema.find_field(name).field_id != leaf.field_id:
+            return None
+        return Column(name, leaf.field_type)
+
+    def path(self, node: exp.Expression) -> tuple[NestedField, ...]:
+        """The target's fields along a name, from the column down; empty where it is not certainly the target's."""
+        parts = name_parts(node)
+        if not parts or self.may_be_source(parts):
+            return ()
+        rest = self.names.unqualified(parts)
+        column = self.names.column(rest[0])
+        if column is None:
+            return ()
+        path = [column]
+        for part in rest[1:]:
+            struct = path[-1].field_type
+            fields = struct.fields if isinstance(struct, StructType) else ()
+            found = [field for field in fields if self.names.folded(field.name) == self.names.folded(part)]
+            if len(found) != 1:
+                return ()
+            path.append(found[0])
+        return tuple(path)
+
+    def may_be_source(self, parts: tuple[str, ...]) -> bool:
+        """Whether a name may mean the source: its alias in front, or a bare name that the source has too."""
+        head = self.names.folded(parts[0])
+        if head == self.source_alias:
+            return True
+        return self.names.unqualified(parts) == parts and head in self.source_columns
+
+
+NAN = Constant(kind=Kind.DOUBLE, value=float("nan"))
+
+OPERATORS: dict[type[exp.Expression], Comparison] = {
+    exp.EQ: Comparison.EQUAL,
+    exp.NEQ: Comparison.NOT_EQUAL,
+    exp.LT: Comparison.LESS,
+    exp.LTE: Comparison.LESS_EQUAL,
+    exp.GT: Comparison.GREATER,
+    exp.GTE: Comparison.GREATER_EQUAL,
+}
+
+
+def exactly(expression: BooleanExpression | None) -> Pushdown:
+    """An exact expression, or nothing known."""
+    return UNKNOWN if expression is None else Pushdown(expression=expression, complete=True)
+
+
+def conjunction(left: Pushdown, right: Pushdown) -> Pushdown:
+    """AND."""
+    joined = And(left.expression, right.expression)
+    return Pushdown(expression=joined, complete=(left.complete and right.complete) or isinstance(joined, AlwaysFalse))
+
+
+def disjunction(left: Pushdown, right: Pushdown) -> Pushdown:
+    """OR."""
+    complete = (left.complete and right.complete) or left.always or right.always
+    return Pushdown(expression=Or(left.expression, right.expression), complete=complete)
+
+
+def name_parts(node: exp.Expression) -> tuple[str, ...]:
+    """The parts of a plain name; empty for anything else."""
+    match node:
+        case exp.Paren():
+            return name_parts(node.this)
+        case exp.Column() if isinstance(node.this, exp.Identifier):
+            return tuple(part.name for part in node.parts)
+        case exp.Dot() if isinstance(node.expression, exp.Identifier):
+            head = name_parts(node.this)
+            return (*head, node.expression.name) if head else ()
+    return ()

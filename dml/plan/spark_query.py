@@ -1,0 +1,60 @@
+"""A delta query as a DataFrame: the inner query analysed by Spark, then values stored into the columns. Driver.
+
+The only module of `plan` that touches Spark. Nothing runs here: Spark analyses.
+"""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType
+
+from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, ROW_OPERATION, RowOperation
+from dml.model.delta_layout import value_name
+from dml.plan.row_delta_plan import DeltaQuery, ValueColumn
+from dml.plan.store_assignment import Assign
+from dml.plan.values import value_sql
+from dml.spark.types import spark_type, type_text
+
+__all__ = ["delta_frame"]
+
+
+def delta_frame(run_sql: Callable[[str], DataFrame], query: DeltaQuery, assign: Assign) -> DataFrame:
+    """The row delta of a planned statement, as an unevaluated DataFrame.
+
+    Args:
+        run_sql: Gives the DataFrame of an SQL text, the statement's views bound.
+        query: The delta query.
+        assign: The rules of store assignment.
+
+    Returns:
+        Columns `ROW_OPERATION` int, `FILE_ORDINAL` int, `POS` bigint, then `v0`, `v1`, ... in the order of
+        `query.values`, each of its column's Spark type.
+
+    Raises:
+        AnalysisException: Spark cannot resolve the statement's expressions.
+        AnalysisError: a value cannot be stored in its column.
+    """
+    inner = run_sql(query.inner)
+    raw_types = {column.name: column.dataType for column in inner.schema.fields}
+    values = [
+        f"{case_sql(column, raw_types, assign)} AS {value_name(index)}" for index, column in enumerate(query.values)
+    ]
+    return inner.where(f"{CLAUSE} IS NOT NULL").selectExpr(
+        f"{operation_sql(query)} AS {ROW_OPERATION}", FILE_ORDINAL, POS, *values
+    )
+
+
+def operation_sql(query: DeltaQuery) -> str:
+    """The operation code of a clause number; a number that is no clause is a match that changes nothing."""
+    branches = " ".join(f"WHEN {clause.number} THEN {clause.code}" for clause in query.clauses)
+    return f"CASE {CLAUSE} {branches} ELSE {int(RowOperation.MATCHED)} END"
+
+
+def case_sql(column: ValueColumn, raw_types: dict[str, DataType], assign: Assign) -> str:
+    """A column's value over all clauses."""
+    path = (column.field.name,)
+    stored = [(number, value_sql(value, column.field, raw_types, assign, path)) for number, value in column.cases]
+    if not stored:
+        return f"CAST(NULL AS {type_text(spark_type(column.field.field_type))})"
+    branches = " ".join(f"WHEN {number} THEN {sql}" for number, sql in stored)
+    return f"CASE {CLAUSE} {branches} END"

@@ -1,0 +1,161 @@
+"""What a query reads of one of its tables: which columns, and which rows it can need at all. Driver.
+
+Input: a query fragment with sqlglot's tree, and a reference to a table in it. Output: a `TableRead`. Columns are left
+out only where no name in the query can mean them; rows only where a condition of the query's own WHERE or of an inner
+join's ON drops them, whatever they are joined with.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.schema import Schema
+from sqlglot import exp
+
+from dml.model.columns import METADATA_COLUMNS
+from dml.plan.assignments import TargetNames
+from dml.plan.predicates import pushable, split_conjuncts
+from dml.plan.row_delta_plan import PlanContext
+from dml.sqlparse.statements import Fragment, TableReference
+
+__all__ = ["TableRead", "table_read"]
+
+FILTERING_JOINS: Final = frozenset({"", "INNER", "CROSS"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRead:
+    """What is read of a table.
+
+    Attributes:
+        field_ids: Top-level columns, in the schema's order.
+        metadata_columns: Metadata columns that the query names.
+        row_filter: Rows for which it is not true cannot matter.
+    """
+
+    field_ids: tuple[int, ...]
+    metadata_columns: tuple[str, ...] = ()
+    row_filter: BooleanExpression
+
+
+def table_read(
+    fragment: Fragment,
+    reference: TableReference,
+    schema: Schema,
+    *,
+    row_lineage: bool = False,
+    case_sensitive: bool = False,
+    time_zone: str = "UTC",
+    trees_hold: bool = True,
+    every_column: bool = False,
+) -> TableRead:
+    """What a fragment reads of a table that it names.
+
+    Args:
+        fragment: The query, or an expression with subqueries.
+        reference: The table in it.
+        schema: The schema under which the table is read.
+        row_lineage: Whether the table's rows have ids.
+        case_sensitive: `spark.sql.caseSensitive`.
+        time_zone: `spark.sql.session.timeZone`.
+        trees_hold: Whether sqlglot's trees read the statement as Spark does.
+        every_column: Whether names cannot be trusted to tell which columns are read.
+    """
+    everything = fragment.has_star or every_column
+    field_ids = tuple(
+        column.field_id for column in schema.fields if everything or column.name.lower() in fragment.names
+    )
+    own = {column.name.lower() for column in schema.fields}
+    metadata = tuple(
+        name
+        for name in METADATA_COLUMNS
+        if name in fragment.names and name not in own and (row_lineage or name not in METADATA_COLUMNS[4:])
+    )
+    alias = reference.alias or reference.parts[-1]
+    context = PlanContext(
+        sql=fragment.text,
+        schema=schema,
+        target_view="",
+        target=alias,
+        names=TargetNames(sql="", schema=schema, qualifiers=((alias,),), case_sensitive=case_sensitive),
+        render=lambda part: part.text,
+        case_sensitive=case_sensitive,
+        time_zone=time_zone,
+        trees_hold=trees_hold,
+    )
+    return TableRead(
+        field_ids=field_ids, metadata_columns=metadata, row_filter=row_filter(fragment, reference, alias, context)
+    )
+
+
+def row_filter(fragment: Fragment, reference: TableReference, alias: str, context: PlanContext) -> BooleanExpression:
+    """The conditions of the SELECT around a table that its rows alone must meet."""
+    found: BooleanExpression = AlwaysTrue()
+    table = table_node(fragment, reference)
+    if table is None:
+        return found
+    select, single = select_around(table)
+    if select is None:
+        return found
+    for condition in conditions(select, table):
+        for conjunct in split_conjuncts(condition):
+            if speaks_of(conjunct, alias, single=single):
+                found = And(found, pushable(conjunct, context).expression)
+    return found
+
+
+def table_node(fragment: Fragment, reference: TableReference) -> exp.Table | None:
+    """The node of a table reference in the fragment's tree."""
+    # A filter behind `|>` applies to what the pipe has made so far; the tree does not tell.
+    if fragment.ast is None or "|>" in fragment.text:
+        return None
+    place = reference.span.start - fragment.span.start
+    for node in fragment.ast.find_all(exp.Table):
+        first = node.parts[0] if node.parts else None
+        if first is not None and first.meta.get("start") == place:
+            return node
+    return None
+
+
+def select_around(table: exp.Table) -> tuple[exp.Select | None, bool]:
+    """The SELECT that a table stands in directly, and whether it is the only relation there."""
+    parent = table.parent
+    if not isinstance(parent, exp.From | exp.Join) or not isinstance(parent.parent, exp.Select):
+        return None, False
+    select = parent.parent
+    if select.args.get("laterals") or select.args.get("pivots") or table.args.get("pivots"):
+        return None, False
+    return select, not select.args.get("joins")
+
+
+def conditions(select: exp.Select, table: exp.Table) -> Iterator[exp.Expression]:
+    """WHERE and ON conditions that every row of the table has to meet to matter.
+
+    An outer join fills in for rows that are not there, so a condition may only be used where the table is on a side
+    that the join keeps or on neither side of an outer join.
+    """
+    joins = select.args.get("joins") or []
+    for join in joins:
+        if join.args.get("method") or join.args.get("using"):
+            return
+        inner = join.side.upper() in FILTERING_JOINS and join.kind.upper() in FILTERING_JOINS
+        kept_left = join.side.upper() == "LEFT" and join.kind.upper() in {"", "OUTER"} and join.this is not table
+        if not inner and not kept_left:
+            return
+    where = select.args.get("where")
+    if where is not None:
+        yield where.this
+    for join in joins:
+        if join.this is table and join.args.get("on") is not None and join.side.upper() in FILTERING_JOINS:
+            yield join.args["on"]
+
+
+def speaks_of(conjunct: exp.Expression, alias: str, *, single: bool) -> bool:
+    """Whether all columns of a conjunct are certainly those of the table."""
+    if conjunct.find(exp.Query) is not None:
+        return False
+    columns = list(conjunct.find_all(exp.Column))
+    if single:
+        return all(len(column.parts) == 1 or column.parts[0].name.lower() == alias.lower() for column in columns)
+    return all(len(column.parts) > 1 and column.parts[0].name.lower() == alias.lower() for column in columns)

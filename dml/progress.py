@@ -1,0 +1,123 @@
+"""A progress bar for long statements in a terminal. Driver; classic Spark.
+
+Input: a session and what it is doing. Output: a line on standard error that goes away, fed by Spark's status tracker
+with the tasks of the jobs that this thread starts meanwhile. Statements of less than a second show nothing, and
+nothing that goes wrong here ever reaches the statement.
+"""
+
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TextIO
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+__all__ = ["TaskCounts", "progress_bar", "task_counts"]
+
+QUIET_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 0.25
+JOB_GROUP: Final = "spark.jobGroup.id"
+JOB_DESCRIPTION: Final = "spark.job.description"
+
+TaskCounts = tuple[int, int]
+
+
+@contextmanager
+def progress_bar(
+    spark: SparkSession, description: str, *, enabled: bool = True, stream: TextIO | None = None
+) -> Iterator[None]:
+    """Show how far the Spark jobs of the enclosed code are.
+
+    Args:
+        spark: The session; on Connect nothing is shown.
+        description: What is going on: `MERGE lake.db.flights`.
+        enabled: False shows nothing.
+        stream: Where to; standard error if not given. Where it is no terminal nothing is shown.
+    """
+    target = stream or sys.stderr
+    context = spark_context(spark) if enabled and target.isatty() else None
+    if context is None:
+        yield
+        return
+    group = f"rowdelta-{uuid.uuid4().hex}"
+    finished = threading.Event()
+    painter = threading.Thread(
+        target=paint, args=(context, group, description, target, finished), name="rowdelta-progress", daemon=True
+    )
+    before = in_job_group(context, group, description)
+    painter.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        painter.join(timeout=QUIET_SECONDS)
+        restore_job_group(context, before)
+
+
+def spark_context(spark: SparkSession) -> Any:
+    """The context of a classic session; None on Connect, and where it was stopped."""
+    try:
+        return spark.sparkContext
+    except Exception:  # noqa: BLE001  Connect raises errors of its own, and a bar is not worth any
+        return None
+
+
+def in_job_group(context: Any, group: str, description: str) -> tuple[str | None, str | None]:
+    """Let this thread's jobs belong to a group that can be asked for; gives the group and description before."""
+    before: tuple[str | None, str | None] = (None, None)
+    with suppress(Py4JError):
+        before = context.getLocalProperty(JOB_GROUP), context.getLocalProperty(JOB_DESCRIPTION)
+        context.setLocalProperty(JOB_GROUP, group)
+        context.setLocalProperty(JOB_DESCRIPTION, description)
+    return before
+
+
+def restore_job_group(context: Any, before: tuple[str | None, str | None]) -> None:
+    """Put the user's own job group back."""
+    with suppress(Py4JError):
+        context.setLocalProperty(JOB_GROUP, before[0])
+        context.setLocalProperty(JOB_DESCRIPTION, before[1])
+
+
+def paint(context: Any, group: str, description: str, target: TextIO, finished: threading.Event) -> None:
+    """Draw the bar until the statement is finished; in a thread of its own."""
+    if finished.wait(QUIET_SECONDS):
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with suppress(Exception), Progress(*columns, console=Console(file=target), transient=True) as bar:
+        task = bar.add_task(description, total=None)
+        while not finished.wait(POLL_SECONDS):
+            done, total = task_counts(context.statusTracker(), group)
+            bar.update(task, completed=done, total=total or None)
+
+
+def task_counts(tracker: Any, group: str) -> TaskCounts:
+    """Finished and known tasks of a group's jobs.
+
+    Args:
+        tracker: Spark's status tracker.
+        group: The job group.
+
+    Returns:
+        Finished tasks and all tasks, of the stages that Spark still knows.
+    """
+    done = total = 0
+    for job_id in tracker.getJobIdsForGroup(group):
+        job = tracker.getJobInfo(job_id)
+        for stage_id in job.stageIds if job else ():
+            stage = tracker.getStageInfo(stage_id)
+            if stage is not None:
+                done += stage.numCompletedTasks
+                total += stage.numTasks
+    return done, total

@@ -1,0 +1,313 @@
+"""Which rows can match a filter, told from bounds and counts alone. Worker-safe.
+
+Input: an Iceberg expression and, for each column, what is known of its values: from a manifest's partition summary, a
+partition tuple, a data file's metrics or a Parquet row group. Output: whether any row may match, or all must.
+Spec: "Scan Planning"; "Manifests", on bounds and counts.
+
+Semantics are SQL's: a predicate on NULL is not true, NaN is greater than every other value, -0.0 equals 0.0. Bounds
+leave NaN out, so a column that may hold NaN may match `>`, whatever its bounds say.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundEqualTo,
+    BoundGreaterThan,
+    BoundGreaterThanOrEqual,
+    BoundIn,
+    BoundIsNaN,
+    BoundIsNull,
+    BoundLessThan,
+    BoundLessThanOrEqual,
+    BoundNotEqualTo,
+    BoundNotIn,
+    BoundNotNaN,
+    BoundNotNull,
+    BoundNotStartsWith,
+    BoundPredicate,
+    BoundStartsWith,
+    Or,
+)
+from pyiceberg.expressions.visitors import bind, rewrite_not
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+__all__ = ["Bounds", "BoundsOf", "RowTest", "all_match", "any_match", "bound_filter", "optional_schema"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What is known of a column's values in some set of rows.
+
+    Attributes:
+        lower: No value is less (NaN apart); None where unknown. In Iceberg's internal form.
+        upper: No value is greater (NaN apart); None where unknown.
+        nulls: Whether there may be NULLs.
+        nans: Whether there may be NaNs.
+        values: Whether there may be values that are neither.
+    """
+
+    lower: Any = None
+    upper: Any = None
+    nulls: bool = True
+    nans: bool = True
+    values: bool = True
+
+
+BoundsOf = Callable[[int], Bounds]
+"""What is known of the column with a field id."""
+
+RowTest = Callable[[BoundsOf], bool]
+Leaf = Callable[[Bounds], bool]
+
+
+def any_match(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> RowTest:
+    """A test that is False only where no row can satisfy the expression.
+
+    Args:
+        expression: An unbound expression.
+        schema: The schema that its names belong to.
+        case_sensitive: How names match.
+    """
+    return compiled(bound_filter(expression, schema, case_sensitive=case_sensitive), may_match)
+
+
+def all_match(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> RowTest:
+    """A test that is True only where every row satisfies the expression.
+
+    Args:
+        expression: An unbound expression.
+        schema: The schema that its names belong to.
+        case_sensitive: How names match.
+    """
+    return compiled(bound_filter(expression, schema, case_sensitive=case_sensitive), must_match)
+
+
+def bound_filter(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> BooleanExpression:
+    """The expression without NOT, bound to the schema.
+
+    PyIceberg takes IS NULL on a required field for false, although the field is NULL wherever an optional struct
+    around it is: so it is bound to a schema without required fields.
+    """
+    return bind(optional_schema(schema), rewrite_not(expression), case_sensitive)
+
+
+def optional_schema(schema: Schema) -> Schema:
+    """The schema with every field optional."""
+    return Schema(*map(optional_field, schema.fields), schema_id=schema.schema_id)
+
+
+def optional_field(field: NestedField) -> NestedField:
+    """The field as optional, and so all inside it."""
+    return NestedField(field.field_id, field.name, optional_type(field.field_type), required=False)
+
+
+def optional_type(field_type: IcebergType) -> IcebergType:
+    """A type with every field inside it optional."""
+    match field_type:
+        case StructType():
+            return StructType(*map(optional_field, field_type.fields))
+        case ListType():
+            return ListType(field_type.element_id, optional_type(field_type.element_type), element_required=False)
+        case MapType():
+            return MapType(
+                field_type.key_id,
+                optional_type(field_type.key_type),
+                field_type.value_id,
+                optional_type(field_type.value_type),
+                value_required=False,
+            )
+    return field_type
+
+
+def compiled(expression: BooleanExpression, leaf: Callable[[BoundPredicate], Leaf]) -> RowTest:
+    """A bound expression as nested functions: one walk over the tree, however many files it is asked of."""
+    match expression:
+        case AlwaysTrue():
+            return lambda _: True
+        case AlwaysFalse():
+            return lambda _: False
+        case And():
+            left, right = compiled(expression.left, leaf), compiled(expression.right, leaf)
+            return lambda bounds_of: left(bounds_of) and right(bounds_of)
+        case Or():
+            left, right = compiled(expression.left, leaf), compiled(expression.right, leaf)
+            return lambda bounds_of: left(bounds_of) or right(bounds_of)
+        case BoundPredicate():
+            field_id, test = expression.term.ref().field.field_id, leaf(expression)
+            return lambda bounds_of: test(bounds_of(field_id))
+    raise TypeError(f"{type(expression).__name__} is not a bound expression without NOT")
+
+
+# ---- may a row match? -----------------------------------------------------------------------------------------
+
+
+def may_match(predicate: BoundPredicate) -> Leaf:
+    """Whether a row may satisfy a predicate."""
+    match predicate:
+        case BoundIsNull():
+            return lambda b: b.nulls
+        case BoundNotNull():
+            return lambda b: b.values or b.nans
+        case BoundIsNaN():
+            return lambda b: b.nans
+        case BoundNotNaN():
+            return lambda b: b.values
+        case BoundEqualTo():
+            return may_equal([predicate.literal.value])
+        case BoundIn():
+            return may_equal(sorted(predicate.value_set))
+        case BoundLessThan():
+            value = predicate.literal.value
+            return lambda b: b.values and (b.lower is None or bool(b.lower < value))
+        case BoundLessThanOrEqual():
+            value = predicate.literal.value
+            return lambda b: b.values and (b.lower is None or bool(b.lower <= value))
+        case BoundGreaterThan():
+            value = predicate.literal.value
+            return lambda b: b.nans or (b.values and (b.upper is None or bool(b.upper > value)))
+        case BoundGreaterThanOrEqual():
+            value = predicate.literal.value
+            return lambda b: b.nans or (b.values and (b.upper is None or bool(b.upper >= value)))
+        case BoundStartsWith():
+            return may_start(str(predicate.literal.value))
+        case BoundNotStartsWith():
+            return may_not_start(str(predicate.literal.value))
+        case BoundNotEqualTo() | BoundNotIn():
+            return may_differ(predicate)
+    return lambda _: True
+
+
+def may_differ(predicate: BoundNotEqualTo | BoundNotIn) -> Leaf:
+    """Whether a row may have a value that is none of these: not if all rows have one value, and it is one of them.
+
+    Bounds that were cut off differ, so equal ones are the value itself.
+    """
+    values = {predicate.literal.value} if isinstance(predicate, BoundNotEqualTo) else predicate.value_set
+
+    def test(bounds: Bounds) -> bool:
+        one_value = bounds.lower is not None and bounds.lower == bounds.upper
+        return bounds.nans or (bounds.values and not (one_value and bounds.lower in values))
+
+    return test
+
+
+def may_equal(values: Sequence[Any]) -> Leaf:
+    """Whether a row may have one of these values, which ascend."""
+
+    def test(bounds: Bounds) -> bool:
+        if not bounds.values:
+            return False
+        place = 0 if bounds.lower is None else bisect_left(values, bounds.lower)
+        return place < len(values) and (bounds.upper is None or bool(values[place] <= bounds.upper))
+
+    return test
+
+
+def may_start(prefix: str) -> Leaf:
+    """Whether a row may start with the prefix; bounds may be cut off, the upper one is then rounded up."""
+    length = len(prefix)
+
+    def test(bounds: Bounds) -> bool:
+        return (
+            bounds.values
+            and (bounds.lower is None or bounds.lower[:length] <= prefix)
+            and (bounds.upper is None or bounds.upper[:length] >= prefix)
+        )
+
+    return test
+
+
+def may_not_start(prefix: str) -> Leaf:
+    """Whether a row may have another start: not if both bounds have this one."""
+
+    def test(bounds: Bounds) -> bool:
+        if bounds.lower is None or bounds.upper is None:
+            return bounds.values
+        return bounds.values and not (bounds.lower.startswith(prefix) and bounds.upper.startswith(prefix))
+
+    return test
+
+
+# ---- must every row match? ------------------------------------------------------------------------------------
+
+
+def must_match(predicate: BoundPredicate) -> Leaf:
+    """Whether every row satisfies a predicate."""
+    match predicate:
+        case BoundIsNull():
+            return lambda b: not b.values and not b.nans
+        case BoundNotNull():
+            return lambda b: not b.nulls
+        case BoundIsNaN():
+            return lambda b: not b.values and not b.nulls
+        case BoundNotNaN():
+            return lambda b: not b.nans and not b.nulls
+        case BoundEqualTo():
+            return must_equal([predicate.literal.value])
+        case BoundIn():
+            return must_equal(sorted(predicate.value_set))
+        case BoundNotEqualTo():
+            return must_differ([predicate.literal.value])
+        case BoundNotIn():
+            return must_differ(sorted(predicate.value_set))
+        case BoundStartsWith():
+            prefix = str(predicate.literal.value)
+            return lambda b: not b.nulls and both_start(b, prefix)
+        case BoundNotStartsWith():
+            starts = may_start(str(predicate.literal.value))
+            return lambda b: not b.nulls and not starts(b)
+    return must_compare(predicate)
+
+
+def must_compare(predicate: BoundPredicate) -> Leaf:
+    """Whether every row is on one side of a value; NaN is above all."""
+    match predicate:
+        case BoundLessThan():
+            value = predicate.literal.value
+            return lambda b: not b.nulls and not b.nans and b.upper is not None and bool(b.upper < value)
+        case BoundLessThanOrEqual():
+            value = predicate.literal.value
+            return lambda b: not b.nulls and not b.nans and b.upper is not None and bool(b.upper <= value)
+        case BoundGreaterThan():
+            value = predicate.literal.value
+            return lambda b: not b.nulls and b.lower is not None and bool(b.lower > value)
+        case BoundGreaterThanOrEqual():
+            value = predicate.literal.value
+            return lambda b: not b.nulls and b.lower is not None and bool(b.lower >= value)
+    return lambda _: False
+
+
+def must_equal(values: Sequence[Any]) -> Leaf:
+    """Whether every row has the same value, one of these, which ascend."""
+
+    def test(bounds: Bounds) -> bool:
+        if bounds.nulls or bounds.nans or bounds.lower is None or bounds.lower != bounds.upper:
+            return False
+        place = bisect_left(values, bounds.lower)
+        return place < len(values) and bool(values[place] == bounds.lower)
+
+    return test
+
+
+def must_differ(values: Sequence[Any]) -> Leaf:
+    """Whether no row has one of these values."""
+    equal = may_equal(values)
+    return lambda bounds: not bounds.nulls and not equal(bounds)
+
+
+def both_start(bounds: Bounds, prefix: str) -> bool:
+    """Whether every value starts with the prefix because both bounds do."""
+    return (
+        bounds.lower is not None
+        and bounds.upper is not None
+        and bounds.lower.startswith(prefix)
+        and bounds.upper.startswith(prefix)
+    )

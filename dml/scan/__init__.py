@@ -1,0 +1,1 @@
+"""From a snapshot to rows: pruning, scan tasks, reading them as Arrow, and as a Spark DataFrame."""

@@ -1,0 +1,208 @@
+"""The deletes that apply to a data file, as what a reader asks: which positions, which keys. Worker-safe.
+
+Input: a scan task's delete files. Output: an index of positions; sets of keys. Spec: "Scan Planning", "Deletion
+Vectors", "Position Delete Files", "Equality Delete Files".
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+
+from dml.deletes.deletion_vector import decode
+from dml.deletes.equality import EqualityDeleteSet
+from dml.deletes.position_delete_file import FILE_PATH_ID, POS_ID, positions_by_file
+from dml.deletes.position_index import PositionDeleteIndex
+from dml.errors import CorruptFileError
+from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.scan.arrow_types import arrow_type
+from dml.scan.data_file import DataFile
+from dml.scan.file_fields import FileField
+from dml.scan.file_io import file_io, read_range
+from dml.scan.open_data_file import open_data_file
+from dml.scan.projection import projector
+
+__all__ = ["DeleteLoader", "EqualityDeletes"]
+
+BATCH_ROWS = 1 << 16
+CACHED_FILES = 8
+CACHED_ROWS = 1 << 21
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualityDeletes:
+    """Keys of deleted rows.
+
+    Attributes:
+        column_ids: Field ids of the key columns.
+        keys: The keys; their columns are named by their field ids.
+    """
+
+    column_ids: tuple[int, ...]
+    keys: EqualityDeleteSet
+
+    def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        """Which rows are deleted.
+
+        Args:
+            columns: The rows' key columns, in the order of `column_ids`.
+        """
+        names = [str(field_id) for field_id in self.column_ids]
+        mask: npt.NDArray[np.bool_] = self.keys.mask(pa.RecordBatch.from_arrays(list(columns), names=names))
+        return mask
+
+
+class DeleteLoader:
+    """Loads the deletes of scan tasks; those that several data files share are kept for the next ones.
+
+    Args:
+        schema: The table's schema: equality delete files are read as it says.
+        io_properties: Properties of the FileIO.
+    """
+
+    def __init__(self, schema: Schema, io_properties: Mapping[str, str]) -> None:
+        self.schema = schema
+        self.io_properties = io_properties
+        self.shared: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def positions(self, task: ScanTask) -> PositionDeleteIndex | None:
+        """The deleted positions of a data file; None if there are none.
+
+        Raises:
+            CorruptFileError: a delete file breaks its format.
+            ExecutionError: the storage failed.
+        """
+        if task.deletion_vector is not None:
+            return self._deletion_vector(task.deletion_vector)
+        if not task.position_deletes:
+            return None
+        index = PositionDeleteIndex()
+        for ref in task.position_deletes:
+            self._add_positions(index, ref, task.path)
+        return index or None
+
+    def equality(self, task: ScanTask) -> list[EqualityDeletes]:
+        """The deleted keys, one set for each choice of key columns.
+
+        Raises:
+            CorruptFileError: a delete file breaks its format, or lacks a key column.
+            ExecutionError: the storage failed.
+        """
+        ordered = sorted(task.equality_deletes, key=lambda ref: (ref.equality_ids, ref.path))
+        return [self._equality(ids, tuple(refs)) for ids, refs in groupby(ordered, key=lambda ref: ref.equality_ids)]
+
+    def _equality(self, ids: tuple[int, ...], refs: tuple[DeleteFileRef, ...]) -> EqualityDeletes:
+        key = ("keys", *(ref.key for ref in refs))
+        deletes: EqualityDeletes = self._shared(key, lambda: self._keys(ids, refs))
+        return deletes
+
+    def _shared(self, key: Hashable, load: Callable[[], Any]) -> Any:
+        if key in self.shared:
+            self.shared.move_to_end(key)
+            return self.shared[key]
+        value = self.shared[key] = load()
+        while len(self.shared) > CACHED_FILES:
+            self.shared.popitem(last=False)
+        return value
+
+    def _io(self, location: str) -> FileIO:
+        return file_io(self.io_properties, location)
+
+    def _deletion_vector(self, ref: DeleteFileRef) -> PositionDeleteIndex:
+        assert ref.content_offset is not None
+        length = ref.content_size_in_bytes
+        if length is None or not 0 <= ref.content_offset <= ref.content_offset + length <= ref.file_size_in_bytes:
+            raise CorruptFileError(
+                f"The deletion vector at offset {ref.content_offset} of '{ref.path}' does not lie in the file",
+                file=ref.path,
+            )
+        blob = read_range(self._io(ref.path), ref.path, ref.content_offset, length)
+        return decode(blob, file=ref.path, cardinality=ref.record_count)
+
+    def _add_positions(self, index: PositionDeleteIndex, ref: DeleteFileRef, data_file: str) -> None:
+        if ref.referenced_data_file is None and ref.record_count <= CACHED_ROWS:
+            found = self._shared(("positions", ref.key), lambda: self._all_positions(ref)).get(data_file)
+            if found is not None:
+                index.update(found)
+            return
+        for path, positions in self._position_rows(ref):
+            if path == data_file:
+                index.add_many(positions)
+
+    def _all_positions(self, ref: DeleteFileRef) -> dict[str, PositionDeleteIndex]:
+        by_file: dict[str, PositionDeleteIndex] = {}
+        for path, positions in self._position_rows(ref):
+            by_file.setdefault(path, PositionDeleteIndex()).add_many(positions)
+        return by_file
+
+    def _position_rows(self, ref: DeleteFileRef) -> Iterator[tuple[str, Any]]:
+        with open_data_file(self._io(ref.path), ref.path, ref.file_format, None) as file:
+            places = [place_of(file, field_id, name, ref.path) for field_id, name in DELETE_COLUMNS]
+            for batch in file.batches(file.pieces, places, BATCH_ROWS):
+                renamed = pa.RecordBatch.from_arrays(batch.columns, names=[name for _, name in DELETE_COLUMNS])
+                yield from positions_by_file(renamed, file=ref.path)
+
+    def _keys(self, ids: tuple[int, ...], refs: Sequence[DeleteFileRef]) -> EqualityDeletes:
+        fields = [key_field(self.schema, field_id, refs[0].path) for field_id in ids]
+        schema = pa.schema([(str(field.field_id), arrow_type(field.field_type, spark=False)) for field in fields])
+        rows = [
+            pa.RecordBatch.from_arrays(columns, schema=schema)
+            for ref in refs
+            for columns in self._key_rows(fields, ref)
+        ]
+        return EqualityDeletes(column_ids=ids, keys=EqualityDeleteSet(rows, schema))
+
+    def _key_rows(self, fields: list[NestedField], ref: DeleteFileRef) -> Iterator[list[pa.Array]]:
+        with open_data_file(self._io(ref.path), ref.path, ref.file_format, None) as file:
+            places = [place_of(file, field.field_id, field.name, ref.path) for field in fields]
+            projections = [
+                projector(field, file.fields[place], spark=False) for field, place in zip(fields, places, strict=True)
+            ]
+            for batch in file.batches(file.pieces, places, BATCH_ROWS):
+                yield [
+                    column if projection is None else projection(column)
+                    for column, projection in zip(batch.columns, projections, strict=True)
+                ]
+
+
+DELETE_COLUMNS = ((FILE_PATH_ID, "file_path"), (POS_ID, "pos"))
+
+
+def place_of(file: DataFile, field_id: int, name: str, path: str) -> int:
+    """The place of a delete file's column: by its id, else, in a file without ids, by its name.
+
+    Raises:
+        CorruptFileError: it is not there.
+    """
+    by_id = [place for place, field in enumerate(file.fields) if field.field_id == field_id]
+    by_name = [place for place, field in enumerate(file.fields) if is_named(field, name)]
+    if not by_id and not by_name:
+        raise CorruptFileError(f"The delete file '{path}' lacks the column '{name}' (field id {field_id})", file=path)
+    return (by_id or by_name)[0]
+
+
+def is_named(field: FileField, name: str) -> bool:
+    """Whether a column of a file has this name."""
+    return field.name == name
+
+
+def key_field(schema: Schema, field_id: int, path: str) -> NestedField:
+    """The table's field of a key column.
+
+    Raises:
+        CorruptFileError: the schema that the scan was given does not have it.
+    """
+    for field in schema.fields:
+        if field.field_id == field_id:
+            return field
+    raise CorruptFileError(
+        f"The equality delete file '{path}' compares the field {field_id}, which is no column of the table", file=path
+    )

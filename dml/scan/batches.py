@@ -1,0 +1,43 @@
+"""Record batches of a good size. Worker-safe.
+
+Input and output: record batches with the same rows in the same order.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+__all__ = ["coalesced", "empty_rows"]
+
+
+def coalesced(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Joins small neighbours: a filter leaves a few rows of each batch, and every batch that goes to Spark costs.
+
+    Args:
+        batches: Batches of one schema; empty ones are left out.
+        rows: A batch that has half as many goes through as it is.
+    """
+    pending: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if not pending and batch.num_rows * 2 >= rows:
+            yield batch
+            continue
+        if held + batch.num_rows > rows:
+            yield pa.concat_batches(pending)
+            pending, held = [], 0
+        pending.append(batch)
+        held += batch.num_rows
+        if held * 2 >= rows:
+            yield pa.concat_batches(pending)
+            pending, held = [], 0
+    if pending:
+        yield pa.concat_batches(pending)
+
+
+def empty_rows(rows: int) -> pa.RecordBatch:
+    """A batch without columns that has rows all the same."""
+    structs = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
+    return pa.RecordBatch.from_struct_array(structs)

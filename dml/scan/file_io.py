@@ -1,0 +1,86 @@
+"""Opening the files of a table, and saying which file failed. Worker-safe.
+
+Input: FileIO properties and locations as manifests have them. Output: open files, and
+errors that name the file.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.io import FileIO, load_file_io
+
+from dml.errors import CorruptFileError, DmlError, ExecutionError
+
+__all__ = ["file_errors", "file_io", "open_file", "read_range"]
+
+
+@lru_cache(maxsize=16)
+def cached_file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> FileIO:
+    """One FileIO for each storage: a new one would open new connections for every file."""
+    return load_file_io(dict(properties), f"{scheme}://" if scheme else None)
+
+
+def file_io(properties: Mapping[str, str], location: str) -> FileIO:
+    """The FileIO that reads a location, kept for the life of the process."""
+    scheme, separator, _ = location.partition("://")
+    return cached_file_io(tuple(sorted(properties.items())), scheme if separator else "")
+
+
+def open_file(io: FileIO, location: str) -> Any:
+    """An Arrow file for random access; a Python file of another FileIO is wrapped."""
+    stream = io.new_input(location).open(seekable=True)
+    return stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r")
+
+
+def read_range(io: FileIO, location: str, offset: int, length: int) -> bytes:
+    """Exactly these bytes of a file.
+
+    Raises:
+        CorruptFileError: the file ends before.
+        ExecutionError: the storage failed.
+    """
+    with file_errors(location), open_file(io, location) as stream:
+        stream.seek(offset)
+        data = bytes(stream.read(length))
+        if len(data) != length:
+            raise CorruptFileError(
+                f"The file '{location}' ends at {offset + len(data)}, but bytes up to {offset + length} are needed",
+                file=location,
+            )
+        return data
+
+
+@contextmanager
+def file_errors(location: str) -> Iterator[None]:
+    """Turns what goes wrong inside into an error that names the file.
+
+    Raises:
+        CorruptFileError: the file is not there, or its content breaks its format.
+        ExecutionError: the storage failed.
+    """
+    try:
+        yield
+    except DmlError:
+        raise
+    except FileNotFoundError as error:
+        raise CorruptFileError(
+            f"The table refers to the file '{location}', which is not there",
+            hint="Restore the file, or remove it from the table's metadata",
+            file=location,
+        ) from error
+    except OSError as error:
+        # Arrow reports a broken file as an OSError too, but without the number of a system error.
+        if error.errno is not None:
+            raise ExecutionError(f"Reading the file '{location}' failed: {error}", file=location) from error
+        raise broken(location, error) from error
+    except (pa.ArrowException, ValueError, EOFError, IndexError, KeyError, OverflowError) as error:
+        raise broken(location, error) from error
+
+
+def broken(location: str, error: Exception) -> CorruptFileError:
+    """The error for a file that breaks its format."""
+    reason = str(error).split("\n", 1)[0]
+    return CorruptFileError(f"The file '{location}' cannot be read: {reason}", file=location)

@@ -1,0 +1,45 @@
+"""Opening a data or delete file by its format. Worker-safe.
+
+Input: a location and a format. Output: a `DataFile`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyiceberg.io import FileIO
+from pyiceberg.table.name_mapping import NameMapping
+
+from dml.errors import NotSupportedError
+from dml.scan.avro_file import AvroFile
+from dml.scan.data_file import DataFile
+from dml.scan.file_io import file_errors, open_file
+from dml.scan.orc_file import OrcFile
+from dml.scan.parquet_file import ParquetFile
+
+__all__ = ["open_data_file"]
+
+
+@contextmanager
+def open_data_file(io: FileIO, location: str, file_format: str, name_mapping: NameMapping | None) -> Iterator[DataFile]:
+    """The file, until the block ends; what goes wrong in the block is reported with the file's name.
+
+    Raises:
+        CorruptFileError: the file is not there, or its content breaks its format.
+        NotSupportedError: the format is none that tables hold rows in.
+        ExecutionError: the storage failed.
+    """
+    with file_errors(location), open_file(io, location) as stream:
+        match file_format.lower():
+            case "parquet":
+                local = "://" not in location or location.startswith("file:")
+                yield ParquetFile(stream, name_mapping, local=local)
+            case "orc":
+                yield OrcFile(stream, name_mapping)
+            case "avro":
+                yield AvroFile(stream, name_mapping)
+            case _:
+                raise NotSupportedError(
+                    f"The file '{location}' has the format '{file_format}'",
+                    hint="Rows are read from Parquet, ORC and Avro files",
+                    file=location,
+                )

@@ -1,0 +1,63 @@
+"""Groups of scan tasks as bytes in a Spark task's closure, and the function that reads them. Worker-safe.
+
+Input: groups and a context on the driver. Output: on a worker, the record batches of the groups whose numbers it is
+given. Spark pickles the function by reference to this module and its data as bytes, unpacked only for the group asked.
+"""
+
+import pickle
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dml.model.scan_task import ScanContext, ScanTask
+from dml.scan.batches import coalesced
+from dml.scan.reader import TaskReader
+
+__all__ = ["PackedGroups"]
+
+LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedGroups:
+    """What the tasks of one Spark stage read.
+
+    Attributes:
+        context: The packed `ScanContext`.
+        groups: Each group of tasks, packed.
+    """
+
+    context: bytes
+    groups: tuple[bytes, ...]
+
+    @staticmethod
+    def pack(groups: Sequence[Sequence[ScanTask]], context: ScanContext) -> "PackedGroups":
+        """Packs groups of tasks."""
+        return PackedGroups(context=pack(context), groups=tuple(pack(tuple(group)) for group in groups))
+
+    def tasks(self, number: int) -> tuple[ScanTask, ...]:
+        """The tasks of one group."""
+        tasks: tuple[ScanTask, ...] = unpack(self.groups[number])
+        return tasks
+
+    def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Reads the groups whose numbers stand in the first column: what `mapInArrow` calls."""
+        context: ScanContext = unpack(self.context)
+        reader = TaskReader(context)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                rows = (found for task in self.tasks(number) for found in reader.read(task))
+                yield from coalesced(rows, context.batch_rows)
+
+
+def pack(value: object) -> bytes:
+    """A value as bytes."""
+    return zlib.compress(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL), LEVEL)
+
+
+def unpack(data: bytes) -> Any:
+    """The value that `pack` was given."""
+    return pickle.loads(zlib.decompress(data))  # noqa: S301 - made by the driver of the same statement

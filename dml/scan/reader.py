@@ -1,0 +1,358 @@
+"""Scan tasks to Arrow record batches: the table's columns and metadata columns, deletes applied. Worker.
+
+Input: `ScanTask` and `ScanContext`. Output: record batches with the live rows that may match the context's filters
+(`read`), or a whole file in its order with a mask of its live rows, for writers that copy it (`scan_file`).
+Spec: "Scan Planning", "Column Projection", "Row Lineage".
+
+In a batch's way through the reader nothing is computed before it is needed: first the deleted positions, then the
+filters on the columns that they read, then all other columns of the rows that are left.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import parse_mapping_from_json
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField
+
+from dml.deletes.position_index import PositionDeleteIndex
+from dml.errors import CorruptFileError
+from dml.model.scan_task import ScanContext, ScanTask
+from dml.pruning.row_tests import any_match
+from dml.scan.applied_deletes import DeleteLoader, EqualityDeletes
+from dml.scan.arrow_types import arrow_field
+from dml.scan.batches import coalesced, empty_rows
+from dml.scan.data_file import DataFile, Piece
+from dml.scan.file_io import file_io
+from dml.scan.key_set import KeySet
+from dml.scan.metadata_columns import LINEAGE_IDS, MetadataColumns
+from dml.scan.open_data_file import open_data_file
+from dml.scan.projection import Projector, constant_array, projector
+from dml.scan.row_filter import row_filter
+
+__all__ = ["FileBatch", "TaskReader", "output_schema", "read", "scan_file"]
+
+Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+Columns = Callable[[int], pa.Array]
+"""Native column of a batch by field id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileBatch:
+    """Neighbouring rows of a data file, deleted ones included.
+
+    Attributes:
+        start_position: Position in the file of the first row.
+        batch: The rows: the context's columns in Iceberg's native types, then its metadata columns.
+        live: Which rows are not deleted; None where all are live.
+    """
+
+    start_position: int
+    batch: pa.RecordBatch
+    live: Mask | None
+
+
+def output_schema(context: ScanContext, *, spark_types: bool = True) -> pa.Schema:
+    """The schema of the batches that a scan returns.
+
+    Args:
+        context: The scan.
+        spark_types: True for types that Spark takes; False for those that lose nothing from file to file.
+
+    Raises:
+        NotSupportedError: Spark cannot hold a column.
+    """
+    return TaskReader(context, spark_types=spark_types).output_schema
+
+
+def read(task: ScanTask, context: ScanContext, *, spark_types: bool = True) -> Iterator[pa.RecordBatch]:
+    """The live rows of a task that may match the filters; `TaskReader` reads many tasks of one scan faster.
+
+    Raises:
+        CorruptFileError: a file breaks its format, or is not there.
+        ExecutionError: the storage failed.
+    """
+    return TaskReader(context, spark_types=spark_types).read(task)
+
+
+def scan_file(task: ScanTask, context: ScanContext, positions: Positions | None = None) -> Iterator[FileBatch]:
+    """All rows of a task in the file's order, in native types, with a mask of the live ones; filters are ignored.
+
+    Args:
+        task: What to read.
+        context: The scan.
+        positions: Ascending positions: row groups without any of them are left out; None reads all.
+
+    Raises:
+        CorruptFileError: a file breaks its format, or is not there.
+        ExecutionError: the storage failed.
+    """
+    return TaskReader(context, spark_types=False).scan_file(task, positions)
+
+
+class TaskReader:
+    """Reads the tasks of one scan.
+
+    Args:
+        context: The scan.
+        spark_types: The form of the columns; see `output_schema`.
+
+    Attributes:
+        output_schema: The schema of the batches of `read`.
+    """
+
+    def __init__(self, context: ScanContext, *, spark_types: bool = True) -> None:
+        self.context = context
+        self.spark_types = spark_types
+        self.schema = Schema.model_validate_json(context.schema_json)
+        self.columns = {field.field_id: field for field in self.schema.fields}
+        self.specs = {spec_id: PartitionSpec.model_validate_json(text) for spec_id, text in context.specs_json}
+        self.name_mapping = (
+            None if context.name_mapping_json is None else parse_mapping_from_json(context.name_mapping_json)
+        )
+        self.deletes = DeleteLoader(self.schema, context.io_properties)
+        self.metadata = MetadataColumns(context.metadata_columns, self.schema, self.specs, spark=spark_types)
+        self.projected = [self.columns[field_id] for field_id in context.projected_ids]
+        fields = [arrow_field(field, spark=spark_types) for field in self.projected]
+        self.output_schema = pa.schema([*fields, *self.metadata.fields()])
+        self._compile_filters()
+
+    def _compile_filters(self) -> None:
+        context = self.context
+        self.may_match, self.row_mask, self.filter_ids = None, None, frozenset[int]()
+        if context.row_filter is not None:
+            self.may_match = any_match(context.row_filter, self.schema, case_sensitive=context.case_sensitive)
+            mask = row_filter(context.row_filter, self.schema, case_sensitive=context.case_sensitive)
+            if mask is not None:
+                self.row_mask, self.filter_ids = mask
+        self.key_ids: tuple[int, ...] = ()
+        if context.key_filter is not None and not any(map(self._is_floating, context.key_filter.column_ids)):
+            self.key_ids = context.key_filter.column_ids
+            self.keys = self._key_set(context.key_filter.values)
+
+    def _is_floating(self, field_id: int) -> bool:
+        # Arrow tells -0.0 from 0.0 and one NaN from another where Spark's joins do not.
+        return bool(pa.types.is_floating(arrow_field(self.columns[field_id], spark=False).type))
+
+    def _key_set(self, values: bytes) -> KeySet:
+        table = pa.ipc.open_stream(values).read_all()
+        types = [arrow_field(self.columns[field_id], spark=False).type for field_id in self.key_ids]
+        columns = [column.cast(target).combine_chunks() for column, target in zip(table.columns, types, strict=True)]
+        return KeySet(columns)
+
+    def read(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
+        """The live rows of a task that may match the filters.
+
+        Raises:
+            CorruptFileError: a file breaks its format, or is not there.
+            ExecutionError: the storage failed.
+        """
+        return coalesced(self._batches(task), self.context.batch_rows)
+
+    def _batches(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
+        positions, equality = self.deletes.positions(task), self.deletes.equality(task)
+        io = file_io(self.context.io_properties, task.path)
+        with open_data_file(io, task.path, task.file_format, self.name_mapping) as file:
+            view = FileView(self, task, file, equality)
+            for pieces in view.wanted(task_pieces(file, task)):
+                for start, batch in view.rows(pieces):
+                    keep = view.kept(start, batch, positions)
+                    if keep is None or keep.any():
+                        yield view.output(start, batch, None if keep is None or keep.all() else keep)
+
+    def scan_file(self, task: ScanTask, wanted: Positions | None = None) -> Iterator[FileBatch]:
+        """All rows of a task in the file's order, with a mask of the live ones; filters are ignored.
+
+        Args:
+            task: What to read.
+            wanted: Ascending positions: row groups without any of them are left out; None reads all.
+
+        Raises:
+            CorruptFileError: a file breaks its format, or is not there.
+            ExecutionError: the storage failed.
+        """
+        positions, equality = self.deletes.positions(task), self.deletes.equality(task)
+        io = file_io(self.context.io_properties, task.path)
+        with open_data_file(io, task.path, task.file_format, self.name_mapping) as file:
+            view = FileView(self, task, file, equality)
+            for pieces in runs(pieces_with(task_pieces(file, task), wanted)):
+                for start, batch in view.rows(pieces):
+                    live = view.live(start, batch, positions)
+                    yield FileBatch(start_position=start, batch=view.output(start, batch, None), live=live)
+
+
+def pieces_with(pieces: Sequence[Piece], positions: Positions | None) -> Sequence[Piece]:
+    """The pieces that hold any of some ascending positions."""
+    if positions is None:
+        return pieces
+    starts = np.searchsorted(positions, [piece.first_position for piece in pieces])
+    ends = np.searchsorted(positions, [piece.first_position + piece.rows for piece in pieces])
+    return [piece for piece, start, end in zip(pieces, starts, ends, strict=True) if start < end]
+
+
+def task_pieces(file: DataFile, task: ScanTask) -> list[Piece]:
+    """The pieces that start in the task's range; the last range of a file has all that are left."""
+    end = task.start + task.length
+    last = end >= task.file_size_in_bytes
+    return [
+        piece for piece in file.pieces if (piece.start >= task.start or task.start == 0) and (last or piece.start < end)
+    ]
+
+
+class FileView:
+    """A data file through the eyes of one scan: which of its columns are read, and what becomes of them."""
+
+    def __init__(self, reader: TaskReader, task: ScanTask, file: DataFile, equality: Sequence[EqualityDeletes]) -> None:
+        self.reader, self.task, self.file, self.equality = reader, task, file, equality
+        self.places = {field.field_id: place for place, field in enumerate(file.fields) if field.field_id is not None}
+        self.constants = identity_values(reader.specs[task.spec_id], task) if task.spec_id in reader.specs else {}
+        self.lineage = self._lineage()
+        self.test_ids = {*reader.filter_ids, *reader.key_ids, *(i for e in equality for i in e.column_ids)}
+        self.filter_ids = {*reader.filter_ids, *reader.key_ids}
+        output_ids = [*reader.context.projected_ids, *self.lineage.values()]
+        self.output_places = {self.places[i] for i in output_ids if i in self.places}
+        tested = {self.places[i] for i in self.test_ids if i in self.places}
+        self.read_places = sorted(self.output_places | tested)
+        self.index = {place: index for index, place in enumerate(self.read_places)}
+        self.native = {field_id: self._projector(reader.columns[field_id], spark=False) for field_id in self.test_ids}
+        self.outputs = [self._projector(field, spark=reader.spark_types) for field in reader.projected]
+
+    def _lineage(self) -> dict[str, int]:
+        if self.task.first_row_id is None:
+            return {}
+        wanted = self.reader.context.metadata_columns
+        return {name: i for name, i in LINEAGE_IDS.items() if name in wanted and i in self.places}
+
+    def _projector(self, field: NestedField, *, spark: bool) -> Projector | None:
+        place = self.places.get(field.field_id)
+        if place is not None:
+            return projector(field, self.file.fields[place], spark=spark)
+        if field.field_id not in self.constants and field.initial_default is None and field.required:
+            raise CorruptFileError(
+                f"The file '{self.task.path}' lacks the required column '{field.name}', which has no default",
+                file=self.task.path,
+                column=field.name,
+            )
+        return None
+
+    def rows(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches of the file's own columns, each with its first position."""
+        return self._rows(pieces, self.read_places)
+
+    def _rows(self, pieces: Sequence[Piece], places: list[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        start = pieces[0].first_position if pieces else 0
+        for batch in self.file.batches(pieces, places, self.reader.context.batch_rows):
+            yield start, batch
+            start += batch.num_rows
+
+    def wanted(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+        """Runs of neighbouring pieces in which a row may match the filters."""
+        may_match = self.reader.may_match
+        if may_match is not None:
+            pieces = [piece for piece in pieces if may_match(partial(self.file.bounds, piece))]
+        filter_places = sorted(self.places[i] for i in self.filter_ids if i in self.places)
+        if not self.file.columnar or not filter_places or self.output_places <= set(filter_places):
+            yield from runs(pieces)
+            return
+        # The filters' columns are decoded first: often nothing in a row group matches, and then the others are not.
+        view = self._probe(filter_places)
+        for piece in pieces:
+            if any(view.filtered(batch).any() for _, batch in view.rows([piece])):
+                yield [piece]
+
+    def _probe(self, places: list[int]) -> "FileView":
+        probe = object.__new__(FileView)
+        probe.__dict__.update(self.__dict__)
+        probe.read_places = places
+        probe.index = {place: index for index, place in enumerate(places)}
+        return probe
+
+    def kept(self, start: int, batch: pa.RecordBatch, positions: PositionDeleteIndex | None) -> Mask | None:
+        """Which rows are live and may match the filters; None for all."""
+        keep = self.live(start, batch, positions)
+        if not self.filter_ids or (keep is not None and not keep.any()):
+            return keep
+        matching = self.filtered(batch)
+        return matching if keep is None else keep & matching
+
+    def live(self, start: int, batch: pa.RecordBatch, positions: PositionDeleteIndex | None) -> Mask | None:
+        """Which rows are not deleted; None for all."""
+        deleted = None if positions is None else positions.deleted_mask(start, batch.num_rows)
+        for deletes in self.equality:
+            matching = deletes.mask([self._native(batch, field_id) for field_id in deletes.column_ids])
+            deleted = matching if deleted is None else deleted | matching
+        return ~deleted if deleted is not None and deleted.any() else None
+
+    def filtered(self, batch: pa.RecordBatch) -> Mask:
+        """Which rows may match the row filter and the key filter."""
+        columns = {field_id: self._native(batch, field_id) for field_id in self.filter_ids}
+        mask = np.ones(batch.num_rows, np.bool_)
+        if self.reader.row_mask is not None:
+            mask &= np.asarray(self.reader.row_mask(columns).to_numpy(zero_copy_only=False))
+        if self.reader.key_ids:
+            mask &= self.reader.keys.contains([columns[field_id] for field_id in self.reader.key_ids])
+        return mask
+
+    def _native(self, batch: pa.RecordBatch, field_id: int) -> pa.Array:
+        return self._column(batch, self.reader.columns[field_id], self.native[field_id], spark=False)
+
+    def _column(
+        self, batch: pa.RecordBatch, field: NestedField, projection: Projector | None, *, spark: bool
+    ) -> pa.Array:
+        place = self.places.get(field.field_id)
+        if place is None:
+            value = self.constants.get(field.field_id, field.initial_default)
+            return constant_array(value, field.field_type, batch.num_rows, spark=spark)
+        array = batch.column(self.index[place])
+        return array if projection is None else projection(array)
+
+    def output(self, start: int, batch: pa.RecordBatch, keep: Mask | None) -> pa.RecordBatch:
+        """The columns that the scan returns, of the rows to keep.
+
+        Args:
+            start: Position of the batch's first row.
+            batch: The file's columns.
+            keep: The rows to keep; None for all.
+        """
+        positions = np.arange(start, start + batch.num_rows, dtype=np.int64)
+        if keep is not None:
+            positions = positions[keep]
+            batch = batch.filter(pa.array(keep)) if batch.num_columns else empty_rows(len(positions))
+        stored = {name: self._stored(batch, field_id) for name, field_id in self.lineage.items()}
+        arrays = [
+            self._column(batch, field, projection, spark=self.reader.spark_types)
+            for field, projection in zip(self.reader.projected, self.outputs, strict=True)
+        ]
+        arrays += self.reader.metadata.arrays(self.task, positions, stored)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.reader.output_schema)
+
+    def _stored(self, batch: pa.RecordBatch, field_id: int) -> pa.Array:
+        return batch.column(self.index[self.places[field_id]]).cast(pa.int64())
+
+
+def identity_values(spec: PartitionSpec, task: ScanTask) -> dict[int, object]:
+    """Partition values that are column values, by the column's field id."""
+    return {
+        field.source_id: value
+        for field, value in zip(spec.fields, task.partition, strict=True)
+        if isinstance(field.transform, IdentityTransform)
+    }
+
+
+def runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """The pieces in runs of neighbours."""
+    run: list[Piece] = []
+    for piece in pieces:
+        if run and run[-1].index + 1 != piece.index:
+            yield run
+            run = []
+        run.append(piece)
+    if run:
+        yield run

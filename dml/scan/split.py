@@ -1,0 +1,90 @@
+"""Scan tasks to groups of about equal weight, one for each Spark task. Driver.
+
+Input: tasks of whole files. Output: groups of tasks, big files cut where row groups start.
+Source: Iceberg documentation, "Read properties" (`read.split.*`); Java's `TableScanUtil` for a task's weight.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from dml.model.scan_task import ScanTask
+
+__all__ = ["OPEN_FILE_COST", "TARGET_SIZE", "packed", "split"]
+
+TARGET_SIZE = 128 * 1024 * 1024
+"""The default of `read.split.target-size`."""
+
+OPEN_FILE_COST = 4 * 1024 * 1024
+"""The default of `read.split.open-file-cost`."""
+
+SPLITTABLE = frozenset({"parquet"})
+"""Formats whose readers know the position of a part's first row without reading what is before."""
+
+
+def split(
+    tasks: Sequence[ScanTask],
+    target_size: int = TARGET_SIZE,
+    parallelism: int = 1,
+    *,
+    open_file_cost: int = OPEN_FILE_COST,
+) -> tuple[tuple[ScanTask, ...], ...]:
+    """Groups tasks for Spark.
+
+    Args:
+        tasks: Tasks of whole files.
+        target_size: Greatest bytes of a group, as far as row groups allow; `read.split.target-size`.
+        parallelism: How many tasks run at once: work is cut finer than `target_size` to keep all of them busy.
+        open_file_cost: What opening a file weighs, in bytes; `read.split.open-file-cost`.
+
+    Returns:
+        The groups, heaviest first; in each, tasks in the order of the files. Every row is in one task.
+    """
+    if not tasks:
+        return ()
+    total = sum(weight(task, open_file_cost) for task in tasks)
+    share = -(-total // max(1, parallelism))
+    size = max(1, open_file_cost, min(target_size, share))
+    parts = [part for task in tasks for part in parts_of(task, size)]
+    return packed(parts, max(min(parallelism, len(parts)), -(-total // target_size)), open_file_cost)
+
+
+def weight(task: ScanTask, open_file_cost: int) -> int:
+    """What a task costs, in bytes to read: its own, those of its deletes, and the opening of each file."""
+    deletes = (*task.position_deletes, *task.equality_deletes, *filter(None, (task.deletion_vector,)))
+    size = task.length + sum(ref.content_size_in_bytes or ref.file_size_in_bytes for ref in deletes)
+    return max(size, (1 + len(deletes)) * open_file_cost)
+
+
+def parts_of(task: ScanTask, size: int) -> Iterator[ScanTask]:
+    """A file in parts of about a size, cut where row groups start."""
+    end = task.start + task.length
+    offsets = task.split_offsets
+    usable = all(left < right for left, right in pairwise(offsets)) and offsets[-1:] < (end,)
+    if task.file_format not in SPLITTABLE or task.length <= size * 3 // 2 or not usable or len(offsets) < 2:
+        yield task
+        return
+    start = task.start
+    for offset, following in pairwise((*offsets[1:], end)):
+        if following - start > size and offset > start:
+            yield replace(task, start=start, length=offset - start, split_offsets=())
+            start = offset
+    yield replace(task, start=start, length=end - start, split_offsets=())
+
+
+def packed(parts: Sequence[ScanTask], groups: int, open_file_cost: int) -> tuple[tuple[ScanTask, ...], ...]:
+    """The parts in groups: the heaviest goes first, each to the group that is lightest so far."""
+    weighed = sorted(
+        ((weight(part, open_file_cost), part) for part in parts),
+        key=lambda entry: (-entry[0], entry[1].file_ordinal, entry[1].start),
+    )
+    heap = [(0, number) for number in range(max(1, groups))]
+    members: list[list[ScanTask]] = [[] for _ in heap]
+    for cost, part in weighed:
+        total, number = heapq.heappop(heap)
+        members[number].append(part)
+        heapq.heappush(heap, (total + cost, number))
+    loads = {number: total for total, number in heap}
+    order = sorted((number for number in loads if members[number]), key=lambda number: (-loads[number], number))
+    return tuple(tuple(sorted(members[number], key=lambda part: (part.file_ordinal, part.start))) for number in order)

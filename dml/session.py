@@ -1,0 +1,287 @@
+"""`Session`: a Spark session bound to catalogs. What users hold. Driver.
+
+lake = dml.connect("./warehouse")
+lake.sql("DELETE FROM db.flights WHERE dep_time IS NULL")
+lake.update("db.flights", {"dest": "'BOS'"}, "dest = 'Boston'")
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import lit
+
+from dml.catalog.loading import load
+from dml.catalog.registry import CatalogRegistry
+from dml.engine.dispatch import execute, is_ours
+from dml.engine.engine import Engine
+from dml.errors import SetupError
+from dml.merge_builder import Condition, MergeBuilder, Value, assignments_text, condition_text
+from dml.result import Result
+from dml.spark import interception
+from dml.spark.columns import column_sql
+from dml.spark.handlers import run_statement
+from dml.spark.launch import spark_session
+from dml.sqlparse import Statement, bind_parameters, first_keyword, parse
+
+__all__ = [
+    "DEFAULT_CATALOG",
+    "Session",
+    "active",
+    "connect",
+    "delete",
+    "disable",
+    "enable",
+    "merge_into",
+    "sql",
+    "table",
+    "update",
+]
+
+DEFAULT_CATALOG: Final = "lake"
+"""Name of the embedded catalog."""
+
+DEFAULT_WAREHOUSE: Final = "./warehouse"
+
+ACTIVE: Final[list["Session"]] = []
+
+parsed: Final[Callable[[str], Statement]] = lru_cache(maxsize=64)(parse)
+
+
+class Session:
+    """Row-level DML, queries and table statements on the catalogs of a session.
+
+    Args:
+        spark: The Spark session that runs the work.
+        registry: The catalogs.
+        progress: Whether long statements show a progress bar in a terminal.
+
+    Attributes:
+        spark: The Spark session.
+        registry: The catalogs and the current namespace.
+    """
+
+    def __init__(self, spark: SparkSession, registry: CatalogRegistry, *, progress: bool = True) -> None:
+        self.spark = spark
+        self.registry = registry
+        self.engine = Engine(spark=spark, registry=registry, progress=progress)
+
+    def __repr__(self) -> str:
+        catalogs = ", ".join(self.registry.catalogs)
+        return f"Session(catalogs: {catalogs}; current: {self.registry.current_catalog})"
+
+    # ---- SQL
+
+    def sql(self, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame | Result:
+        """Run one SQL statement.
+
+        Args:
+            text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; what RowDelta does not know goes
+                to Spark untouched.
+            args: Values of `:name` or `?` parameters, as in PySpark's `spark.sql`.
+
+        Returns:
+            A DataFrame for queries and for statements that list something; a `Result` for those that change rows.
+
+        Raises:
+            DmlError: the statement is wrong, does not fit the table, or failed; the table is unchanged.
+        """
+        return run_statement(self, text, args)
+
+    # ---- rows, from Python
+
+    def table(self, name: str) -> DataFrame:
+        """A table as a DataFrame of its current snapshot, or of a branch or tag (`db.t.branch_audit`).
+
+        Raises:
+            NotFoundError: there is no such table.
+        """
+        return self.query(f"SELECT * FROM {name}")
+
+    def delete(self, table: str, condition: Condition | None = None) -> Result:
+        """Delete the rows of a table for which a condition is true; without one, all rows.
+
+        Args:
+            table: Name of the table, with an alias if the condition uses one.
+            condition: SQL text or a PySpark Column.
+        """
+        return self.change(f"DELETE FROM {table}" + where_clause(condition))
+
+    def update(self, table: str, set: Mapping[str, Value], where: Condition | None = None) -> Result:  # noqa: A002
+        """Update the rows of a table for which a condition is true; without one, all rows.
+
+        Args:
+            table: Name of the table, with an alias if the condition uses one.
+            set: New values by column or nested field: SQL text, a PySpark Column, a number, a truth value or None.
+            where: SQL text or a PySpark Column.
+        """
+        return self.change(f"UPDATE {table} SET {assignments_text(set)}" + where_clause(where))
+
+    def merge_into(
+        self, source: DataFrame | str, table: str, on: Condition, *, source_alias: str = "source"
+    ) -> MergeBuilder:
+        """Begin a MERGE; see `MergeBuilder` for the clauses, and end with `.merge()`.
+
+        Args:
+            source: A DataFrame, a table's name, or a query in parentheses.
+            table: Name of the table, with an alias if the conditions use one.
+            on: The condition that matches source rows with target rows: SQL text or a PySpark Column.
+            source_alias: How conditions and values call the source.
+        """
+        return MergeBuilder(run=self.change, target=table, source=source, source_alias=source_alias, on=on)
+
+    def change(self, text: str) -> Result:
+        """Run a statement that changes rows."""
+        result = self.sql(text)
+        assert isinstance(result, Result)
+        return result
+
+    def query(self, text: str) -> DataFrame:
+        """Run a statement that returns rows."""
+        frame = self.sql(text)
+        assert isinstance(frame, DataFrame)
+        return frame
+
+    # ---- Spark's own spark.sql
+
+    def handles(self, text: str) -> bool:
+        """Whether a statement given to `spark.sql` is ours: it is a row-level statement or names a table of ours."""
+        return is_ours(self.engine, first_keyword(text), text, parsed)
+
+    def run(self, text: str, args: Any = None) -> DataFrame | Result:
+        """Run a statement; the SQL that this gives to Spark is Spark's, and is not asked for here again."""
+        bound = bind_parameters(text, args, parameter_sql)
+        return execute(self.engine, parsed(bound), bound)
+
+    def enable(self) -> "Session":
+        """Take this session's statements at `spark.sql` too."""
+        interception.enable(self.spark, self)
+        return self
+
+    def disable(self) -> None:
+        """Leave `spark.sql` to Spark."""
+        interception.disable(self.spark)
+
+    # ---- catalogs
+
+    def add_catalog(self, name: str, **properties: str) -> Catalog:
+        """Add a catalog under a name of this session: `prod.db.t`.
+
+        Args:
+            name: The name; without properties, also the name in PyIceberg's configuration.
+            **properties: PyIceberg's catalog properties (`type`, `uri`, `warehouse`, ...).
+
+        Raises:
+            SetupError: the catalog does not load.
+        """
+        catalog = load(name, **properties)
+        self.registry.catalogs[name] = catalog
+        return catalog
+
+
+def parameter_sql(value: Any) -> str:
+    """The value of a parameter as SQL text."""
+    return column_sql(value if isinstance(value, Column) else lit(value))
+
+
+def where_clause(condition: Condition | None) -> str:
+    """A WHERE clause, or nothing."""
+    if condition is None:
+        return ""
+    text = condition_text(condition) if isinstance(condition, Column) else condition
+    return f" WHERE {text}"
+
+
+def connect(
+    warehouse: str | None = None,
+    *,
+    catalog: str | None = None,
+    spark: SparkSession | None = None,
+    progress: bool = True,
+    settings: Mapping[str, str] | None = None,
+    **properties: str,
+) -> Session:
+    """Open a session on a catalog.
+
+    Args:
+        warehouse: Folder of the embedded catalog (SQLite and local files); `./warehouse` if neither it nor a catalog is
+            given.
+        catalog: Name of a PyIceberg catalog: one of its configuration, or one that `properties` describe.
+        spark: The Spark session; without it the active one, or a new local one.
+        progress: Whether long statements show a progress bar in a terminal.
+        settings: Spark settings, if a Spark session is started.
+        **properties: PyIceberg's catalog properties (`type`, `uri`, ...; others as `**{"s3.region": "..."}`).
+
+    Returns:
+        The session, which is from now on the active one of the module's functions.
+
+    Raises:
+        SetupError: Java, Spark or the catalog does not start.
+    """
+    name = catalog or DEFAULT_CATALOG
+    if warehouse is None and catalog is None:
+        warehouse = DEFAULT_WAREHOUSE
+    loaded = load(name, warehouse, **properties)
+    started = spark_session(spark, settings=settings)
+    registry = CatalogRegistry(catalogs={name: loaded}, current_catalog=name)
+    session = Session(started, registry, progress=progress)
+    session.enable()
+    ACTIVE[:] = [session]
+    return session
+
+
+def active() -> Session:
+    """The session that `connect` opened last.
+
+    Raises:
+        SetupError: there is none.
+    """
+    if not ACTIVE:
+        raise SetupError("There is no active session", hint="Call dml.connect(...) first")
+    return ACTIVE[0]
+
+
+# ---- the module's functions, on the active session
+
+
+def enable(spark: SparkSession) -> None:
+    """Let a Spark session that is there already, or a Connect one, understand our statements in its `spark.sql`.
+
+    Raises:
+        SetupError: there is no active session, so no catalog to look tables up in.
+    """
+    session = active()
+    bound = session if session.spark is spark else Session(spark, session.registry)
+    interception.enable(spark, bound)
+
+
+def disable(spark: SparkSession) -> None:
+    """Leave a Spark session's `spark.sql` to Spark again."""
+    interception.disable(spark)
+
+
+def sql(text: str, args: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame | Result:
+    """`Session.sql` on the active session."""
+    return active().sql(text, args)
+
+
+def table(name: str) -> DataFrame:
+    """`Session.table` on the active session."""
+    return active().table(name)
+
+
+def delete(table: str, condition: Condition | None = None) -> Result:
+    """`Session.delete` on the active session."""
+    return active().delete(table, condition)
+
+
+def update(table: str, set: Mapping[str, Value], where: Condition | None = None) -> Result:  # noqa: A002
+    """`Session.update` on the active session."""
+    return active().update(table, set, where)
+
+
+def merge_into(source: DataFrame | str, table: str, on: Condition, *, source_alias: str = "source") -> MergeBuilder:
+    """`Session.merge_into` on the active session."""
+    return active().merge_into(source, table, on, source_alias=source_alias)

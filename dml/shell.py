@@ -1,0 +1,146 @@
+"""One statement for the command line: run it, print what comes back. Driver.
+
+Input: where the tables are, the text of a statement. Output: rows as a table, as JSON lines or as CSV; for a statement
+that changes rows, what it changed.
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TextIO
+
+from pyspark.sql import DataFrame, Row
+from rich.console import Console
+from rich.table import Table
+
+from dml.errors import DmlError
+from dml.result import Result
+from dml.session import Session, connect
+from dml.spark.errors import translate
+
+__all__ = ["open_session", "plain", "print_result", "print_rows", "run_sql"]
+
+NULL: Final = "NULL"
+
+
+def open_session(warehouse: str | None, catalog: str | None, properties: Mapping[str, str]) -> Session:
+    """A session for one command.
+
+    Args:
+        warehouse: Folder of the embedded catalog.
+        catalog: Name of another catalog.
+        properties: Its properties.
+
+    Raises:
+        SetupError: Java, Spark or the catalog does not start.
+    """
+    options: dict[str, Any] = dict(properties)
+    if warehouse is not None:
+        options["warehouse"] = warehouse
+    return connect(catalog=catalog, **options)
+
+
+def run_sql(session: Session, text: str, *, output: str, limit: int) -> None:
+    """Run one statement and print what it gives to standard output.
+
+    Args:
+        session: The session.
+        text: The statement.
+        output: `table`, `json` (one object a line) or `csv`.
+        limit: Rows that a table shows at most; JSON and CSV have all.
+
+    Raises:
+        DmlError: the statement is wrong or failed.
+    """
+    try:
+        outcome = session.sql(text)
+        if isinstance(outcome, Result):
+            print_result(outcome, output, sys.stdout)
+        elif outcome.columns:
+            print_frame(outcome, output, limit)
+    except DmlError:
+        raise
+    except Exception as error:  # a DataFrame of a query fails when its rows are asked for
+        raise translate(error) from error
+
+
+def print_frame(frame: DataFrame, output: str, limit: int) -> None:
+    """Print the rows of a query."""
+    if output == "table":
+        rows = frame.limit(limit + 1).collect()
+        print_table(frame.columns, rows[:limit])
+        if len(rows) > limit:
+            Console(stderr=True).print(f"The first {limit} rows; --limit shows more, --format csv shows all")
+        return
+    print_rows(frame.columns, frame.toLocalIterator(), output, sys.stdout)
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Row]) -> None:
+    """Print rows as a table."""
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*(NULL if value is None else str(plain(value)) for value in row))
+    Console().print(table)
+
+
+def print_rows(columns: Iterable[str], rows: Iterable[Row], output: str, target: TextIO) -> None:
+    """Print rows as JSON, one object a line, or as CSV with a header.
+
+    Args:
+        columns: Their names.
+        rows: The rows.
+        output: `json` or `csv`.
+        target: Where to.
+    """
+    names = list(columns)
+    if output == "json":
+        for row in rows:
+            record = dict(zip(names, (plain(value) for value in row), strict=True))
+            target.write(json.dumps(record, ensure_ascii=False) + "\n")
+        return
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([as_text(plain(value)) for value in row])
+
+
+def print_result(result: Result, output: str, target: TextIO) -> None:
+    """Print what a statement changed: its facts, or its values for programs.
+
+    Args:
+        result: The outcome.
+        output: `table`, `json` or `csv`.
+        target: Where JSON and CSV go.
+    """
+    if output == "json":
+        target.write(json.dumps(result.as_dict(), ensure_ascii=False) + "\n")
+    elif output == "csv":
+        print_rows(result.columns, result.collect(), output, target)
+    else:
+        table = Table(title=f"{result.command} {result.table} ({result.mode})", show_header=False, title_justify="left")
+        for label, value in result.facts().items():
+            table.add_row(label, value)
+        Console().print(table)
+
+
+def plain(value: Any) -> Any:
+    """A value of Spark as one that JSON knows: structs as objects, bytes in hexadecimal, the rest as text."""
+    if isinstance(value, Row):
+        return {name: plain(field) for name, field in value.asDict().items()}
+    if isinstance(value, dict):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and value - value == 0:  # JSON has no NaN and no infinity
+        return value
+    return str(value)
+
+
+def as_text(value: Any) -> Any:
+    """A value in a CSV cell: nested ones as JSON, NULL as nothing."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value

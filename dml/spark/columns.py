@@ -1,0 +1,185 @@
+"""PySpark Columns as SQL text that means the same in the same session. Driver.
+
+Input: a Column of classic PySpark or of Spark Connect. Output: SQL text. Spark's own `Column.sql` is of no use here: it
+leaves out quotes (`2020-01-01` is a subtraction) and writes operators as functions. So the Column's tree is read:
+classic ones in the JVM (`org.apache.spark.sql.internal.ColumnNode`), those of Connect in Python
+(`pyspark.sql.connect.expressions`). A node that is not known here is refused, never guessed.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Final
+
+from pyspark.sql import Column, SparkSession
+
+from dml.errors import NotSupportedError
+from dml.spark.column_literals import literal_text
+from dml.spark.column_text import checked_type, tree_sql
+from dml.spark.column_tree import (
+    DATAFRAME_HINT,
+    UDF_HINT,
+    Aliased,
+    Call,
+    Case,
+    Cast,
+    Constant,
+    Extract,
+    Lambda,
+    Node,
+    Text,
+    Variable,
+    attribute,
+    attribute_node,
+    flattened,
+    name_parts,
+    refusal,
+    unknown,
+)
+from dml.spark.connect_columns import read_connect
+
+__all__ = ["column_sql"]
+
+SPOKEN_INTERNALS: Final = frozenset(["timestampadd", "timestampdiff"])
+DEEPEST: Final = 100
+"""Levels of a tree; far less than Python's stack, which must not run out in the middle of a call to the JVM."""
+
+
+def column_sql(column: Column) -> str:
+    """A Column as SQL text that means exactly the same in the same session; an alias on top is left out.
+
+    Args:
+        column: A Column of classic PySpark or of Spark Connect.
+
+    Returns:
+        An expression that can stand anywhere in an expression.
+
+    Raises:
+        NotSupportedError: it holds what SQL text cannot say (a Python function, a window, a column bound to a
+            DataFrame, a subquery made of a DataFrame) or what this version does not know.
+    """
+    try:
+        if type(column).__module__.startswith("pyspark.sql.connect."):
+            return tree_sql(read_connect(attribute(column, "expr")))
+        return tree_sql(ClassicReader().read(attribute(column, "jc").node()))
+    except RecursionError:
+        raise too_deep() from None
+
+
+def too_deep() -> NotSupportedError:
+    """The error for a tree that Python cannot walk."""
+    return NotSupportedError(
+        "The Column is nested too deeply to become SQL text",
+        hint="Use isin() for a list of values, or give the expression as SQL text",
+    )
+
+
+class ClassicReader:
+    """Reads trees of Spark's JVM, node by node; each call costs 40 microseconds."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        package = attribute(SparkSession.active().sparkContext, "jvm").org.apache.spark.sql.classic
+        # Spark's own way from a literal to its value: the days of a java.sql.Date, the microseconds of a Timestamp.
+        self.converter = getattr(getattr(package, "ColumnNodeToExpressionConverter$"), "MODULE$")
+
+    def read(self, node: Any) -> Node:
+        """The tree of a `ColumnNode`."""
+        if self.depth >= DEEPEST:
+            raise too_deep()
+        self.depth += 1
+        tree = self.read_level(node)
+        self.depth -= 1
+        return tree
+
+    def read_level(self, node: Any) -> Node:
+        """The tree of a `ColumnNode` that is not too deep inside others."""
+        kind = node.productPrefix()
+        match kind:
+            case "UnresolvedAttribute":
+                bound = node.planId().isDefined() or node.isMetadataColumn()
+                return attribute_node(sequence(node.nameParts()), bound=bound)
+            case "Literal":
+                return self.literal(node)
+            case "UnresolvedFunction":
+                return self.function(node)
+            case "CaseWhenOtherwise":
+                branches = tuple((self.read(pair._1()), self.read(pair._2())) for pair in sequence(node.branches()))  # noqa: SLF001 - Scala's names
+                last = node.otherwise()
+                return Case(branches=branches, otherwise=self.read(last.get()) if last.isDefined() else None)
+            case "Cast":
+                return self.cast(node)
+            case "Alias":
+                names = tuple(sequence(node.name()))
+                return Aliased(child=self.read(node.child()), names=names, has_metadata=node.metadata().isDefined())
+            case "SqlExpression":
+                return Text(sql=node.expression())
+            case "LambdaFunction":
+                parameters = tuple(variable.name() for variable in sequence(node.arguments()))
+                return Lambda(parameters=parameters, body=self.read(node.function()))
+            case "UnresolvedNamedLambdaVariable":
+                return Variable(name=node.name())
+            case "UnresolvedExtractValue":
+                return Extract(child=self.read(node.child()), key=self.read(node.extraction()))
+            case "ExpressionColumnNode":
+                raise self.bound_expression(node)
+        raise unknown(kind)
+
+    def literal(self, node: Any) -> Constant:
+        """A literal, with the type and the value that Spark gives it."""
+        literal = self.converter.apply(node)
+        kind, value = literal.dataType().json().strip('"'), literal.value()
+        if value is None and kind != "void":
+            return Constant(text=f"CAST(NULL AS {literal.dataType().sql()})")
+        if kind == "string":
+            value = value.toString()
+        elif kind.startswith("decimal("):
+            value = Decimal(value.toString())
+        return Constant(text=literal_text(value, kind))
+
+    def function(self, node: Any) -> Call:
+        """A function or an operator."""
+        name, by_user = node.functionName(), node.isUserDefinedFunction()
+        if node.isInternal() and name not in SPOKEN_INTERNALS:
+            raise refusal(f"The function '{name}', which SQL does not have,")
+        operator = name if name in {"and", "or"} and not by_user else None
+        arguments = flattened(node, operator, split_classic) if operator else sequence(node.arguments())
+        return Call(
+            name=name_parts(name) if by_user else (name,),
+            arguments=tuple(self.read(argument) for argument in arguments),
+            distinct=node.isDistinct(),
+            by_user=by_user,
+        )
+
+    def cast(self, node: Any) -> Cast:
+        """A cast by the session's rules, or one that gives NULL for what it cannot convert."""
+        kind, mode = node.dataType(), node.evalMode()
+        if '"udt"' in kind.json():
+            raise refusal("A cast to a user-defined type")
+        may_fail = not mode.isDefined()
+        if not may_fail and mode.get().getClass().getSimpleName() != "Try$":
+            raise refusal("A cast with rules of its own", "Use cast() or try_cast()")
+        return Cast(child=self.read(node.child()), type_text=checked_type(kind.sql()), may_fail=may_fail)
+
+    def bound_expression(self, node: Any) -> NotSupportedError:
+        """The error for an expression that is resolved already: of a DataFrame, or a Python function."""
+        expression = self.converter.apply(node)
+        kind = expression.getClass().getSimpleName()
+        if "UDF" in kind or "UDAF" in kind:
+            return refusal(f"The user-defined function {expression.name()}", UDF_HINT)
+        if kind in {"AttributeReference", "Alias"}:
+            return refusal(f"The column '{expression.name()}', which belongs to a DataFrame,", DATAFRAME_HINT)
+        return refusal(f"The expression {expression.toString()}, which belongs to a DataFrame,", DATAFRAME_HINT)
+
+
+def split_classic(node: Any) -> tuple[str, list[Any]] | None:
+    """Name and arguments of a function."""
+    if node.productPrefix() != "UnresolvedFunction" or node.isUserDefinedFunction():
+        return None
+    return node.functionName(), list(sequence(node.arguments()))
+
+
+def sequence(values: Any) -> Iterator[Any]:
+    """The elements of a Scala collection."""
+    iterator = values.iterator()
+    while iterator.hasNext():
+        yield iterator.next()

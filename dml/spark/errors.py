@@ -1,0 +1,328 @@
+"""Spark's exceptions as ours. Driver; classic Spark and Spark Connect.
+
+Input: whatever a call of PySpark raised. Output: a `DmlError` that says the first cause in one sentence, in the words
+of the user's statement: names of our temporary views and the text of our generated SQL are left out. What a program or
+the planner may want (names, proposals, the fragment of SQL that Spark points at) is in `error.context`.
+
+Source: Spark's error conditions (`error-conditions.json`); SQLSTATE classes of the SQL standard for the rest.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from dml import errors
+from dml.errors import (
+    AlreadyExistsError,
+    AnalysisError,
+    DataError,
+    DmlError,
+    ErrorKind,
+    ExecutionError,
+    NotFoundError,
+    NotSupportedError,
+    SqlError,
+)
+from dml.suggestions import did_you_mean
+
+__all__ = ["SparkFailure", "failure_of", "translate"]
+
+MAX_CAUSES: Final = 12
+RAISED_BY_US: Final = re.compile(r"\[rowdelta:(?P<kind>[a-z-]+)\](?P<text>.*)", re.DOTALL)
+INTERNAL_QUALIFIER: Final = re.compile(r"`?\b__rowdelta_\w+`?\.")
+CONDITION: Final = re.compile(r"\[(?P<condition>[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]\s*")
+SQLSTATE: Final = re.compile(r"\s*\(?SQLSTATE: (?P<state>[0-9A-Z]{5})\)?")
+TAIL: Final = re.compile(
+    r"\n\n?== (?:SQL|DataFrame)\b|;? ?\(?line \d+,? pos \d+|\n\n?JVM stacktrace|\n\tat ", re.DOTALL
+)
+TRACEBACK: Final = "Traceback (most recent call last):"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkFailure:
+    """What one exception of Spark tells.
+
+    Attributes:
+        condition: Its error condition, `UNRESOLVED_COLUMN.WITH_SUGGESTION`; empty where it has none.
+        state: Its SQLSTATE; empty where it has none.
+        message: Its message without condition, SQLSTATE, place and stack.
+        parameters: The values in the message.
+        fragments: Pieces of SQL that it points at, outermost first.
+    """
+
+    condition: str = ""
+    state: str = ""
+    message: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    fragments: tuple[str, ...] = ()
+
+
+def translate(error: BaseException) -> DmlError:
+    """The error to raise for an exception of Spark, with the exception as its cause (`raise ... from error`).
+
+    Args:
+        error: What PySpark raised; an error of ours comes back as it is.
+
+    Returns:
+        The class that says what to do, the kind, a one-sentence message, and the facts as context.
+    """
+    if isinstance(error, DmlError):
+        return error
+    failures = list(failures_of(error))
+    for failure in reversed(failures):
+        ours = raised_in_sql(failure) or raised_in_worker(failure)
+        if ours is not None:
+            return ours
+    failure = next((f for f in reversed(failures) if f.condition), failures[-1])
+    main = failure.condition.partition(".")[0]
+    if main in SPECIAL:
+        return SPECIAL[main](failure)
+    error_class, kind = CLASSES.get(main) or STATES.get(failure.state[:2]) or (ExecutionError, ErrorKind.EXECUTION)
+    message = failure.message or type(error).__name__
+    if error_class is ExecutionError:
+        message = f"Spark failed: {message}"
+    return error_class(message, kind=kind, **facts(failure))
+
+
+def failure_of(error: BaseException) -> SparkFailure:
+    """What Spark said itself: the first cause that has an error condition."""
+    failures = list(failures_of(error))
+    return next((failure for failure in reversed(failures) if failure.condition), failures[-1])
+
+
+def failures_of(error: BaseException) -> Iterator[SparkFailure]:
+    """What an exception and its causes tell, the exception first."""
+    cause: Any = error
+    for _ in range(MAX_CAUSES):
+        if cause is None:
+            return
+        if isinstance(cause, Py4JJavaError):
+            cause = cause.java_exception
+        if isinstance(cause, PySparkException):
+            yield failure_in_python(cause)
+            cause = getattr(cause, "_cause", None)
+        elif isinstance(cause, BaseException):
+            yield parsed(str(cause))
+            cause = cause.__cause__
+        else:
+            yield failure_in_java(cause)
+            cause = cause.getCause()
+
+
+def failure_in_python(error: PySparkException) -> SparkFailure:
+    """What an exception that PySpark converted tells."""
+    said = error.getMessage() or getattr(error, "_desc", "") or str(error)
+    contexts = [context for context in error.getQueryContext() or () if str(context.contextType()).endswith("SQL")]
+    return parsed(
+        said,
+        condition=error.getCondition() or "",
+        state=error.getSqlState() or "",
+        parameters=error.getMessageParameters() or {},
+        fragments=tuple(context.fragment() for context in contexts),
+    )
+
+
+def failure_in_java(error: Any) -> SparkFailure:
+    """What an exception that PySpark left as it was tells."""
+    said = str(error.getMessage() or error.toString())
+    try:
+        return parsed(said, condition=error.getCondition() or "", parameters=dict(error.getMessageParameters() or {}))
+    except Py4JError:  # no exception of Spark's own
+        return parsed(said)
+
+
+def parsed(
+    said: str,
+    *,
+    condition: str = "",
+    state: str = "",
+    parameters: Mapping[str, str] | None = None,
+    fragments: tuple[str, ...] = (),
+) -> SparkFailure:
+    """A failure from its message and what else is known of it."""
+    body = said if TRACEBACK in said else TAIL.split(said, maxsplit=1)[0]
+    found = CONDITION.search(body)
+    sqlstate = SQLSTATE.search(body)
+    text = SQLSTATE.sub("", body[found.end() :] if found else body)
+    return SparkFailure(
+        condition=condition or (found["condition"] if found else ""),
+        state=state or (sqlstate["state"] if sqlstate else ""),
+        message=INTERNAL_QUALIFIER.sub("", text).strip().rstrip("."),
+        parameters={key: INTERNAL_QUALIFIER.sub("", str(value)) for key, value in (parameters or {}).items()},
+        fragments=tuple(INTERNAL_QUALIFIER.sub("", fragment) for fragment in fragments),
+    )
+
+
+def raised_in_sql(failure: SparkFailure) -> DmlError | None:
+    """An error that our generated SQL raised: `raise_error('[rowdelta:kind]text')`."""
+    found = RAISED_BY_US.search(failure.parameters.get("errorMessage", failure.message))
+    if found is None:
+        return None
+    kind = ErrorKind(found["kind"])
+    fields = found["text"].strip().split("|", 3)
+    if kind is ErrorKind.OVERFLOW and len(fields) == 4:
+        column, source, target, value = fields
+        return DataError(
+            f"The value {value} of type {source} does not fit the column '{column}' of type {target}",
+            kind=kind,
+            hint="Nothing was changed",
+            column=column,
+            value=value,
+        )
+    return DataError(found["text"].strip(), kind=kind)
+
+
+def raised_in_worker(failure: SparkFailure) -> DmlError | None:
+    """An error that Python code raised in a task: ours with its class, others as an execution error."""
+    text = failure.parameters.get("traceback", failure.message)
+    if TRACEBACK not in text:
+        return None
+    lines = text.splitlines()
+    last_frame = max(i for i, line in enumerate(lines) if line.startswith("  File ") or line.endswith(TRACEBACK))
+    raised = [i for i, line in enumerate(lines) if i > last_frame and line and not line.startswith(" ")]
+    if not raised:
+        return ExecutionError(f"A Python function failed in a task: {lines[-1].strip()}")
+    said = SQLSTATE.sub("", TAIL.split("\n".join(lines[raised[0] :]), maxsplit=1)[0]).strip()
+    name, _, message = said.partition(": ")
+    module, _, class_name = name.rpartition(".")
+    if module == errors.__name__ and class_name in errors.__all__:
+        error_class: type[DmlError] = getattr(errors, class_name)
+        return error_class(message)
+    return ExecutionError(f"A Python function failed in a task: {said}", traceback=text)
+
+
+def facts(failure: SparkFailure) -> dict[str, Any]:
+    """A failure as context of an error."""
+    found: dict[str, Any] = {"condition": failure.condition, "parameters": dict(failure.parameters)}
+    if failure.fragments:
+        found["fragment"] = failure.fragments[0]
+    return found
+
+
+def name_parts(name: str) -> tuple[str, ...]:
+    """The parts of a name as Spark quotes it: "`t`.`a.b`" is `("t", "a.b")`."""
+    return tuple(quoted.replace("``", "`") or bare for quoted, bare in re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", name))
+
+
+def listed(names: str) -> tuple[str, ...]:
+    """The names of a list as Spark writes it: "[`a`.`id`, `b`.`id`]" is `("a.id", "b.id")`."""
+    found = re.findall(r"(?:`(?:[^`]|``)*`|[^,.\s`]+)(?:\.(?:`(?:[^`]|``)*`|[^,.\s`]+))*", names.strip("[]"))
+    return tuple(dict.fromkeys(".".join(name_parts(name)) for name in found))
+
+
+def unresolved_column(failure: SparkFailure) -> DmlError:
+    """A name that is no column, field or parameter."""
+    quoted = next((failure.parameters[key] for key in ("objectName", "fieldName") if key in failure.parameters), "")
+    parts = name_parts(quoted)
+    proposals = listed(
+        next((failure.parameters[key] for key in ("proposal", "fields") if key in failure.parameters), "")
+    )
+    return AnalysisError(
+        f"There is no column '{'.'.join(parts)}' here",
+        kind=ErrorKind.UNRESOLVED_COLUMN,
+        hint=did_you_mean(".".join(parts), proposals) if proposals else None,
+        name=".".join(parts),
+        parts=parts,
+        proposals=proposals,
+        **facts(failure),
+    )
+
+
+def ambiguous_reference(failure: SparkFailure) -> DmlError:
+    """A name that two tables have."""
+    parts = name_parts(failure.parameters.get("name", ""))
+    candidates = listed(failure.parameters.get("referenceNames", ""))
+    return AnalysisError(
+        f"The column '{'.'.join(parts)}' is ambiguous",
+        kind=ErrorKind.AMBIGUOUS_COLUMN,
+        hint="Write which one is meant: " + " or ".join(f"'{name}'" for name in candidates) if candidates else None,
+        name=".".join(parts),
+        parts=parts,
+        proposals=candidates,
+        **facts(failure),
+    )
+
+
+def table_not_found(failure: SparkFailure) -> DmlError:
+    """A table that is in none of the catalogs."""
+    name = ".".join(name_parts(failure.parameters.get("relationName", "")))
+    return NotFoundError(f"The table or view '{name}' is not there", name=name, **facts(failure))
+
+
+def too_many_rows(failure: SparkFailure) -> DmlError:
+    """A subquery that stands for one value and has several rows."""
+    return DataError(
+        "A subquery that stands for one value gave more than one row",
+        kind=ErrorKind.CARDINALITY_VIOLATION,
+        hint="Make it give one: with a stricter WHERE, an aggregate such as max(), or LIMIT 1",
+        **facts(failure),
+    )
+
+
+def user_raised(failure: SparkFailure) -> DmlError:
+    """The statement's own `raise_error` or `assert_true`."""
+    return DataError(failure.parameters.get("errorMessage", failure.message), **facts(failure))
+
+
+def divide_by_zero(failure: SparkFailure) -> DmlError:
+    """A division whose divisor was zero in some row."""
+    place = f" in '{failure.fragments[0]}'" if failure.fragments else ""
+    return DataError(f"Division by zero{place}", hint="try_divide(a, b) gives NULL instead", **facts(failure))
+
+
+def not_deterministic(failure: SparkFailure) -> DmlError:
+    """`rand()` and the like in a condition that decides which rows change."""
+    expressions = failure.parameters.get("sqlExprs", "").strip('[]"')
+    return AnalysisError(
+        f"A condition must give the same answer each time it is asked, and {expressions or 'this one'} does not",
+        kind=ErrorKind.INVALID_CONDITION,
+        hint="Compute such values into a table or a view's column first",
+        **facts(failure),
+    )
+
+
+SPECIAL: Final[Mapping[str, Callable[[SparkFailure], DmlError]]] = {
+    "AMBIGUOUS_REFERENCE": ambiguous_reference,
+    "DIVIDE_BY_ZERO": divide_by_zero,
+    "FIELD_NOT_FOUND": unresolved_column,
+    "INVALID_NON_DETERMINISTIC_EXPRESSIONS": not_deterministic,
+    "SCALAR_SUBQUERY_TOO_MANY_ROWS": too_many_rows,
+    "TABLE_OR_VIEW_NOT_FOUND": table_not_found,
+    "UNRESOLVED_COLUMN": unresolved_column,
+    "UNRESOLVED_FIELD": unresolved_column,
+    "USER_RAISED_EXCEPTION": user_raised,
+}
+
+CLASSES: Final[Mapping[str, tuple[type[DmlError], ErrorKind]]] = {
+    "AMBIGUOUS_COLUMN_OR_FIELD": (AnalysisError, ErrorKind.AMBIGUOUS_COLUMN),
+    "ARITHMETIC_OVERFLOW": (DataError, ErrorKind.OVERFLOW),
+    "BINARY_ARITHMETIC_OVERFLOW": (DataError, ErrorKind.OVERFLOW),
+    "CAST_OVERFLOW": (DataError, ErrorKind.OVERFLOW),
+    "CAST_OVERFLOW_IN_TABLE_INSERT": (DataError, ErrorKind.OVERFLOW),
+    "DATATYPE_MISMATCH": (AnalysisError, ErrorKind.TYPE_MISMATCH),
+    "GROUP_BY_AGGREGATE": (AnalysisError, ErrorKind.INVALID_CONDITION),
+    "INVALID_EXTRACT_BASE_FIELD_TYPE": (AnalysisError, ErrorKind.TYPE_MISMATCH),
+    "INVALID_WHERE_CONDITION": (AnalysisError, ErrorKind.INVALID_CONDITION),
+    "MERGE_CARDINALITY_VIOLATION": (DataError, ErrorKind.CARDINALITY_VIOLATION),
+    "NOT_NULL_ASSERT_VIOLATION": (DataError, ErrorKind.NOT_NULL_VIOLATION),
+    "NUMERIC_VALUE_OUT_OF_RANGE": (DataError, ErrorKind.OVERFLOW),
+    "PARSE_EMPTY_STATEMENT": (SqlError, ErrorKind.SYNTAX),
+    "PARSE_SYNTAX_ERROR": (SqlError, ErrorKind.SYNTAX),
+    "SCHEMA_ALREADY_EXISTS": (AlreadyExistsError, ErrorKind.ALREADY_EXISTS),
+    "SCHEMA_NOT_FOUND": (NotFoundError, ErrorKind.NOT_FOUND),
+    "TABLE_OR_VIEW_ALREADY_EXISTS": (AlreadyExistsError, ErrorKind.ALREADY_EXISTS),
+}
+
+# Of the conditions above none: by the class of the SQLSTATE, its first two characters.
+STATES: Final[Mapping[str, tuple[type[DmlError], ErrorKind]]] = {
+    "0A": (NotSupportedError, ErrorKind.NOT_SUPPORTED),
+    "21": (DataError, ErrorKind.CARDINALITY_VIOLATION),
+    "22": (DataError, ErrorKind.INVALID_VALUE),
+    "23": (DataError, ErrorKind.INVALID_VALUE),
+    "42": (AnalysisError, ErrorKind.ANALYSIS),
+    "54": (NotSupportedError, ErrorKind.NOT_SUPPORTED),
+}

@@ -1,0 +1,268 @@
+"""A Spark SQL extension in Python: our parser in front of Spark's, with no JAR. Driver, classic Spark only.
+
+Input: a `SparkSession.Builder`. Output: a builder whose session asks our handler first, also for statements that come
+from the JVM side (Scala code or a Thrift server in the same driver). It is the only module that touches `_jvm`.
+
+`SparkSessionExtensions.injectParser` wants Scala functions and a `ParserInterface`; py4j makes them of Python objects.
+A parser returns plans and has no other way to answer: a query of ours returns its plan, a command is run while it is
+parsed, as Spark's own commands run when `sql()` is called, and returns a plan of its result rows. Only the parser call
+of `SparkSession.sql` runs anything; whoever else parses a text (to check or to explain it) gets Spark's own plan.
+
+Source: `SparkSessionExtensions`, `ParserInterface` and `SparkSession.sql` of Spark 4; py4j, "Callbacks".
+"""
+# ruff: noqa: SLF001  the JVM is behind underscored names of PySpark, here and nowhere else
+
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from py4j.java_gateway import JavaObject, is_instance_of
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.util import default_api_mode, is_remote_only
+
+from dml.result import Result
+from dml.spark.handlers import Arguments, find_handler, run_statement
+
+__all__ = ["ExtendedBuilder", "extend", "is_extended", "is_remote", "original_error"]
+
+EXTENDED: Final = "spark.rowdelta.extended"
+# What a Java proxy may throw through `parsePlan`; it would wrap other exceptions and hide their text.
+THROWN_AS_THEY_ARE: Final = ("org.apache.spark.sql.catalyst.parser.ParseException", "java.lang.RuntimeException")
+SESSION_CLASS: Final = "org.apache.spark.sql.classic.SparkSession"
+
+
+class CallbackError(Py4JJavaError):  # type: ignore[misc]
+    """Carries a Java exception out of a Python callback, so that it is thrown in the JVM as it is."""
+
+    def __str__(self) -> str:
+        return "a Java exception on its way back to the JVM"
+
+
+# Python exceptions that callbacks raised, by the identity of the Java exception that stands for them; the oldest go.
+CARRIED: Final[OrderedDict[int, BaseException]] = OrderedDict()
+CARRIED_LIMIT: Final = 64
+
+
+class InjectedParser:
+    """`ParserInterface` in Python: statements of ours to the handler, everything else to Spark's parser.
+
+    Args:
+        session: The JVM's session.
+        delegate: Spark's parser, or that of the extension before.
+    """
+
+    class Java:
+        """What py4j needs to know."""
+
+        implements: Final = ["org.apache.spark.sql.catalyst.parser.ParserInterface"]
+
+    def __init__(self, session: JavaObject, delegate: JavaObject) -> None:
+        self.key = str(session.sessionUUID())
+        self.delegate = delegate
+
+    def parsePlan(self, text: str) -> JavaObject:  # noqa: N802  Java's name
+        """The plan of a statement."""
+        return self.plan(text, None, lambda: self.delegate.parsePlan(text))
+
+    def parsePlanWithParameters(self, text: str, context: JavaObject) -> JavaObject:  # noqa: N802  Java's name
+        """The plan of a statement with `:name` or `?` in it."""
+        return self.plan(text, context, lambda: self.delegate.parsePlanWithParameters(text, context))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # py4j probes its own names to tell Java objects from Python ones
+            raise AttributeError(name)
+        return getattr(self.delegate, name)
+
+    def plan(self, text: str, context: JavaObject | None, delegate: Callable[[], JavaObject]) -> JavaObject:
+        """The plan of a statement, from the handler or from Spark's parser."""
+        try:
+            handler = find_handler(self.key, text)
+            if handler is None or not called_to_execute():
+                return delegate()
+            return plan_of(run_statement(handler, text, arguments(context)), self.delegate)
+        except Exception as error:
+            raise carried(error) from error
+
+
+class InjectParser:
+    """`(SparkSession, ParserInterface) => ParserInterface`."""
+
+    class Java:
+        """What py4j needs to know."""
+
+        implements: Final = ["scala.Function2"]
+
+    def apply(self, session: JavaObject, delegate: JavaObject) -> InjectedParser:
+        """A parser for one session: a session made by `newSession` gets its own."""
+        return InjectedParser(session, delegate)
+
+
+class ApplyExtension:
+    """`SparkSessionExtensions => Unit`."""
+
+    class Java:
+        """What py4j needs to know."""
+
+        implements: Final = ["scala.Function1"]
+
+    def apply(self, extensions: JavaObject) -> None:
+        """Inject the parser."""
+        extensions.injectParser(InjectParser())
+
+
+class ExtendedBuilder(SparkSession.Builder):
+    """A builder whose new classic sessions have our parser; everything else is as in PySpark's."""
+
+    def getOrCreate(self) -> SparkSession:  # noqa: N802  PySpark's name
+        """The active session as it is, or a new one with our parser."""
+        options = {str(key): str(value) for key, value in self._options.items()}
+        if not is_remote(options):
+            with self._lock:
+                existing = SparkSession._instantiatedSession
+                if existing is None or existing._sc._jsc is None:
+                    create_session(options)
+        return super().getOrCreate()
+
+
+def extend(builder: SparkSession.Builder) -> ExtendedBuilder:
+    """A builder with the settings of another, whose session has our parser.
+
+    Args:
+        builder: `SparkSession.builder`, configured or not.
+
+    Returns:
+        A builder: `extend(SparkSession.builder.appName("etl")).getOrCreate()`.
+    """
+    extended = ExtendedBuilder()
+    extended._options = dict(builder._options)
+    return extended
+
+
+def is_extended(spark: SparkSession) -> bool:
+    """Whether a session has our parser."""
+    return spark.conf.get(EXTENDED, "false") == "true"
+
+
+def original_error(error: BaseException) -> BaseException:
+    """The Python exception behind one that came back from the JVM; the exception itself if there is no other."""
+    cause = java_exception(error) if CARRIED else None
+    while cause is not None:
+        found = CARRIED.pop(identity(cause), None)
+        if found is not None:
+            return found
+        cause = cause.getCause()
+    return error
+
+
+def is_remote(options: dict[str, str]) -> bool:
+    """Whether PySpark would make a Connect session of these settings: its own rule."""
+    mode = options.get("spark.api.mode", os.environ.get("SPARK_API_MODE", "")).lower()
+    return (
+        is_remote_only()
+        or "spark.remote" in options
+        or "SPARK_REMOTE" in os.environ
+        or "SPARK_CONNECT_MODE_ENABLED" in os.environ
+        or (mode if mode in {"classic", "connect"} else default_api_mode()) == "connect"
+    )
+
+
+def create_session(options: dict[str, str]) -> None:
+    """Make the JVM's default session, with our parser; PySpark's builder then takes that one."""
+    conf = SparkConf()
+    for key, value in options.items():
+        conf.set(key, value)
+    context = SparkContext.getOrCreate(conf)
+    ensure_callback_server_started(gateway())  # type: ignore[no-untyped-call]
+    keep_java_exceptions()
+    session_class = getattr(jvm_view(), SESSION_CLASS)
+    builder = session_class.builder().sparkContext(cast("Any", context)._jsc.sc())
+    for key, value in options.items():
+        builder.config(key, value)
+    session = builder.config(EXTENDED, "true").withExtensions(ApplyExtension()).getOrCreate()
+    session.sessionState().sqlParser()  # a parser that cannot be made must fail here, not in the first statement
+
+
+def keep_java_exceptions() -> None:
+    """Let Java exceptions pass through our callbacks with their type, and unlogged: their caller sees them."""
+    for name in ("python_parameters", "callback_server_parameters"):
+        parameters = vars(gateway()).get(name)
+        if parameters is not None:
+            parameters.propagate_java_exceptions = True
+    for logger in ("py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(logger).addFilter(is_worth_logging)
+
+
+def is_worth_logging(record: logging.LogRecord) -> bool:
+    """False for the log record that py4j writes of an exception that a callback raised on purpose."""
+    return not (record.exc_info and isinstance(record.exc_info[1], CallbackError))
+
+
+def called_to_execute() -> bool:
+    """Whether the parser is asked by `SparkSession.sql`, which executes, or only to see a plan.
+
+    The callback runs in the JVM thread that called it, so its stack tells who asks. Where callbacks have a thread of
+    their own (`PYSPARK_PIN_THREAD=false`) nothing is known of the caller, and it is taken for `sql()`.
+    """
+    jvm = jvm_view()
+    stack = str(jvm.org.apache.spark.util.Utils.exceptionString(jvm.java.lang.Throwable()))
+    _, found, callers = stack.partition(".parsePlan")
+    return not found or any(SESSION_CLASS + "." in frame for frame in callers.splitlines()[1:4])
+
+
+def arguments(context: JavaObject | None) -> Arguments:
+    """The parameters of a statement, as columns of their literals."""
+    if context is None:
+        return None
+    jvm = jvm_view()
+    column = getattr(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column
+    parameters = jvm.scala.jdk.javaapi.CollectionConverters.asJava(context.params())
+    if context.productPrefix() == "NamedParameterContext":
+        named = {str(name): Column(column(parameters[name])) for name in parameters}
+        return named or None
+    return [Column(column(expression)) for expression in parameters] or None
+
+
+def plan_of(outcome: DataFrame | Result, delegate: JavaObject) -> JavaObject:
+    """The plan of what a handler returned: of a query its own, of a command's result its row."""
+    if isinstance(outcome, DataFrame):
+        return cast("Any", outcome)._jdf.queryExecution().analyzed()
+    row = outcome.row.asDict()
+    values = ", ".join("CAST(NULL AS BIGINT)" if value is None else f"{value}L" for value in row.values())
+    return delegate.parsePlan(f"SELECT * FROM VALUES ({values}) AS result ({', '.join(row)})")
+
+
+def carried(error: Exception) -> CallbackError:
+    """An exception in the form that reaches the JVM: Java's own as they are, Python's as text, kept for Python."""
+    origin = java_exception(error)
+    if origin is not None and any(is_instance_of(gateway(), origin, kind) for kind in THROWN_AS_THEY_ARE):
+        return CallbackError("", origin)
+    stand_in = jvm_view().java.lang.RuntimeException(f"{type(error).__name__}: {error}", origin)
+    CARRIED[identity(stand_in)] = error
+    while len(CARRIED) > CARRIED_LIMIT:
+        CARRIED.popitem(last=False)
+    return CallbackError("", stand_in)
+
+
+def java_exception(error: BaseException) -> JavaObject | None:
+    """The Java exception behind a Python one."""
+    return error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+
+
+def identity(java_object: JavaObject) -> int:
+    """Java's identity of an object: Python may hold several references to it."""
+    return int(jvm_view().java.lang.System.identityHashCode(java_object))
+
+
+def gateway() -> Any:
+    """The way to the JVM of this driver."""
+    return cast("Any", SparkContext)._gateway
+
+
+def jvm_view() -> Any:
+    """The JVM of this driver."""
+    return cast("Any", SparkContext)._jvm

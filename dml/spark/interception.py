@@ -1,0 +1,122 @@
+"""Statements of ours, taken at Python's `spark.sql`. Driver; classic Spark and Spark Connect.
+
+Input: a session and its handler. Output: a `sql` method that asks the handler first. This is the way in on Connect and
+on sessions that were there before us; on sessions with our parser it saves the way through the JVM, and exceptions
+arrive as they were raised.
+
+The method is replaced in the class, not in the object: PySpark makes several Python objects for one session. Sessions
+without a handler are not affected, and the last `disable` puts the original back.
+"""
+
+import functools
+import importlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from dml.result import Result
+from dml.spark.extension import original_error
+from dml.spark.handlers import (
+    Arguments,
+    StatementHandler,
+    find_handler,
+    has_handler,
+    has_handlers,
+    passing_on,
+    register_handler,
+    run_statement,
+    session_key,
+    unregister_handler,
+)
+
+__all__ = ["disable", "enable", "is_enabled"]
+
+Sql = Callable[..., Any]
+
+ORIGINALS: Final[dict[type, Sql]] = {}
+LOCK: Final = threading.Lock()
+
+
+def enable(spark: SparkSession, handler: StatementHandler) -> None:
+    """Let a handler take the statements of a session, from Python and, with our parser, from the JVM.
+
+    Args:
+        spark: The session, of either kind.
+        handler: What takes them, in place of the session's handler before.
+    """
+    register_handler(session_key(spark), handler)
+    owner = class_with_sql(spark)
+    with LOCK:
+        if owner not in ORIGINALS:
+            ORIGINALS[owner] = owner.sql
+            owner.sql = intercepted(owner.sql)
+
+
+def disable(spark: SparkSession) -> None:
+    """Leave a session's statements to Spark again; nothing happens if they are."""
+    unregister_handler(session_key(spark))
+    with LOCK:
+        if not has_handlers():
+            for owner, original in ORIGINALS.items():
+                setattr(owner, "sql", original)  # noqa: B010  mypy forbids assigning a method to a type
+            ORIGINALS.clear()
+
+
+def is_enabled(spark: SparkSession) -> bool:
+    """Whether a handler takes the session's statements."""
+    return has_handler(session_key(spark))
+
+
+def class_with_sql(spark: SparkSession) -> Any:
+    """The class that defines the `sql` of a session: classic and Connect have one each."""
+    return next(kind for kind in type(spark).__mro__ if "sql" in vars(kind))
+
+
+def intercepted(original: Sql) -> Sql:
+    """PySpark's `SparkSession.sql` with the handler in front."""
+
+    @functools.wraps(original)
+    def sql(
+        self: SparkSession,
+        sqlQuery: str,  # noqa: N803  PySpark's name
+        args: Arguments = None,
+        **kwargs: Any,
+    ) -> DataFrame | Result:
+        key = session_key(self)
+        with formatted(self, sqlQuery, kwargs) as text:
+            handler = find_handler(key, text)
+            if handler is not None:
+                return run_statement(handler, text, args)
+        with passing_on(key, text):
+            try:
+                return original(self, sqlQuery, args, **kwargs)  # type: ignore[no-any-return]
+            except Exception as error:
+                carried = original_error(error)
+                if carried is error:
+                    raise
+                raise carried from None
+
+    return sql
+
+
+@contextmanager
+def formatted(spark: SparkSession, text: str, values: Mapping[str, Any]) -> Iterator[str]:
+    """A statement with its `{name}` filled in as PySpark does it; views of DataFrames live until the end.
+
+    On Connect a view is looked up when a query runs, later than here, so there views stay with the session.
+    """
+    if not values:
+        yield text
+        return
+    package = class_with_sql(spark).__module__.rpartition(".")[0]
+    formatter = importlib.import_module(f"{package}.sql_formatter").SQLStringFormatter(spark)
+    try:
+        filled = formatter.format(text, **values)
+        for frame, name in formatter._temp_views:  # noqa: SLF001  on Connect nobody else makes these views
+            frame.createOrReplaceTempView(name)
+        yield filled
+    finally:
+        formatter.clear()

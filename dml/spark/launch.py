@@ -1,0 +1,190 @@
+"""The Spark session that `dml.connect` works with: the one that is there, or a new one of good settings. Driver.
+
+Input: settings of the user. Output: a session. A machine without Java, or with too old a Java or Python, is told in
+one line what to install, before Spark would fail with a stack trace.
+"""
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from dml.errors import SetupError
+from dml.spark.extension import extend, is_remote
+
+__all__ = ["active_session", "check_java", "check_python", "default_settings", "spark_session"]
+
+MINIMUM_JAVA: Final = 17
+MINIMUM_PYTHON: Final = (3, 11)
+JAVA_HINT: Final = (
+    f"Install Java {MINIMUM_JAVA} or later (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
+    "brew install openjdk@17; conda: conda install openjdk=17), or point JAVA_HOME at one"
+)
+LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+GIB: Final = 1024**3
+JAVA_TIMEOUT_SECONDS: Final = 30
+
+
+def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The session to work with: the one given, the active one, or a new local one with our SQL extension.
+
+    Args:
+        spark: A session to use as it is.
+        settings: Spark settings for a new session, over `default_settings`; a session that is there keeps its own.
+
+    Returns:
+        The session, classic or Connect.
+
+    Raises:
+        SetupError: there is no usable Java or Python, or Spark does not start.
+    """
+    found = spark if spark is not None else active_session()
+    if found is not None:
+        return found
+    chosen = dict(settings or {})
+    check_python(sys.version_info[:2])
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers must find what the driver finds
+    if is_remote(chosen):
+        return started(chosen)
+    check_java(os.environ)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has settings of its own already
+        chosen = default_settings(os.environ) | chosen
+    return started(chosen)
+
+
+def active_session() -> SparkSession | None:
+    """This thread's session, or the application's; None where Spark was not started."""
+    try:
+        return SparkSession.active()
+    except PySparkException:
+        return None
+
+
+def started(settings: Mapping[str, str]) -> SparkSession:
+    """A new session."""
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # they print what the exception says anyway
+    try:
+        return extend(builder).getOrCreate()
+    except PySparkException as error:
+        raise SetupError(f"Spark does not start: {error}", hint="The lines above this one are Spark's own") from error
+
+
+def default_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings for a new local session on this machine.
+
+    Args:
+        environment: The process's environment variables.
+
+    Returns:
+        Spark settings. The time zone is left to Spark and the user: it decides what timestamps mean.
+    """
+    cores = usable_cores()
+    settings = {
+        "spark.app.name": "rowdelta",
+        "spark.master": environment.get("MASTER", "local[*]"),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.worker.reuse": "true",
+        # Seen over TCP: a task waits about 40 ms for its first rows; over these sockets it does not.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.shuffle.partitions": str(max(2, cores)),
+    }
+    if "--driver-memory" not in environment.get("PYSPARK_SUBMIT_ARGS", ""):
+        settings["spark.driver.memory"] = f"{driver_memory(usable_memory())}m"
+    return settings
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usable_memory() -> int:
+    """Bytes of memory that this process may use: the machine's, or less in a container."""
+    limits = [4 * GIB]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        if Path(path).is_file():
+            text = Path(path).read_text(encoding="ascii").strip()
+            limits.extend([int(text)] if text.isdecimal() else [])
+    return min(limits)
+
+
+def driver_memory(total: int) -> int:
+    """Megabytes for the JVM: two fifths of the memory, the rest is for the Python workers and the system's cache."""
+    return max(1024, min(16 * 1024, total * 2 // 5 // 1024**2))
+
+
+def check_python(version: tuple[int, ...]) -> None:
+    """Refuse a Python that is too old.
+
+    Args:
+        version: Major and minor version.
+
+    Raises:
+        SetupError: it is older than 3.11.
+    """
+    if version < MINIMUM_PYTHON:
+        raise SetupError(
+            f"Python {'.'.join(map(str, version))} is too old for RowDelta",
+            hint=f"Install Python {'.'.join(map(str, MINIMUM_PYTHON))} or later",
+        )
+
+
+def check_java(environment: Mapping[str, str]) -> int:
+    """The major version of the Java that Spark will start, found as Spark finds it.
+
+    Args:
+        environment: `JAVA_HOME` and `PATH`.
+
+    Returns:
+        17 or more.
+
+    Raises:
+        SetupError: there is none, it does not run, or it is too old.
+    """
+    home = environment.get("JAVA_HOME")
+    program = shutil.which("java", path=str(Path(home) / "bin") if home else environment.get("PATH", ""))
+    if program is None and home:
+        raise SetupError(f"JAVA_HOME is {home}, and there is no Java in it", hint=JAVA_HINT)
+    if program is None:
+        raise SetupError("Spark needs Java, and none was found: JAVA_HOME is not set, PATH has no java", hint=JAVA_HINT)
+    version = java_version(program)
+    if version is None:
+        raise SetupError(f"{program} does not run, or does not tell its version", hint=JAVA_HINT)
+    if version < MINIMUM_JAVA:
+        raise SetupError(f"Java {version} is too old for Spark: {program}", hint=JAVA_HINT)
+    return version
+
+
+def java_version(program: str) -> int | None:
+    """The major version of a Java program; None if it does not tell."""
+    try:
+        outcome = subprocess.run(  # noqa: S603  the user's own Java
+            [program, "-version"], capture_output=True, text=True, check=False, timeout=JAVA_TIMEOUT_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', outcome.stderr + outcome.stdout)
+    if found is None or outcome.returncode != 0:
+        return None
+    major, minor = int(found[1]), int(found[2] or 0)
+    return minor if major == 1 else major

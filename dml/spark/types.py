@@ -1,0 +1,102 @@
+"""Iceberg types as Spark types, and Spark types as SQL text. Driver.
+
+Source: Iceberg documentation, "Spark writes: type compatibility". A type that Spark lacks is shown as the type that
+holds its values: uuid as string, fixed as binary. Every field is nullable: a scan may be on the optional side of a
+join, and what a table requires is checked when rows are written.
+"""
+
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UnknownType,
+    UUIDType,
+)
+from pyspark.sql import types as spark
+
+from dml.errors import NotSupportedError
+
+__all__ = ["quoted", "spark_field", "spark_type", "type_text"]
+
+PLAIN: dict[type[IcebergType], type[spark.DataType]] = {
+    BooleanType: spark.BooleanType,
+    IntegerType: spark.IntegerType,
+    LongType: spark.LongType,
+    FloatType: spark.FloatType,
+    DoubleType: spark.DoubleType,
+    StringType: spark.StringType,
+    UUIDType: spark.StringType,
+    BinaryType: spark.BinaryType,
+    FixedType: spark.BinaryType,
+    DateType: spark.DateType,
+    TimestampType: spark.TimestampNTZType,
+    TimestamptzType: spark.TimestampType,
+    UnknownType: spark.NullType,
+}
+
+
+def spark_type(iceberg_type: IcebergType) -> spark.DataType:
+    """The Spark type of a column's values.
+
+    Raises:
+        NotSupportedError: Spark has no such type.
+    """
+    plain = PLAIN.get(type(iceberg_type))
+    if plain is not None:
+        return plain()
+    match iceberg_type:
+        case DecimalType():
+            return spark.DecimalType(iceberg_type.precision, iceberg_type.scale)
+        case TimeType() if hasattr(spark, "TimeType"):
+            return spark.TimeType(6)
+        case StructType():
+            return spark.StructType([spark_field(child) for child in iceberg_type.fields])
+        case ListType():
+            return spark.ArrayType(spark_type(iceberg_type.element_type), containsNull=True)
+        case MapType():
+            key, value = spark_type(iceberg_type.key_type), spark_type(iceberg_type.value_type)
+            return spark.MapType(key, value, valueContainsNull=True)
+    raise NotSupportedError(
+        f"Spark has no type for columns of the type {iceberg_type}",
+        hint="Leave the column out of the statement: columns that a statement does not name are copied as they are",
+    )
+
+
+def spark_field(field: NestedField) -> spark.StructField:
+    """The Spark field of a column.
+
+    Raises:
+        NotSupportedError: Spark has no type for it.
+    """
+    return spark.StructField(field.name, spark_type(field.field_type), nullable=True)
+
+
+def quoted(name: str) -> str:
+    """A name as a back-quoted SQL identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def type_text(kind: spark.DataType) -> str:
+    """A type as SQL text that reads back to the same type, field names quoted."""
+    if isinstance(kind, spark.StructType):
+        return "struct<" + ", ".join(f"{quoted(f.name)}: {type_text(f.dataType)}" for f in kind.fields) + ">"
+    if isinstance(kind, spark.ArrayType):
+        return f"array<{type_text(kind.elementType)}>"
+    if isinstance(kind, spark.MapType):
+        return f"map<{type_text(kind.keyType)}, {type_text(kind.valueType)}>"
+    return kind.simpleString()

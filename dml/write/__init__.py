@@ -1,0 +1,1 @@
+"""Writers of data files, position delete files and deletion vectors. Worker-safe."""

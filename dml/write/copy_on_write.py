@@ -1,0 +1,124 @@
+"""Copy-on-write: data files are copied without deleted rows, and with the new values of updated rows. Worker.
+
+Input: a task's delta, file by file, and the data files. Output: new data files, and the paths of those they replace.
+Spec: "Row Lineage" for carried and updated rows.
+
+The file and its delta are read side by side, a batch at a time. What no change touches goes through as it is. A file
+whose rows are only matched is not read; of a file that loses every row nothing is written.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, RowOperation
+from dml.model.delta_layout import DeltaLayout
+from dml.model.target_files import FileRows, TargetFiles
+from dml.write.change_cursor import ChangeCursor, check_live, misplaced
+from dml.write.data_writer import DataWriter
+from dml.write.delta_rows import Changes, FileDelta
+from dml.write.file_layout import FileLayout
+from dml.write.row_builder import RowBuilder
+
+__all__ = ["PatchWriter"]
+
+
+class PatchWriter:
+    """Rewrites data files.
+
+    Args:
+        files: The data files.
+        layout: The columns of new files.
+        delta: The columns of the delta.
+        writer: Takes the rows.
+        row_lineage: Whether rows keep their ids.
+        spec_id: Spec of new files.
+        source_ids: The columns that its partition values come from.
+    """
+
+    def __init__(
+        self,
+        *,
+        files: TargetFiles,
+        layout: FileLayout,
+        delta: DeltaLayout,
+        writer: DataWriter,
+        row_lineage: bool,
+        spec_id: int,
+        source_ids: frozenset[int],
+    ) -> None:
+        self._files = files
+        self._rows = RowBuilder(layout, delta)
+        self._writer = writer
+        self._spec_id = spec_id
+        # Updates that assign no source of a partition value leave every row in its partition.
+        self._keeps_partition = source_ids.isdisjoint(delta.assigned_ids)
+        metadata = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if row_lineage else ()
+        self._metadata_columns = metadata
+        self._columns = tuple(column.field_id for column in layout.columns[: len(layout.columns) - len(metadata)])
+        self._removed: list[str] = []
+        self.rows_carried = 0
+        self.bytes_read = 0
+
+    @property
+    def removed_data_files(self) -> tuple[str, ...]:
+        """The files that were rewritten, or lost every row."""
+        return tuple(self._removed)
+
+    def patch(self, delta: FileDelta) -> None:
+        """Rewrites one data file.
+
+        Raises:
+            DataError: a new value breaks a rule, or two delta rows are for one row.
+            ExecutionError: the delta does not fit the file.
+        """
+        changes = ChangeCursor(delta.changes)
+        if changes.exhausted():
+            return
+        task = self._files.task(delta.ordinal)
+        partition = task.partition if self._keeps_partition and task.spec_id == self._spec_id else None
+        for rows in self._files.rows(delta.ordinal, columns=self._columns, metadata_columns=self._metadata_columns):
+            self._write(rows, changes.before(rows.start_position + rows.batch.num_rows), partition)
+        if not changes.exhausted():
+            raise misplaced(task, changes.next_position)
+        self._removed.append(task.path)
+        self.bytes_read += task.file_size_in_bytes
+
+    def insert(self, values: pa.RecordBatch) -> None:
+        """Adds new rows.
+
+        Raises:
+            DataError: a value breaks a rule.
+        """
+        self._writer.write(self._rows.inserted(values))
+
+    def _write(self, rows: FileRows, changes: Changes | None, partition: tuple[Any, ...] | None) -> None:
+        keep = None if rows.live is None or rows.live.all() else rows.live
+        arrays = rows.batch.columns
+        updates = 0
+        if changes is None:
+            batch = self._rows.carried(arrays)
+        else:
+            places = changes.positions - rows.start_position
+            check_live(rows, places)
+            batch, updates = self._patched(arrays, changes, places)
+            deleted = places[changes.operations == RowOperation.DELETE]
+            if len(deleted):
+                keep = np.ones(rows.batch.num_rows, dtype=np.bool_) if keep is None else keep.copy()
+                keep[deleted] = False
+        if keep is not None:
+            batch = batch.filter(pa.array(keep))
+        self.rows_carried += batch.num_rows - updates
+        if batch.num_rows:
+            self._writer.write(batch, partition)
+
+    def _patched(
+        self, arrays: list[pa.Array], changes: Changes, places: npt.NDArray[np.int64]
+    ) -> tuple[pa.RecordBatch, int]:
+        updated = changes.updates
+        number = int(updated.sum())
+        if not number:
+            return self._rows.carried(arrays), 0
+        return self._rows.patched(arrays, changes.updated().values, places[updated]), number

@@ -1,0 +1,234 @@
+"""Delta rows, file by file. Worker.
+
+Input: the batches of one task, in the layout of `DeltaLayout`, sorted by file and position. Output: for each data file
+its changes in the order of the file, each position once; and the inserted rows. Only a batch at a time is in memory.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dml.errors import DataError, ErrorKind, ExecutionError
+from dml.model.columns import BY_SOURCE, FILE_ORDINAL, POS, ROW_OPERATION, RowOperation
+from dml.model.delta_layout import DeltaLayout
+
+__all__ = ["Changes", "DeltaCounts", "FileDelta", "InsertedRows", "delta_runs"]
+
+Positions = npt.NDArray[np.int64]
+Operations = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+NO_FILE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Rows of one data file that are deleted or updated.
+
+    Attributes:
+        positions: Their positions, ascending, each once.
+        operations: DELETE or UPDATE for each.
+        values: The delta's value columns.
+    """
+
+    positions: Positions
+    operations: Operations
+    values: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def updates(self) -> Mask:
+        """Which of them are updates."""
+        updates: Mask = self.operations == RowOperation.UPDATE
+        return updates
+
+    def slice(self, start: int, end: int) -> "Changes":
+        """Some of them, without copying."""
+        return Changes(
+            positions=self.positions[start:end],
+            operations=self.operations[start:end],
+            values=self.values.slice(start, end - start),
+        )
+
+    def updated(self) -> "Changes":
+        """Those that are updates."""
+        updates = self.updates
+        if updates.all():
+            return self
+        return Changes(
+            positions=self.positions[updates],
+            operations=self.operations[updates],
+            values=_filtered(self.values, updates),
+        )
+
+    @staticmethod
+    def concat(parts: list["Changes"]) -> "Changes":
+        """Neighbours as one."""
+        if len(parts) == 1:
+            return parts[0]
+        return Changes(
+            positions=np.concatenate([part.positions for part in parts]),
+            operations=np.concatenate([part.operations for part in parts]),
+            values=pa.concat_batches([part.values for part in parts]),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class DeltaCounts:
+    """Rows counted while a delta is read."""
+
+    matched: int = 0
+    deleted: int = 0
+    updated: int = 0
+    inserted: int = 0
+    deleted_by_source: int = 0
+    updated_by_source: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDelta:
+    """The changes of one data file, to be consumed before the next run is asked for."""
+
+    ordinal: int
+    changes: Iterator[Changes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertedRows:
+    """Inserted rows: their value columns, to be consumed before the next run is asked for."""
+
+    batches: Iterator[pa.RecordBatch]
+
+
+def delta_runs(
+    batches: Iterable[pa.RecordBatch], layout: DeltaLayout, counts: DeltaCounts
+) -> Iterator[FileDelta | InsertedRows]:
+    """The delta of one task, file by file.
+
+    Args:
+        batches: Rows in the layout.
+        layout: What the columns mean.
+        counts: Is added to while rows are consumed.
+
+    Raises:
+        DataError: two rows are for one position, and the layout has that checked.
+        ExecutionError: rows are not sorted, or a file comes twice.
+    """
+    seen: set[int] = set()
+    for ordinal, run in groupby(_segments(batches), key=lambda segment: segment[0]):
+        parts = (batch for _, batch in run)
+        if ordinal == NO_FILE:
+            yield InsertedRows(batches=_inserts(parts, counts))
+            continue
+        if ordinal in seen:
+            raise ExecutionError(f"The delta rows of data file {ordinal} do not lie together", file_ordinal=ordinal)
+        seen.add(ordinal)
+        yield FileDelta(ordinal=ordinal, changes=_file_changes(ordinal, parts, layout, counts))
+
+
+def _segments(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        ordinals = _integers(batch.column(FILE_ORDINAL), NO_FILE)
+        starts = [0, *(np.flatnonzero(np.diff(ordinals)) + 1).tolist(), batch.num_rows]
+        for start, end in pairwise(starts):
+            yield int(ordinals[start]), batch.slice(start, end - start)
+
+
+def _integers(column: pa.Array, null: int) -> npt.NDArray[np.int64]:
+    filled = column.fill_null(null) if column.null_count else column
+    values: npt.NDArray[np.int64] = filled.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _codes(batch: pa.RecordBatch) -> Operations:
+    return _integers(batch.column(ROW_OPERATION), RowOperation.MATCHED).astype(np.int32, copy=False)
+
+
+def _operations(batch: pa.RecordBatch) -> Operations:
+    return _codes(batch) & ~BY_SOURCE
+
+
+def _count_by_source(batch: pa.RecordBatch, counts: DeltaCounts) -> None:
+    # A target row that no source row matches comes once, so no change of it is passed over.
+    codes = _codes(batch)
+    deleted = int((codes == (RowOperation.DELETE | BY_SOURCE)).sum())
+    updated = int((codes == (RowOperation.UPDATE | BY_SOURCE)).sum())
+    counts.deleted_by_source += deleted
+    counts.updated_by_source += updated
+    counts.matched -= deleted + updated
+
+
+def _values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.drop_columns([ROW_OPERATION, FILE_ORDINAL, POS])
+
+
+def _filtered(values: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+    # A delta that only deletes has no values, and Arrow does not filter rows without columns.
+    return values.filter(pa.array(mask)) if values.num_columns else values
+
+
+def _inserts(parts: Iterable[pa.RecordBatch], counts: DeltaCounts) -> Iterator[pa.RecordBatch]:
+    for batch in parts:
+        inserts = _operations(batch) == RowOperation.INSERT
+        if not inserts.all() and (~inserts & (_operations(batch) != RowOperation.MATCHED)).any():
+            raise ExecutionError("A delta row deletes or updates a row of no data file")
+        number = int(inserts.sum())
+        counts.inserted += number
+        if number:
+            values = _values(batch)
+            yield values if number == batch.num_rows else _filtered(values, inserts)
+
+
+def _file_changes(
+    ordinal: int, parts: Iterable[pa.RecordBatch], layout: DeltaLayout, counts: DeltaCounts
+) -> Iterator[Changes]:
+    last_matched = last_changed = -1
+    for batch in parts:
+        positions = _integers(batch.column(POS), -1)
+        operations = _operations(batch)
+        steps = np.diff(positions, prepend=np.int64(last_matched))
+        _check_steps(ordinal, positions, operations, steps)
+        repeated = steps == 0
+        if layout.check_cardinality and repeated.any():
+            raise DataError(
+                "A row of the target table is matched by more than one row of the source",
+                kind=ErrorKind.CARDINALITY_VIOLATION,
+                file_ordinal=ordinal,
+                position=int(positions[repeated][0]),
+            )
+        counts.matched += len(positions) - int(repeated.sum())
+        _count_by_source(batch, counts)
+        last_matched = int(positions[-1])
+        changes = _first_changes(positions, operations, batch, last_changed)
+        if len(changes):
+            last_changed = int(changes.positions[-1])
+            updates = int(changes.updates.sum())
+            counts.updated += updates
+            counts.deleted += len(changes) - updates
+            yield changes
+
+
+def _check_steps(ordinal: int, positions: Positions, operations: Operations, steps: Positions) -> None:
+    if positions[0] < 0 or (steps < 0).any():
+        raise ExecutionError(f"The delta rows of data file {ordinal} are not in its order", file_ordinal=ordinal)
+    if (operations == RowOperation.INSERT).any():
+        raise ExecutionError(f"Inserted rows name the data file {ordinal}", file_ordinal=ordinal)
+
+
+def _first_changes(positions: Positions, operations: Operations, batch: pa.RecordBatch, last: int) -> Changes:
+    """The first change of each position; rows that only matched are none."""
+    values = _values(batch)
+    changing = operations != RowOperation.MATCHED
+    if not changing.all():
+        positions, operations, values = positions[changing], operations[changing], _filtered(values, changing)
+    first = np.diff(positions, prepend=np.int64(last)) > 0
+    if not first.all():
+        positions, operations, values = positions[first], operations[first], _filtered(values, first)
+    return Changes(positions=positions, operations=operations, values=values)

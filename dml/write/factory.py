@@ -1,0 +1,212 @@
+"""Opens the writers of a job in its task. Worker.
+
+Input: `WriterSpec` and the task's output files. Output: an open job: rows go in, a `TaskCommit` comes out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from dml.model.content_file import ContentFile
+from dml.model.task_commit import TaskCommit, TaskMetrics
+from dml.write.copy_on_write import PatchWriter
+from dml.write.data_writer import DataWriter
+from dml.write.delete_writer import DeleteWriter
+from dml.write.deletion_vectors import DeletionVectorWriter
+from dml.write.delta_rows import DeltaCounts, FileDelta, delta_runs
+from dml.write.file_layout import FileLayout, file_layout
+from dml.write.merge_on_read import NewRows, PositionDeltaWriter
+from dml.write.output_files import OutputFileFactory
+from dml.write.partition_values import PartitionRouter
+from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter
+from dml.write.position_deletes import PositionDeleteWriter
+from dml.write.rolling import RollingDataWriter
+from dml.write.row_builder import RowBuilder
+from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriteJob, WriterSpec, current_spec
+
+__all__ = ["CopyOnWriteJob", "MergeOnReadJob", "OpenJob", "RowsJob", "open_job"]
+
+
+class OpenJob(Protocol):
+    """A job in one task."""
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+        """Writes all rows of the task."""
+
+    def abort(self) -> None:
+        """Gives up the open files."""
+
+
+def open_job(spec: WriterSpec, output: OutputFileFactory) -> OpenJob:
+    """The job with its writers open; no file is created before there is a row for it.
+
+    Args:
+        spec: The job.
+        output: Opens new files.
+    """
+    match spec.job:
+        case WriteJob.ROWS:
+            return RowsJob(spec, output)
+        case WriteJob.COPY_ON_WRITE:
+            return CopyOnWriteJob(spec, output)
+        case WriteJob.MERGE_ON_READ:
+            return MergeOnReadJob(spec, output)
+
+
+def open_data_writer(spec: WriterSpec, layout: FileLayout, output: OutputFileFactory) -> DataWriter:
+    """The writer of new data files.
+
+    Rows of a delta come in the order of the old files, so they keep all partitions open also where
+    `write.spark.fanout.enabled` is false: that property is about the order of inserted rows.
+    """
+    context = spec.context
+
+    def open_partition(partition: tuple[Any, ...]) -> RollingDataWriter:
+        return RollingDataWriter(layout, context.options, output, context.default_spec_id, partition)
+
+    partition_spec = current_spec(context)
+    if partition_spec.is_unpartitioned():
+        return open_partition(())
+    router = PartitionRouter(partition_spec, layout.columns)
+    if context.options.fanout is False and spec.job is WriteJob.ROWS:
+        return ClusteredDataWriter(router, open_partition)
+    return FanoutDataWriter(router, open_partition)
+
+
+class RowsJob:
+    """New rows into data files."""
+
+    def __init__(self, spec: WriterSpec, output: OutputFileFactory) -> None:
+        layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+        self._rows = RowBuilder(layout, spec.layout)
+        self._writer = open_data_writer(spec, layout, output)
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+        """Writes all rows of the task."""
+        inserted = 0
+        for batch in batches:
+            if batch.num_rows:
+                self._writer.write(self._rows.inserted(batch))
+                inserted += batch.num_rows
+        files = self._writer.close()
+        return TaskCommit(data_files=files, metrics=TaskMetrics(rows_inserted=inserted, bytes_written=bytes_of(files)))
+
+    def abort(self) -> None:
+        """Gives up the open files."""
+        self._writer.abort()
+
+
+class CopyOnWriteJob:
+    """A delta into rewritten data files."""
+
+    def __init__(self, spec: WriterSpec, output: OutputFileFactory) -> None:
+        assert spec.files is not None
+        self._layout = spec.layout
+        layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+        self._writer = open_data_writer(spec, layout, output)
+        self._patch = PatchWriter(
+            files=spec.files,
+            layout=layout,
+            delta=spec.layout,
+            writer=self._writer,
+            row_lineage=spec.row_lineage,
+            spec_id=spec.context.default_spec_id,
+            source_ids=PartitionRouter(current_spec(spec.context), layout.columns).source_ids,
+        )
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+        """Rewrites the data files that the task's delta changes."""
+        counts = DeltaCounts()
+        for run in delta_runs(batches, self._layout, counts):
+            if isinstance(run, FileDelta):
+                self._patch.patch(run)
+            else:
+                for values in run.batches:
+                    self._patch.insert(values)
+        files = self._writer.close()
+        metrics = TaskMetrics(
+            rows_matched=counts.matched,
+            rows_deleted=counts.deleted,
+            rows_updated=counts.updated,
+            rows_inserted=counts.inserted,
+            rows_deleted_by_source=counts.deleted_by_source,
+            rows_updated_by_source=counts.updated_by_source,
+            rows_carried=self._patch.rows_carried,
+            bytes_read=self._patch.bytes_read,
+            bytes_written=bytes_of(files),
+        )
+        return TaskCommit(data_files=files, removed_data_files=self._patch.removed_data_files, metrics=metrics)
+
+    def abort(self) -> None:
+        """Gives up the open files."""
+        self._writer.abort()
+
+
+class MergeOnReadJob:
+    """A delta into delete files and new data files."""
+
+    def __init__(self, spec: WriterSpec, output: OutputFileFactory) -> None:
+        assert spec.files is not None
+        self._layout = spec.layout
+        self._deletes = open_delete_writer(spec, output)
+        self._new_rows: NewRows | None = None
+        self._writer: DataWriter | None = None
+        if spec.writes_rows:  # a table with a column that cannot be written can still be deleted from
+            layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+            self._writer = open_data_writer(spec, layout, output)
+            self._new_rows = NewRows(
+                files=spec.files, layout=layout, delta=spec.layout, writer=self._writer, row_lineage=spec.row_lineage
+            )
+        self._delta = PositionDeltaWriter(deletes=self._deletes, new_rows=self._new_rows)
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+        """Writes what the task's delta deletes, updates and inserts."""
+        counts = DeltaCounts()
+        for run in delta_runs(batches, self._layout, counts):
+            if isinstance(run, FileDelta):
+                self._delta.apply(run)
+            else:
+                for values in run.batches:
+                    self._delta.insert(values)
+        files = self._writer.close() if self._writer is not None else ()
+        deletes = self._deletes.close()
+        metrics = TaskMetrics(
+            rows_matched=counts.matched,
+            rows_deleted=counts.deleted,
+            rows_updated=counts.updated,
+            rows_inserted=counts.inserted,
+            rows_deleted_by_source=counts.deleted_by_source,
+            rows_updated_by_source=counts.updated_by_source,
+            bytes_read=self._new_rows.bytes_read if self._new_rows is not None else 0,
+            bytes_written=bytes_of((*files, *deletes.delete_files)),
+        )
+        return TaskCommit(
+            data_files=files,
+            delete_files=deletes.delete_files,
+            rewritten_delete_files=deletes.rewritten_delete_files,
+            referenced_data_files=deletes.referenced_data_files,
+            metrics=metrics,
+        )
+
+    def abort(self) -> None:
+        """Gives up the open files."""
+        if self._writer is not None:
+            self._writer.abort()
+
+
+def open_delete_writer(spec: WriterSpec, output: OutputFileFactory) -> DeleteWriter:
+    """The writer of deleted positions: from version 3 on always deletion vectors."""
+    assert spec.files is not None
+    if spec.context.format_version >= DELETION_VECTOR_VERSION:
+        return DeletionVectorWriter(files=spec.files, output=output)
+    # Delete files have properties of their own; those of data files hold where these are not set.
+    codec = spec.context.properties.get("write.delete.parquet.compression-codec", spec.context.options.compression)
+    options = replace(spec.context.options, compression=codec.lower())
+    return PositionDeleteWriter(files=spec.files, options=options, output=output)
+
+
+def bytes_of(files: Iterable[ContentFile]) -> int:
+    """The size of new files; deletion vectors share one."""
+    return sum({file.path: file.file_size_in_bytes for file in files}.values())

@@ -1,0 +1,228 @@
+"""Writes one Parquet file. Worker.
+
+Input: record batches of the file's schema. Output: the file, and its size, split offsets and column metrics. Spec:
+"Appendix A: Parquet"; Parquet's key `iceberg.schema` is Java's.
+"""
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dml.errors import AnalysisError, ErrorKind
+from dml.options import WriteOptions
+from dml.write.column_metrics import ColumnMetrics, NanCounter, parquet_metrics
+from dml.write.dictionary_choice import dictionary_columns
+from dml.write.file_layout import FileLayout
+
+__all__ = ["CODECS", "FileStatistics", "ParquetFileWriter", "check_codec", "write_parquet"]
+
+CODECS = {
+    "zstd": "zstd",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "brotli": "brotli",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+    "uncompressed": "none",
+    "none": "none",
+}
+FIRST_RATIO = 0.5
+KNOWN_OPTIONS = inspect.signature(pq.ParquetWriter).parameters
+"""Arrow's own options differ between the versions that we allow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStatistics:
+    """What a manifest entry says of a finished file.
+
+    Attributes:
+        record_count: Rows.
+        file_size_in_bytes: Bytes.
+        split_offsets: Start of each row group.
+        metrics: Metrics of its columns.
+    """
+
+    record_count: int
+    file_size_in_bytes: int
+    split_offsets: tuple[int, ...]
+    metrics: ColumnMetrics
+
+
+class ParquetFileWriter:
+    """Writes one data file; the caller opens the stream and closes it.
+
+    Batches are kept, without being copied, until they make a row group.
+
+    Args:
+        stream: An empty stream.
+        layout: The file's columns.
+        options: Sizes and compression.
+    """
+
+    def __init__(self, stream: pa.NativeFile, layout: FileLayout, options: WriteOptions) -> None:
+        self._stream = stream
+        self._layout = layout
+        self._options = options
+        self._nans = NanCounter(layout.leaves, layout.modes)
+        self._writer: pq.ParquetWriter | None = None
+        self._footer: list[Any] = []
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._flushed_bytes = 0
+        self._written_bytes = 0
+        self._rows = 0
+        self.buffered_bytes = 0
+
+    @property
+    def estimated_size(self) -> int:
+        """Bytes written, and what the buffered rows will take."""
+        ratio = self._written_bytes / self._flushed_bytes if self._flushed_bytes else FIRST_RATIO
+        return self._written_bytes + int(self.buffered_bytes * ratio)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds rows."""
+        limit = self._options.row_group_rows
+        for start in range(0, batch.num_rows, limit):
+            self._add(batch.slice(start, limit) if batch.num_rows > limit else batch)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        if self._pending_rows + batch.num_rows > self._options.row_group_rows:
+            self.flush()
+        self._nans.add(batch.columns)
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        self._rows += batch.num_rows
+        self.buffered_bytes += batch.nbytes
+        if self._pending_rows >= self._options.row_group_rows or self.buffered_bytes >= self._options.row_group_size:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes the buffered rows as a row group."""
+        if not self._pending:
+            return
+        table = pa.Table.from_batches(self._pending, self._layout.arrow)
+        if self._writer is None:
+            self._writer = self._open(table)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._flushed_bytes += self.buffered_bytes
+        self._written_bytes = self._stream.tell()
+        self._pending, self._pending_rows, self.buffered_bytes = [], 0, 0
+
+    def _open(self, first: pa.Table) -> pq.ParquetWriter:
+        writer = open_parquet(
+            self._stream,
+            self._layout.arrow,
+            self._options,
+            dictionary=dictionary_columns(first),
+            footer=self._footer,
+            bloom_filters={
+                name: {"ndv": max(1, first.num_rows), "fpp": probability}
+                for name, probability in self._layout.bloom_filters.items()
+            },
+        )
+        writer.add_key_value_metadata({"iceberg.schema": self._layout.schema_json})
+        return writer
+
+    def close(self) -> FileStatistics:
+        """Writes the rest and the footer; the stream stays open."""
+        self.flush()
+        if self._writer is None:
+            self._writer = self._open(self._layout.arrow.empty_table())
+        self._writer.close()
+        footer = self._footer[0]
+        return FileStatistics(
+            record_count=self._rows,
+            file_size_in_bytes=self._stream.tell(),
+            split_offsets=split_offsets(footer),
+            metrics=parquet_metrics(footer, self._layout.leaves, self._layout.modes, self._nans.counts),
+        )
+
+    def abort(self) -> None:
+        """Gives the file up; its bytes are of no use."""
+        self._pending = []
+        if self._writer is not None:
+            self._writer.is_open = False  # else it would write its footer when it is collected
+
+
+def check_codec(options: WriteOptions) -> str:
+    """Arrow's name of the table's compression codec.
+
+    Raises:
+        AnalysisError: there is no such codec.
+    """
+    codec = CODECS.get(options.compression)
+    if codec is None or not (codec == "none" or pa.Codec.is_available(codec)):
+        raise AnalysisError(
+            f"The table property 'write.parquet.compression-codec' is '{options.compression}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint=f"It must be one of {', '.join(repr(name) for name in CODECS)}",
+            property="write.parquet.compression-codec",
+        )
+    return codec
+
+
+def open_parquet(
+    stream: pa.NativeFile,
+    schema: pa.Schema,
+    options: WriteOptions,
+    *,
+    dictionary: list[str] | bool,
+    footer: list[Any],
+    bloom_filters: dict[str, dict[str, float]] | None = None,
+) -> pq.ParquetWriter:
+    """A Parquet writer with the table's options.
+
+    Args:
+        stream: Where to write.
+        schema: The file's columns.
+        options: Sizes and compression.
+        dictionary: Physical columns with a dictionary, or all or none.
+        footer: Gets the file's metadata when the writer is closed.
+        bloom_filters: Distinct values and false-positive probability by physical column.
+    """
+    codec = check_codec(options)
+    newer = {"max_rows_per_page": options.page_rows, "bloom_filter_options": bloom_filters or None}
+    levels = codec in {"zstd", "gzip", "brotli"}
+    return pq.ParquetWriter(
+        stream,
+        schema,
+        version="2.6",
+        compression=codec,
+        compression_level=options.compression_level if levels else None,
+        use_dictionary=dictionary,
+        data_page_size=options.page_size,
+        dictionary_pagesize_limit=options.dictionary_size,
+        write_page_index=True,
+        store_schema=False,
+        store_decimal_as_integer=True,
+        metadata_collector=footer,
+        **{name: value for name, value in newer.items() if name in KNOWN_OPTIONS},
+    )
+
+
+def write_parquet(
+    stream: pa.NativeFile, table: pa.Table, options: WriteOptions, key_values: dict[str, str]
+) -> tuple[int, tuple[int, ...]]:
+    """Writes a whole table, for files that are not data files; the caller closes the stream.
+
+    Returns:
+        The file's size and its split offsets.
+    """
+    footer: list[Any] = []
+    writer = open_parquet(stream, table.schema, options, dictionary=True, footer=footer)
+    writer.add_key_value_metadata(key_values)
+    writer.write_table(table, row_group_size=min(options.row_group_rows, max(1, table.num_rows)))
+    writer.close()
+    return stream.tell(), split_offsets(footer[0])
+
+
+def split_offsets(footer: Any) -> tuple[int, ...]:
+    """Where the row groups start."""
+    first = (footer.row_group(place).column(0) for place in range(footer.num_row_groups))
+    return tuple(
+        column.data_page_offset if column.dictionary_page_offset is None else column.dictionary_page_offset
+        for column in first
+    )

@@ -1,0 +1,175 @@
+"""Which partition each row of a batch belongs to. Worker.
+
+Input: batches of the file layout. Output: the partition tuples in a batch, each with its rows. Spec: "Partition
+Transforms"; tuples hold Iceberg's internal form of values (days as int, timestamps as microseconds, ...).
+"""
+
+import math
+import uuid
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import UnknownTransform, VoidTransform
+from pyiceberg.types import IcebergType, NestedField, StructType
+
+from dml.errors import NotSupportedError
+
+__all__ = ["PartitionRouter"]
+
+Codes = npt.NDArray[np.int64]
+INT32_TYPES = (pa.date32(), pa.time32("s"), pa.time32("ms"))
+MAX_CODE = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldValues:
+    """One partition field: where its source is in a batch, and what becomes of it."""
+
+    path: tuple[int, ...]
+    transform: Callable[[pa.Array], pa.Array] | None
+
+
+class PartitionRouter:
+    """Splits batches by partition.
+
+    Args:
+        spec: The partition spec.
+        columns: The columns of the batches.
+
+    Raises:
+        NotSupportedError: the spec has a transform that is not known.
+    """
+
+    def __init__(self, spec: PartitionSpec, columns: tuple[NestedField, ...]) -> None:
+        self._fields = tuple(field_values(field, columns) for field in spec.fields)
+        self.source_ids = frozenset(
+            columns[values.path[0]].field_id for values in self._fields if values.transform is not None
+        )
+
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+        """The partitions of a batch in the order in which they first appear, with their rows in order."""
+        if not batch.num_rows:
+            return
+        encoded = [self._encoded(batch, field) for field in self._fields]
+        codes = combined([codes for codes, _ in encoded], batch.num_rows)
+        for first, rows in groups(batch, codes):
+            yield tuple(values[int(field_codes[first])] for field_codes, values in encoded), rows
+
+    def hashes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        """A number for each row: equal partitions have equal numbers, in every process."""
+        result = np.zeros(batch.num_rows, dtype=np.uint32)
+        for field in self._fields:
+            codes, values = self._encoded(batch, field)
+            hashed = np.array([stable_hash(value) for value in values], dtype=np.uint32)
+            result = result * np.uint32(31) + hashed[codes]
+        return result.view(np.int32)
+
+    def _encoded(self, batch: pa.RecordBatch, field: FieldValues) -> tuple[Codes, list[Any]]:
+        """A code for each row, and the value of each code; the last code is that of NULL."""
+        if field.transform is None:
+            return np.zeros(batch.num_rows, dtype=np.int64), [None]
+        values = batch.column(field.path[0])
+        for place in field.path[1:]:
+            values = pc.struct_field(values, [place])
+        storage = physical(field.transform(values))
+        as_uuid = values.type == pa.uuid() and storage.type == pa.binary(16)
+        encoded = storage.dictionary_encode()
+        distinct = [internal(value, as_uuid=as_uuid) for value in encoded.dictionary.to_pylist()]
+        indices = encoded.indices
+        if indices.null_count:
+            indices = indices.fill_null(pa.scalar(len(distinct), indices.type))
+        return indices.to_numpy(zero_copy_only=False).astype(np.int64), [*distinct, None]
+
+
+def field_values(field: PartitionField, columns: tuple[NestedField, ...]) -> FieldValues:
+    """How a partition field is computed.
+
+    Raises:
+        NotSupportedError: its transform is not known.
+    """
+    if isinstance(field.transform, UnknownTransform):
+        raise NotSupportedError(
+            f"Cannot write using unsupported transforms: the partition field '{field.name}' is {field.transform}",
+            hint="Upgrade RowDelta, or replace the partition field",
+        )
+    found = None if isinstance(field.transform, VoidTransform) else find_source(field.source_id, columns)
+    if found is None:  # the source column of a void field may be gone
+        return FieldValues(path=(), transform=None)
+    path, source = found
+    return FieldValues(path=path, transform=field.transform.pyarrow_transform(source))
+
+
+def find_source(field_id: int, columns: tuple[NestedField, ...]) -> tuple[tuple[int, ...], IcebergType] | None:
+    """Where a source column is: the place of a column, then places of fields in structs."""
+    for place, column in enumerate(columns):
+        if column.field_id == field_id:
+            return (place,), column.field_type
+        if isinstance(column.field_type, StructType):
+            inner = find_source(field_id, column.field_type.fields)
+            if inner is not None:
+                return (place, *inner[0]), inner[1]
+    return None
+
+
+def physical(values: pa.Array) -> pa.Array:
+    """Values in the form that partition tuples have."""
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if values.type in INT32_TYPES:
+        return values.cast(pa.int32())
+    if pa.types.is_temporal(values.type):
+        return values.cast(pa.int64())
+    return values
+
+
+def internal(value: Any, *, as_uuid: bool) -> Any:
+    """A value that equals itself as a part of a key: each NaN is the same object."""
+    if as_uuid:
+        return uuid.UUID(bytes=value)
+    if isinstance(value, float) and math.isnan(value):
+        return math.nan
+    return value
+
+
+def stable_hash(value: Any) -> int:
+    """The same number for equal values in every process; Python's own hash of texts is not."""
+    equal = 0.0 if isinstance(value, float) and value == 0 else value
+    return zlib.crc32(repr(equal).encode("utf-8", "surrogatepass"))
+
+
+def combined(codes: list[Codes], rows: int) -> Codes:
+    """One code for each combination of codes."""
+    result = np.zeros(rows, dtype=np.int64)
+    size = 1
+    for field_codes in codes:
+        width = int(field_codes.max()) + 1
+        if size * width > MAX_CODE:
+            result = np.unique(result, return_inverse=True)[1].astype(np.int64)
+            size = int(result.max()) + 1
+        result = result * width + field_codes
+        size *= width
+    return result
+
+
+def groups(batch: pa.RecordBatch, codes: Codes) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each code, with the place of the first, in the order of these places.
+
+    Groups have buffers of their own: a slice would keep the whole batch in memory until the smallest of its partitions
+    has enough rows to be written.
+    """
+    if (codes == codes[0]).all():
+        yield 0, batch
+        return
+    _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(inverse, kind="stable")
+    ends = np.cumsum(counts)
+    for group in np.argsort(first).tolist():
+        rows = order[ends[group] - counts[group] : ends[group]]
+        yield int(first[group]), batch.take(pa.array(rows))

@@ -1,0 +1,149 @@
+"""Rows into the files of their partitions. Worker.
+
+Input: batches of any partitions. Output: data files, each of one partition. `FanoutDataWriter` keeps a file open for
+each partition; `ClusteredDataWriter` keeps one, and asks for rows that lie together by partition.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from dml.errors import DataError
+from dml.model.content_file import ContentFile
+from dml.write.partition_values import PartitionRouter
+from dml.write.rolling import RollingDataWriter
+
+__all__ = ["ClusteredDataWriter", "FanoutDataWriter"]
+
+OpenPartition = Callable[[tuple[Any, ...]], RollingDataWriter]
+
+MAX_OPEN_FILES = 256
+MAX_BUFFERED_BYTES = 512 * 2**20
+
+
+class FanoutDataWriter:
+    """Writes any number of partitions at once.
+
+    With too many files open, the one that was not written to for longest is finished; with too many rows in memory, the
+    partition that holds most writes a row group.
+
+    Args:
+        router: Finds the partitions of rows.
+        open_partition: Makes the writer of one partition.
+        max_open_files: How many files may be open.
+        max_buffered_bytes: How many bytes of rows may be kept in memory.
+    """
+
+    def __init__(
+        self,
+        router: PartitionRouter,
+        open_partition: OpenPartition,
+        *,
+        max_open_files: int = MAX_OPEN_FILES,
+        max_buffered_bytes: int = MAX_BUFFERED_BYTES,
+    ) -> None:
+        self._router = router
+        self._open_partition = open_partition
+        self._max_open_files = max_open_files
+        self._max_buffered_bytes = max_buffered_bytes
+        self._writers: dict[tuple[Any, ...], RollingDataWriter] = {}
+        self._open: OrderedDict[tuple[Any, ...], RollingDataWriter] = OrderedDict()
+        self._buffered = 0
+
+    def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
+        """Writes rows into the files of their partitions."""
+        if partition is not None:
+            self._write(partition, batch)
+            return
+        for key, rows in self._router.split(batch):
+            self._write(key, rows)
+
+    def _write(self, partition: tuple[Any, ...], rows: pa.RecordBatch) -> None:
+        writer = self._writers.get(partition)
+        if writer is None:
+            writer = self._writers[partition] = self._open_partition(partition)
+        before = writer.buffered_bytes
+        writer.write(rows)
+        self._buffered += writer.buffered_bytes - before
+        if writer.is_open:
+            self._open[partition] = writer
+            self._open.move_to_end(partition)
+        else:
+            self._open.pop(partition, None)
+        self._keep_limits()
+
+    def _keep_limits(self) -> None:
+        while len(self._open) > self._max_open_files:
+            _, oldest = self._open.popitem(last=False)
+            self._buffered -= oldest.buffered_bytes
+            oldest.finish_file()
+        while self._buffered > self._max_buffered_bytes:
+            largest = max(self._open.values(), key=lambda writer: writer.buffered_bytes)
+            self._buffered -= largest.buffered_bytes
+            largest.flush()
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Finishes all files."""
+        return tuple(file for writer in self._writers.values() for file in writer.close())
+
+    def abort(self) -> None:
+        """Gives up the open files."""
+        for writer in self._writers.values():
+            writer.abort()
+
+
+class ClusteredDataWriter:
+    """Writes one partition after the other.
+
+    Args:
+        router: Finds the partitions of rows.
+        open_partition: Makes the writer of one partition.
+    """
+
+    def __init__(self, router: PartitionRouter, open_partition: OpenPartition) -> None:
+        self._router = router
+        self._open_partition = open_partition
+        self._current: tuple[tuple[Any, ...], RollingDataWriter] | None = None
+        self._done: dict[tuple[Any, ...], tuple[ContentFile, ...]] = {}
+
+    def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
+        """Writes rows.
+
+        Raises:
+            DataError: rows of a partition come after rows of another that came after rows of the first.
+        """
+        pieces = ((partition, batch),) if partition is not None else self._router.split(batch)
+        for key, rows in pieces:
+            self._writer(key).write(rows)
+
+    def _writer(self, partition: tuple[Any, ...]) -> RollingDataWriter:
+        if self._current is not None and self._current[0] == partition:
+            return self._current[1]
+        if partition in self._done:
+            raise DataError(
+                "Incoming records violate the writer assumption that records are clustered by spec and by partition "
+                f"within each spec. Encountered records that belong to already closed files: partition {partition}",
+                hint="Sort the rows by partition, or remove 'write.spark.fanout.enabled' = 'false'",
+            )
+        self._finish()
+        writer = self._open_partition(partition)
+        self._current = (partition, writer)
+        return writer
+
+    def _finish(self) -> None:
+        if self._current is not None:
+            partition, writer = self._current
+            self._done[partition] = writer.close()
+            self._current = None
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Finishes the last file."""
+        self._finish()
+        return tuple(file for files in self._done.values() for file in files)
+
+    def abort(self) -> None:
+        """Gives up the open file."""
+        if self._current is not None:
+            self._current[1].abort()

@@ -1,0 +1,89 @@
+"""Runs a write job in a task: rows in, one `TaskCommit` out, and no file left behind when it fails. Worker.
+
+Input: record batches of one Spark partition and a `WriterSpec`. Output: `TaskCommit`. Source: Iceberg's `SparkWrite`
+and `SparkPositionDeltaWrite` for what an abort does.
+
+A failure that another attempt would only repeat is returned, not raised: Spark would run the task again, and in the end
+report it as text inside a `SparkException`.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from dml.errors import DmlError, ExecutionError
+from dml.model.task_commit import TaskCommit
+from dml.write.factory import open_job
+from dml.write.output_files import OutputFileFactory
+from dml.write.task_identity import TaskIdentity, current_task
+from dml.write.writer_spec import WriterSpec
+
+__all__ = ["TASK_COMMIT", "TASK_COMMIT_SCHEMA", "WriteTask", "write_task"]
+
+TASK_COMMIT: Final = "task_commit"
+TASK_COMMIT_SCHEMA: Final = pa.schema([pa.field(TASK_COMMIT, pa.binary(), nullable=False)])
+
+
+def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskIdentity) -> TaskCommit:
+    """Writes the rows of one task.
+
+    Args:
+        batches: The rows: new rows for `WriteJob.ROWS`, else delta rows.
+        spec: The job.
+        task: Which attempt of which task this is.
+
+    Returns:
+        What was written; or, after deleting all of it, why it failed for good.
+
+    Raises:
+        Exception: it failed, everything written was deleted, and another attempt may succeed.
+    """
+    started = time.monotonic()
+    output = OutputFileFactory(spec.context, task)
+    job = None
+    try:
+        job = open_job(spec, output)
+        commit = job.run(batches)
+    except BaseException as error:
+        if job is not None:
+            job.abort()
+        output.abort()
+        failure = final_failure(error, spec, task)
+        if failure is None:
+            raise
+        return TaskCommit(failure=failure)
+    return replace(commit, metrics=replace(commit.metrics, seconds=time.monotonic() - started))
+
+
+def final_failure(error: BaseException, spec: WriterSpec, task: TaskIdentity) -> DmlError | None:
+    """The error to report to the driver; None for one that Spark should answer with another attempt."""
+    if isinstance(error, DmlError) and not isinstance(error, ExecutionError):
+        return error
+    if not isinstance(error, Exception) or task.attempt_number + 1 < spec.max_failures:
+        return None  # a task that is told to stop is not asked for its reasons
+    if isinstance(error, DmlError):
+        return error
+    return ExecutionError(
+        f"Writing failed in the task of partition {task.partition_id}: {type(error).__name__}: {error}",
+        partition_id=task.partition_id,
+        attempts=task.attempt_number + 1,
+    )
+
+
+class WriteTask:
+    """A write job as `mapInArrow` takes it. It can be pickled.
+
+    Args:
+        spec: The job.
+    """
+
+    def __init__(self, spec: WriterSpec) -> None:
+        self.spec = spec
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row with one binary column: the task's `TaskCommit`."""
+        commit = write_task(batches, self.spec, current_task())
+        yield pa.record_batch([pa.array([commit.to_bytes()], pa.binary())], schema=TASK_COMMIT_SCHEMA)

@@ -1,0 +1,101 @@
+"""One write job as a picklable value, and whether it can be done. The driver makes and checks it; workers read it.
+
+Input: the table, the columns of the rows. Output: `WriterSpec`.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pyiceberg.partitioning import PartitionSpec
+
+from dml.errors import NotSupportedError
+from dml.model.delta_layout import DeltaLayout
+from dml.model.target_files import TargetFiles
+from dml.model.write_context import WriteContext
+from dml.write.file_layout import file_layout
+from dml.write.parquet import check_codec
+from dml.write.partition_values import PartitionRouter
+
+__all__ = ["DELETION_VECTOR_VERSION", "WriteJob", "WriterSpec", "check_writable", "current_spec"]
+
+DELETION_VECTOR_VERSION = 3
+DELETE_FILE_VERSION = 2
+
+
+class WriteJob(StrEnum):
+    """What becomes of a task's rows."""
+
+    ROWS = "rows"
+    COPY_ON_WRITE = "copy-on-write"
+    MERGE_ON_READ = "merge-on-read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterSpec:
+    """One write job, for all its tasks.
+
+    Attributes:
+        job: What becomes of the rows.
+        context: The table.
+        layout: The columns of the rows: of a delta or, for `ROWS`, only its `value_ids`.
+        files: The data files that a delta changes; None for `ROWS`.
+        max_failures: Attempts that Spark gives a task (`spark.task.maxFailures`).
+    """
+
+    job: WriteJob
+    context: WriteContext
+    layout: DeltaLayout
+    files: TargetFiles | None = field(default=None, repr=False)
+    max_failures: int = 1
+
+    @property
+    def row_lineage(self) -> bool:
+        """Whether new files hold the columns of row lineage: rows that are all new do not need them."""
+        return self.context.row_lineage and self.job is not WriteJob.ROWS
+
+    @property
+    def writes_rows(self) -> bool:
+        """Whether there can be new data files."""
+        return self.job is not WriteJob.MERGE_ON_READ or bool(self.layout.assigned_ids or self.layout.insert_ids)
+
+
+def check_writable(spec: WriterSpec) -> None:
+    """Refuses what the writers cannot do, before anything runs. Driver.
+
+    Raises:
+        NotSupportedError: the file format, a column's type or a partition transform cannot be written, or the table's
+            format version has no delete files.
+        AnalysisError: a table property has a value that it cannot have.
+    """
+    options = spec.context.options
+    check_codec(options)
+    if spec.writes_rows:
+        check_format("write.format.default", options.file_format)
+        layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+        PartitionRouter(current_spec(spec.context), layout.columns)
+    if spec.job is WriteJob.MERGE_ON_READ:
+        if spec.context.format_version < DELETE_FILE_VERSION:
+            raise NotSupportedError(
+                "Merge-on-read needs delete files, which tables of format version 1 do not have",
+                hint="Set 'format-version' = '2', or the mode of the command to 'copy-on-write'",
+            )
+        if spec.context.format_version < DELETION_VECTOR_VERSION:
+            check_format("write.delete.format.default", options.delete_file_format)
+
+
+def check_format(key: str, file_format: str) -> None:
+    """Refuses formats that are read only.
+
+    Raises:
+        NotSupportedError: it is not Parquet.
+    """
+    if file_format != "parquet":
+        raise NotSupportedError(
+            f"The table property '{key}' is '{file_format}', but files are written as Parquet only",
+            hint=f"Set '{key}' = 'parquet': one table may hold files of several formats",
+        )
+
+
+def current_spec(context: WriteContext) -> PartitionSpec:
+    """The spec of new data files."""
+    return PartitionSpec.model_validate_json(dict(context.specs_json)[context.default_spec_id])

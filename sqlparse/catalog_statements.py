@@ -1,0 +1,189 @@
+"""Namespaces, SHOW, DESCRIBE and USE. Pure; driver.
+
+Input: a cursor at the verb. Output: the statement, or a `SqlError`; forms that only Spark answers (SHOW TABLE
+EXTENDED, DESCRIBE a column ...) leave the statement to Spark.
+"""
+
+from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.fragments import FragmentReader
+from dml.sqlparse.properties import read_key, read_properties
+from dml.sqlparse.statements import (
+    CreateNamespace,
+    Describe,
+    DescribeNamespace,
+    DropNamespace,
+    ShowCreateTable,
+    ShowNamespaces,
+    ShowProperties,
+    ShowTables,
+    Span,
+    Use,
+)
+from dml.sqlparse.targets import table_name
+
+__all__ = [
+    "read_create_namespace",
+    "read_describe",
+    "read_drop_namespace",
+    "read_set_catalog",
+    "read_show_create_table",
+    "read_show_namespaces",
+    "read_show_properties",
+    "read_show_tables",
+    "read_use",
+]
+
+_NAMESPACE = frozenset({"NAMESPACE", "SCHEMA", "DATABASE"})
+
+
+def read_create_namespace(cursor: Cursor, _: FragmentReader) -> CreateNamespace:
+    """`CREATE NAMESPACE [IF NOT EXISTS] name [COMMENT c] [LOCATION l] [WITH PROPERTIES (...)]`."""
+    cursor.index += 2
+    if_not_exists = cursor.at("IF")
+    if if_not_exists:
+        cursor.expect("IF", "NOT", "EXISTS")
+    name, span = _name(cursor)
+    comment, location = None, None
+    properties: tuple[tuple[str, str], ...] = ()
+    seen: set[str] = set()
+    while not cursor.at_end():
+        key = cursor.key()
+        if key in seen:
+            cursor.fail(f"The clause {key} is given twice")
+        seen.add(key)
+        if cursor.accept("COMMENT"):
+            comment = cursor.string("a comment")
+        elif cursor.accept("LOCATION"):
+            location = cursor.string("a location")
+        elif cursor.accept("WITH"):
+            if not cursor.accept("DBPROPERTIES"):
+                cursor.expect("PROPERTIES")
+            properties = read_properties(cursor)
+        elif cursor.at("DEFAULT", "COLLATION"):
+            raise NotOurs
+        else:
+            cursor.fail(expected="COMMENT, LOCATION, WITH PROPERTIES or the end of the statement")
+    return CreateNamespace(
+        name=name, span=span, if_not_exists=if_not_exists, properties=properties, comment=comment, location=location
+    )
+
+
+def read_drop_namespace(cursor: Cursor, _: FragmentReader) -> DropNamespace:
+    """`DROP NAMESPACE [IF EXISTS] name [RESTRICT | CASCADE]`."""
+    cursor.index += 2
+    if_exists = cursor.at("IF")
+    if if_exists:
+        cursor.expect("IF", "EXISTS")
+    name, span = _name(cursor)
+    cascade = cursor.accept("CASCADE")
+    if not cascade:
+        cursor.accept("RESTRICT")
+    cursor.finish()
+    return DropNamespace(name=name, span=span, if_exists=if_exists, cascade=cascade)
+
+
+def read_show_tables(cursor: Cursor, _: FragmentReader) -> ShowTables:
+    """`SHOW TABLES [FROM | IN namespace] [[LIKE] pattern]`."""
+    cursor.expect("SHOW", "TABLES")
+    namespace, pattern = _inside(cursor)
+    return ShowTables(namespace=namespace, pattern=pattern)
+
+
+def read_show_namespaces(cursor: Cursor, _: FragmentReader) -> ShowNamespaces:
+    """`SHOW NAMESPACES [FROM | IN parent] [[LIKE] pattern]`."""
+    cursor.index += 2
+    parent, pattern = _inside(cursor)
+    return ShowNamespaces(parent=parent, pattern=pattern)
+
+
+def read_show_properties(cursor: Cursor, reader: FragmentReader) -> ShowProperties:
+    """`SHOW TBLPROPERTIES table [(key)]`."""
+    cursor.expect("SHOW", "TBLPROPERTIES")
+    table = table_name(cursor, reader)
+    key = None
+    if cursor.at("("):
+        close = cursor.open_bracket("the key")
+        key = read_key(cursor)
+        if cursor.index != close:
+            cursor.fail(expected="')'", hint="Quote a key that is not made of plain names: 'a-b.c'.")
+        cursor.index = close + 1
+    cursor.finish()
+    return ShowProperties(table=table, key=key)
+
+
+def read_show_create_table(cursor: Cursor, reader: FragmentReader) -> ShowCreateTable:
+    """`SHOW CREATE TABLE table`."""
+    cursor.expect("SHOW", "CREATE", "TABLE")
+    table = table_name(cursor, reader)
+    if cursor.at("AS", "SERDE"):
+        raise NotOurs
+    cursor.finish()
+    return ShowCreateTable(table=table)
+
+
+def read_describe(cursor: Cursor, reader: FragmentReader) -> Describe | DescribeNamespace:
+    """`DESCRIBE [TABLE] [EXTENDED | FORMATTED] table` and `DESCRIBE NAMESPACE [EXTENDED] name`."""
+    cursor.index += 1
+    if cursor.key() in _NAMESPACE and not _is_whole_name(cursor):
+        cursor.index += 1
+        extended = cursor.at("EXTENDED") and not _is_whole_name(cursor) and cursor.accept("EXTENDED")
+        name, span = _name(cursor)
+        cursor.finish()
+        return DescribeNamespace(name=name, span=span, extended=extended)
+    if cursor.key() in {"FUNCTION", "QUERY", "PROCEDURE"} and not _is_whole_name(cursor):
+        raise NotOurs
+    if cursor.at("TABLE") and not _is_whole_name(cursor):
+        cursor.index += 1
+    extended = cursor.key() in {"EXTENDED", "FORMATTED"} and not _is_whole_name(cursor)
+    cursor.index += extended
+    if cursor.source.query_start[cursor.index]:
+        raise NotOurs
+    table = table_name(cursor, reader)
+    if not cursor.at_end():
+        raise NotOurs  # a partition, a column, AS JSON
+    return Describe(table=table, extended=extended)
+
+
+def read_use(cursor: Cursor, _: FragmentReader) -> Use:
+    """`USE [NAMESPACE | CATALOG] name`."""
+    cursor.expect("USE")
+    catalog_only = False
+    if not _is_whole_name(cursor):
+        if cursor.key() in _NAMESPACE:
+            cursor.index += 1
+        else:
+            catalog_only = cursor.accept("CATALOG")
+    name, span = _name(cursor)
+    cursor.finish()
+    return Use(name=name, span=span, catalog_only=catalog_only)
+
+
+def read_set_catalog(cursor: Cursor, _: FragmentReader) -> Use:
+    """`SET CATALOG name`, the name perhaps in quotes."""
+    cursor.expect("SET", "CATALOG")
+    begin = cursor.index
+    name = cursor.string("a name") if cursor.at_string() else cursor.name("the name of a catalog")
+    span = cursor.span_from(begin)
+    if not cursor.at_end():
+        raise NotOurs
+    return Use(name=(name,), span=span, catalog_only=True)
+
+
+def _name(cursor: Cursor) -> tuple[tuple[str, ...], Span]:
+    begin = cursor.index
+    return cursor.names("a name"), cursor.span_from(begin)
+
+
+def _is_whole_name(cursor: Cursor) -> bool:
+    # USE schema; DESCRIBE table.x: the keyword is the name itself when no name follows it.
+    following = cursor.index + 1
+    return not cursor.source.is_name(following)
+
+
+def _inside(cursor: Cursor) -> tuple[tuple[str, ...] | None, str | None]:
+    namespace = cursor.names("a namespace") if cursor.accept("FROM") or cursor.accept("IN") else None
+    pattern = None
+    if cursor.accept("LIKE") or cursor.at_string():
+        pattern = cursor.string("a pattern")
+    cursor.finish()
+    return namespace, pattern

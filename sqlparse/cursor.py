@@ -1,0 +1,202 @@
+"""A place in a statement's tokens, and the small readings that all statements share. Pure; driver.
+
+Input: a `Source`. Output: keywords, names, literals and the extents of expressions, or a `SqlError` that shows the
+place and says what was expected there.
+"""
+
+from typing import NoReturn
+
+from dml.errors import ErrorKind, SqlError
+from dml.sqlparse.keywords import words
+from dml.sqlparse.statements import Span
+from dml.sqlparse.tokens import Kind, Source, string_value
+
+__all__ = ["Cursor", "NotOurs"]
+
+# Words that end an expression where an operator may stand: no expression goes on with them.
+_NEVER_IN_EXPRESSION = words(
+    "FROM WHERE HAVING LIMIT JOIN UNION INTERSECT SET USING VALUES SELECT INSERT UPDATE DELETE MERGE RETURNING"
+)
+_CLAUSES = frozenset({"WHEN", "THEN", "WHERE"})
+_WITH_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
+
+
+class NotOurs(Exception):  # noqa: N818 - not an error: the statement goes to Spark
+    """The statement has a form that Spark knows and this package leaves to it."""
+
+
+class Cursor:
+    """Reads a statement from left to right; `index` is the next token."""
+
+    def __init__(self, source: Source, index: int = 0, *, case_sensitive: bool = False) -> None:
+        self.source = source
+        self.index = index
+        self.case_sensitive = case_sensitive
+
+    # ---- looking ----------------------------------------------------------------------------------------------
+
+    def key(self, ahead: int = 0) -> str:
+        """The word (upper case) or symbol that stands `ahead`, empty for names in quotes, literals and the end."""
+        place = self.index + ahead
+        return self.source.tokens[place].key if place < self.source.end else ""
+
+    def at(self, *keys: str) -> bool:
+        """Whether these words or symbols come next."""
+        return all(self.key(ahead) == key for ahead, key in enumerate(keys))
+
+    def at_end(self) -> bool:
+        """Whether everything was read."""
+        return self.index >= self.source.end
+
+    def at_name(self) -> bool:
+        """Whether an identifier comes next."""
+        return not self.at_end() and self.source.is_name(self.index)
+
+    def at_string(self) -> bool:
+        """Whether a string literal comes next."""
+        return self.source.tokens[self.index].kind is Kind.STRING
+
+    def start(self) -> int:
+        """Offset of the next token."""
+        return self.source.tokens[self.index].start
+
+    def span_from(self, index: int) -> Span:
+        """From the token `index` up to the last one read."""
+        return Span(self.source.tokens[index].start, self.source.tokens[max(index, self.index - 1)].end)
+
+    # ---- reading ----------------------------------------------------------------------------------------------
+
+    def accept(self, *keys: str) -> bool:
+        """Reads these words or symbols if they come next."""
+        if not self.at(*keys):
+            return False
+        self.index += len(keys)
+        return True
+
+    def expect(self, *keys: str, hint: str | None = None) -> None:
+        """Reads these words or symbols, or raises."""
+        for key in keys:
+            if not self.accept(key):
+                self.fail(expected=key if key.isalpha() else f"'{key}'", hint=hint)
+
+    def name(self, what: str = "a name") -> str:
+        """Reads one identifier."""
+        if not self.at_name():
+            self.fail(expected=what)
+        self.index += 1
+        return self.source.name(self.index - 1)
+
+    def names(self, what: str = "a name") -> tuple[str, ...]:
+        """Reads a dotted name."""
+        parts = [self.name(what)]
+        while self.accept("."):
+            parts.append(self.name("a name after '.'"))
+        return tuple(parts)
+
+    def string(self, what: str) -> str:
+        """Reads a string literal, or several that stand side by side, to its value."""
+        if not self.at_string():
+            self.fail(expected=f"{what} in quotes")
+        value = ""
+        while self.at_string():
+            value += string_value(self.source.text(self.index))
+            self.index += 1
+        return value
+
+    def open_bracket(self, what: str) -> int:
+        """Reads `(` and returns the index of its `)`."""
+        if not self.at("("):
+            self.fail(expected=f"'(' before {what}")
+        self.index += 1
+        return self.source.partner[self.index - 1]
+
+    def finish(self) -> None:
+        """Raises unless everything was read."""
+        if not self.at_end():
+            self.fail(expected="the end of the statement")
+
+    # ---- expressions ------------------------------------------------------------------------------------------
+
+    def expression(self, what: str, *, stops: frozenset[str] = frozenset(), foreign_hint: str | None = None) -> int:
+        """Finds the end of the expression that begins here.
+
+        Args:
+            what: What it is, for messages: "a condition".
+            stops: Words and symbols that end it where an operator may stand; a closing bracket and the end of the
+                statement always do.
+            foreign_hint: What to do about a clause that cannot stand there.
+
+        Returns:
+            The index after its last token; the cursor stands there.
+        """
+        source, begin = self.source, self.index
+        while self.index < source.end:
+            key = source.word(self.index)
+            if key in {")", "]"} or (key == "," and "," in stops):
+                break
+            if key in _CLAUSES and key in stops and self._begins_clause(begin):
+                self.fail(expected=what)
+            if (
+                key
+                and source.tokens[self.index].kind is Kind.WORD
+                and self.index > begin
+                and source.clause_at(self.index)
+            ):
+                if key in stops:
+                    break
+                if key in _NEVER_IN_EXPRESSION or (key in _WITH_BY and self.key(1) == "BY"):
+                    self.fail(expected=f"the end of {what}", hint=foreign_hint)
+            self.index = source.partner.get(self.index, self.index) + 1
+        if self.index == begin:
+            self.fail(expected=what)
+        if not source.operator_next[self.index - 1]:
+            self.fail(expected=f"{what} to go on after '{source.text(self.index - 1)}'")
+        return self.index
+
+    def _begins_clause(self, begin: int) -> bool:
+        # A clause where an operand is due: `WHEN MATCHED AND THEN DELETE`, `SET a = WHERE b`; but a column may have
+        # the name of a keyword: `WHERE when IS NULL`.
+        source = self.source
+        due = self.index == begin or not source.clause_at(self.index)
+        return due and source.is_name(self.index + 1) and not source.is_operator(self.index + 1)
+
+    # ---- errors -----------------------------------------------------------------------------------------------
+
+    def fail(self, message: str | None = None, *, expected: str | None = None, hint: str | None = None) -> NoReturn:
+        """Raises a syntax error at the next token."""
+        token = self.source.tokens[min(self.index, self.source.end)]
+        if message is None:
+            text = self.source.text(self.index)
+            message = (
+                f"Unexpected {text if len(text) <= 40 else text[:37] + '...'!r}"
+                if text
+                else "The statement ends too early"
+            )
+        raise SqlError(
+            message,
+            sql=self.source.sql,
+            position=token.start,
+            length=token.end - token.start,
+            expected=expected,
+            hint=hint,
+        )
+
+    def fail_at(
+        self,
+        span: Span,
+        message: str,
+        *,
+        expected: str | None = None,
+        hint: str | None = None,
+        kind: ErrorKind = ErrorKind.SYNTAX,
+    ) -> NoReturn:
+        """Raises a syntax error at a place."""
+        raise SqlError(
+            message,
+            sql=self.source.sql,
+            position=span.start,
+            length=span.end - span.start,
+            expected=expected,
+            hint=hint,
+            kind=kind,
+        )

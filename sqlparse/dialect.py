@@ -1,0 +1,116 @@
+"""Spark's dialect for sqlglot, with what sqlglot's own lacks, and the check that a tree means what Spark means.
+
+Input: the text of an expression or a query. Output: sqlglot's tree, or None: an answer that is certainly right or no
+answer. Trees serve analysis only (which columns, which comparisons); Spark always gets the text as written. Pure;
+driver.
+"""
+
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import TokenType
+
+from dml.sqlparse.tokens import string_value
+
+__all__ = ["RowDeltaSpark", "parse_expression", "parse_query"]
+
+
+class RowDeltaSpark(Spark):
+    """Spark 4: doubled quotes inside strings, all spellings of time travel, `TABLE t` and set operations of queries."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Adds Spark 4's doubled quotes; no word swallows the rest of the text."""
+
+        STRING_ESCAPES: ClassVar = ["\\", "'", '"']
+        COMMANDS: ClassVar = set()
+
+    class Parser(SparkParser):
+        """Reads a whole query, whatever it begins with."""
+
+        SUPPORTS_TABLE_QUERY: ClassVar = True
+        VERSION_PHRASES: ClassVar = {
+            **getattr(SparkParser, "VERSION_PHRASES", {}),
+            ("FOR", "SYSTEM_VERSION"): "VERSION",
+            ("SYSTEM_VERSION", "AS", "OF"): "VERSION",
+            ("SYSTEM_TIME", "AS", "OF"): "TIMESTAMP",
+        }
+        EXPRESSION_PARSERS: ClassVar = {
+            **SparkParser.EXPRESSION_PARSERS,
+            exp.Query: lambda self: self._parse_whole_query(),
+        }
+
+        def _parse_whole_query(self) -> exp.Expr | None:
+            if self._curr and self._curr.token_type is TokenType.L_PAREN:
+                query = self._parse_set_operations(self._parse_expression())
+                return self._parse_query_modifiers(query)
+            return self._parse_select()
+
+
+_DIALECT = RowDeltaSpark()
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+_PREDICATES = (*_COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike)
+_BITWISE = (
+    exp.BitwiseAnd,
+    exp.BitwiseOr,
+    exp.BitwiseXor,
+    exp.BitwiseLeftShift,
+    exp.BitwiseRightShift,
+    exp.DPipe,
+)
+
+
+def parse_expression(text: str, strings: tuple[str, ...] = ()) -> exp.Expression | None:
+    """The tree of an expression.
+
+    Args:
+        text: The expression as written.
+        strings: Its string literals as written, quotes and all.
+
+    Returns:
+        The tree, or None where sqlglot cannot read it or might read it otherwise than Spark does.
+    """
+    return _parse(exp.Condition, text, strings)
+
+
+def parse_query(text: str, strings: tuple[str, ...] = ()) -> exp.Expression | None:
+    """The tree of a query; arguments and result as of `parse_expression`."""
+    return _parse(exp.Query, text, strings)
+
+
+def _parse(into: type[exp.Expr], text: str, strings: tuple[str, ...]) -> exp.Expression | None:
+    if not all(_reads_string_alike(literal) for literal in strings):
+        return None
+    try:
+        trees = _DIALECT.parse_into(into, text)
+    except (SqlglotError, RecursionError, TypeError, ValueError, AttributeError, KeyError, IndexError):
+        return None  # not only its own errors: odd texts make sqlglot stumble over itself
+    tree = trees[0] if len(trees) == 1 else None
+    if not isinstance(tree, exp.Expression) or tree.find(exp.Command) or not _reads_precedence_alike(tree):
+        return None
+    return tree
+
+
+def _reads_string_alike(literal: str) -> bool:
+    if "\\" not in literal and literal.count(literal[-1]) == 2 and "''" not in literal and '""' not in literal:
+        return True
+    try:
+        tokens = _DIALECT.tokenize(literal)
+    except SqlglotError:
+        return False
+    return len(tokens) == 1 and tokens[0].text == string_value(literal)
+
+
+def _reads_precedence_alike(tree: exp.Expression) -> bool:
+    # Spark compares first and applies IS, IN, LIKE ... to the result; sqlglot does it the other way round.
+    for node in tree.find_all(*_COMPARISONS, *_BITWISE):
+        left, right = node.args.get("this"), node.args.get("expression")
+        if isinstance(node, _BITWISE):
+            sides = [side for side in (left, right) if isinstance(side, exp.Binary) and not isinstance(side, exp.Dot)]
+            if any(type(side) is not type(node) for side in sides):
+                return False
+        elif isinstance(right, _PREDICATES) or (isinstance(right, exp.Not) and isinstance(right.this, _PREDICATES)):
+            return False
+    return True

@@ -1,0 +1,174 @@
+"""Pieces of a statement, analysed: the text as written, with the tables, columns and names in it. Pure; driver.
+
+Input: ranges of a statement's tokens. Output: `Fragment`s, and the `Relation`s of the whole statement for rendering.
+"""
+
+import re
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from dml.sqlparse.dialect import parse_expression, parse_query
+from dml.sqlparse.keywords import words
+from dml.sqlparse.relations import Relation, Scan, read_ctes, scan_expression, scan_query, scan_relation
+from dml.sqlparse.statements import ColumnReference, Fragment, Span
+from dml.sqlparse.tokens import Kind, Source, string_value
+
+__all__ = ["FragmentReader"]
+
+_NO_OPERAND = words("SELECT DISTINCT ALL REDUCE MAP BY AGGREGATE EXTEND")
+_NO_COLUMN = words("SELECT FROM WHERE AND OR NOT IN IS NULL TRUE FALSE LIKE ILIKE RLIKE BETWEEN AS BY JOIN DISTINCT")
+_REGEX_MARK = re.compile(r"[*+?|()\[\]{}^$\\]")
+
+
+class FragmentReader:
+    """Makes the fragments of one statement and collects the tables that they name.
+
+    Args:
+        source: The statement.
+
+    Attributes:
+        relations: Every table reference so far.
+        ctes: Names, lower case, of the CTEs that stand before the statement's verb.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.relations: list[Relation] = []
+        self.ctes: frozenset[str] = frozenset()
+        self.has_insert = False
+
+    def expression(self, start: int, end: int) -> Fragment:
+        """The expression in the tokens from `start` to `end`."""
+        text, strings = self._text(start, end)
+        scan = scan_expression(self.source, start, end, self.ctes)
+        return self._fragment(start, end, scan, parse_expression(text, strings))
+
+    def query(self, start: int, end: int) -> Fragment:
+        """The query in the tokens from `start` to `end`."""
+        text, strings = self._text(start, end)
+        scan = scan_query(self.source, start, end, self.ctes)
+        begin = read_ctes(self.source, start, frozenset())[0] if self.source.word(start) == "WITH" else start
+        tree = parse_query(text, strings) if self.source.query_start[begin] else None
+        return self._fragment(start, end, scan, tree)
+
+    def relation(self, start: int, end: int, scope_start: int, reach: int | None = None) -> Fragment:
+        """A table, a query in parentheses or VALUES, as the source of a statement.
+
+        Args:
+            start: First token.
+            end: Token after the last one, the alias left out.
+            scope_start: Offset from where its columns may be named.
+            reach: Token after its alias, which belongs to the table reference.
+        """
+        source = self.source
+        text, strings = self._text(start, end)
+        scope = Span(scope_start, source.tokens[source.end].end)
+        scan = scan_relation(source, start, reach or end, self.ctes, scope)
+        scan.has_subquery = scan.has_subquery or source.query_start[start]
+        tree = parse_query(text if source.query_start[start] else f"TABLE {text}", strings)
+        if not source.query_start[start]:
+            tree = tree.find(exp.Table) if tree else None
+        return self._fragment(start, end, scan, tree)
+
+    def with_clause(self, start: int, end: int) -> Fragment:
+        """`WITH a AS (...), ...` before a verb other than SELECT."""
+        text, strings = self._text(start, end)
+        scan = scan_query(self.source, start, end, frozenset())
+        tree = parse_query(f"{text} SELECT 1", strings)
+        return self._fragment(start, end, scan, tree.args.get("with_") if tree else None)
+
+    def _text(self, start: int, end: int) -> tuple[str, tuple[str, ...]]:
+        tokens = self.source.tokens
+        text = self.source.sql[tokens[start].start : tokens[end - 1].end]
+        strings = tuple(self.source.text(index) for index in range(start, end) if tokens[index].kind is Kind.STRING)
+        return text, strings
+
+    def _fragment(self, start: int, end: int, scan: Scan, tree: exp.Expression | None) -> Fragment:
+        tokens = self.source.tokens
+        span = Span(tokens[start].start, tokens[end - 1].end)
+        self.relations.extend(scan.relations)
+        self.has_insert = self.has_insert or scan.has_insert
+        names, hidden = _names(self.source, start, end)
+        return Fragment(
+            text=self.source.sql[span.start : span.end],
+            span=span,
+            tables=tuple(relation.reference for relation in scan.relations),
+            columns=tuple(_columns(self.source, start, end, tree, scan)),
+            names=names,
+            has_star=scan.has_star or hidden or _has_star(self.source, start, end),
+            has_subquery=scan.has_subquery,
+            ast=tree,
+        )
+
+
+def _names(source: Source, start: int, end: int) -> tuple[frozenset[str], bool]:
+    # Also text in double quotes, which may be an identifier (spark.sql.ansi.doubleQuotedIdentifiers), and the
+    # argument of IDENTIFIER(); whatever may stand for names that cannot be seen counts as a star.
+    names: set[str] = set()
+    hidden = False
+    for index in range(start, end):
+        kind, key, _, _ = source.tokens[index]
+        if kind is Kind.WORD:
+            names.add(key.lower())
+            if key == "IDENTIFIER" and source.tokens[index + 1].key == "(":
+                argument = source.tokens[index + 2]
+                hidden = hidden or argument.kind is not Kind.STRING or source.tokens[index + 3].key != ")"
+                if argument.kind is Kind.STRING:
+                    names.update(re.findall(r"\w+", string_value(source.text(index + 2)).lower()))
+                    names.update(part.strip("` ") for part in string_value(source.text(index + 2)).lower().split("."))
+        elif kind is Kind.QUOTED:
+            name = source.name(index)
+            names.add(name.lower())
+            hidden = hidden or _REGEX_MARK.search(name) is not None
+        elif kind is Kind.STRING and source.text(index)[0] == '"':
+            names.add(string_value(source.text(index)).lower())
+    return frozenset(names), hidden
+
+
+def _has_star(source: Source, start: int, end: int) -> bool:
+    # A star is a multiplication between two operands, and counts rows in count(*); all others stand for columns.
+    tokens = source.tokens
+    for index in range(start, end):
+        if tokens[index].key != "*":
+            continue
+        before, after = tokens[index - 1] if index > start else tokens[source.end], tokens[index + 1]
+        counts = before.key == "(" and after.key == ")" and index > start + 1 and tokens[index - 2].key == "COUNT"
+        operand_before = index > start and source.operator_next[index - 1] and before.key not in _NO_OPERAND
+        starts_operand = after.kind is not Kind.SYMBOL or after.key in {"(", "-", "+", "~", ":", "?", "."}
+        operand_after = index + 1 < end and starts_operand and after.key not in {"FROM", "EXCEPT", "WHERE"}
+        if not counts and not (operand_before and operand_after):
+            return True
+    return False
+
+
+def _columns(
+    source: Source, start: int, end: int, tree: exp.Expression | None, scan: Scan
+) -> Iterator[ColumnReference]:
+    tokens = source.tokens
+    tables = [relation.reference.span for relation in scan.relations]
+    found = _column_starts(tree, tokens[start].start) if tree else None
+    index = start
+    while index < end:
+        if not source.is_name(index) or source.tokens[index - 1 if index > start else source.end].key == ".":
+            index += 1
+            continue
+        begin, parts = index, [source.name(index)]
+        while index + 2 < end and tokens[index + 1].key == "." and source.is_name(index + 2):
+            index += 2
+            parts.append(source.name(index))
+        index += 1
+        span = Span(tokens[begin].start, tokens[index - 1].end)
+        plain = tokens[index].key not in {"(", "=>"} and not (tokens[begin].key in _NO_COLUMN and len(parts) == 1)
+        inside = any(table.start <= span.start < table.end for table in tables)
+        if not inside and (span.start in found if found is not None else plain):
+            yield ColumnReference(parts=tuple(parts), span=span)
+
+
+def _column_starts(tree: exp.Expression, offset: int) -> set[int]:
+    starts = set()
+    for column in tree.find_all(exp.Column):
+        place = column.parts[0].meta.get("start")
+        if place is not None and not isinstance(column.this, exp.Star):
+            starts.add(place + offset)
+    return starts

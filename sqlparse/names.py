@@ -1,0 +1,204 @@
+"""Table names with what may follow them: time travel, options, a sample, an alias. Pure; driver.
+
+Input: a place in the tokens. Output: `FoundTable`. It never fails: it serves queries, whose mistakes Spark reports,
+and the statements that check by themselves what must follow.
+"""
+
+from dataclasses import dataclass
+
+from dml.sqlparse.keywords import words
+from dml.sqlparse.statements import Span, TableReference
+from dml.sqlparse.tokens import Kind, Source, read_source, string_value
+
+__all__ = ["FoundTable", "is_alias", "read_alias", "read_table"]
+
+# Never an alias without AS: Spark's strict non-reserved words and the words that begin the next clause.
+_NOT_ALIAS = words(
+    "ANTI CROSS EXCEPT FULL INNER INTERSECT JOIN LATERAL LEFT MINUS NATURAL ON RIGHT SEMI SETMINUS UNION "
+    "USING OUTER WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET WINDOW QUALIFY SELECT SET WHEN "
+    "THEN VALUES AS TABLESAMPLE INSERT UPDATE DELETE MERGE FROM REDUCE MAP AND OR WITH ASOF REPLACE"
+)
+_ONLY_BEFORE = {
+    "PIVOT": {"("}, "UNPIVOT": {"(", "INCLUDE", "EXCLUDE"}, "MATCH_RECOGNIZE": {"("}, "WATERMARK": {"FOR"},
+}  # fmt: skip
+_ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "||", "&", "|", "^", "DIV"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTable:
+    """A table reference as found.
+
+    Attributes:
+        reference: The table.
+        index: The token after it, its time travel, options, sample and alias.
+        alias_place: Offset where an implicit alias has to be put.
+        is_function: It is the name of a table function; `index` is its bracket.
+    """
+
+    reference: TableReference
+    index: int
+    alias_place: int
+    is_function: bool = False
+
+
+def is_alias(source: Source, index: int) -> bool:
+    """Whether the token may be an alias without AS."""
+    token = source.tokens[index]
+    if token.kind is Kind.QUOTED:
+        return True
+    if token.kind is not Kind.WORD or token.key in _NOT_ALIAS or token.key.isdigit():
+        return False
+    return source.tokens[min(index + 1, source.end)].key not in _ONLY_BEFORE.get(token.key, ())
+
+
+def read_alias(source: Source, index: int) -> tuple[int, str | None, tuple[str, ...]]:
+    """Reads `[AS] alias [(column, ...)]`.
+
+    Args:
+        source: The statement.
+        index: Where it may stand.
+
+    Returns:
+        The index after it, the alias or None, and the names of the columns.
+    """
+    explicit = source.word(index) == "AS" and source.is_name(index + 1)
+    if not explicit and not (index < source.end and is_alias(source, index)):
+        return index, None, ()
+    index += explicit
+    alias, index = source.name(index), index + 1
+    columns: list[str] = []
+    close = source.partner.get(index, index) if source.tokens[index].key == "(" else index
+    place = index + 1
+    while place < close and source.is_name(place) and source.tokens[place + 1].key in {",", ")"}:
+        columns.append(source.name(place))
+        place += 2
+    if close > index and place >= close and columns:
+        return close + 1, alias, tuple(columns)
+    return index, alias, ()
+
+
+def read_table(source: Source, index: int, *, aliased: bool) -> FoundTable:
+    """Reads a table reference whose first name stands at `index`.
+
+    Args:
+        source: The statement.
+        index: An identifier, or the keyword of `IDENTIFIER('a.b')`.
+        aliased: Whether a sample and an alias may follow.
+
+    Returns:
+        The reference and what surrounds it.
+    """
+    start = source.tokens[index].start
+    parts, index, is_function = _read_parts(source, index)
+    name_end = source.tokens[index - 1].end
+    if is_function and aliased:
+        reference = TableReference(parts=parts, span=Span(start, name_end))
+        return FoundTable(reference=reference, index=index, alias_place=name_end, is_function=True)
+    index, version, timestamp = _read_time_travel(source, index)
+    span = Span(start, source.tokens[index - 1].end)
+    if aliased:
+        index = _skip_options(source, index)
+        index = _skip_sample(source, index)
+    alias_place = source.tokens[index - 1].end
+    alias: str | None = None
+    columns: tuple[str, ...] = ()
+    if aliased:
+        index, alias, columns = read_alias(source, index)
+    reference = TableReference(
+        parts=parts, span=span, alias=alias, column_aliases=columns, version=version, timestamp=timestamp
+    )
+    return FoundTable(reference=reference, index=index, alias_place=alias_place)
+
+
+def _read_parts(source: Source, index: int) -> tuple[tuple[str, ...], int, bool]:
+    if source.tokens[index].key == "IDENTIFIER" and source.tokens[index + 1].key == "(":
+        close = source.partner.get(index + 1, -1)
+        if close == index + 3 and source.tokens[index + 2].kind is Kind.STRING:
+            inner = read_source(string_value(source.text(index + 2)))
+            if inner.end and all(inner.is_name(place) for place in range(0, inner.end, 2)):
+                parts = tuple(inner.name(place) for place in range(0, inner.end, 2))
+                return parts, close + 1, source.tokens[close + 1].key == "("
+    parts_read = [source.name(index)]
+    index += 1
+    while source.tokens[index].key == "." and source.is_name(index + 1):
+        parts_read.append(source.name(index + 1))
+        index += 2
+    return tuple(parts_read), index, source.tokens[index].key == "("
+
+
+def _read_time_travel(source: Source, index: int) -> tuple[int, str | None, str | None]:
+    place = index + (source.word(index) == "FOR")
+    kind = source.word(place)
+    if (source.word(place + 1), source.word(place + 2)) != ("AS", "OF"):
+        return index, None, None
+    place += 3
+    operand = source.tokens[place]
+    if kind in {"VERSION", "SYSTEM_VERSION"} and operand.kind in {Kind.NUMBER, Kind.STRING}:
+        text = source.text(place)
+        return place + 1, string_value(text) if operand.kind is Kind.STRING else text, None
+    if kind in {"TIMESTAMP", "SYSTEM_TIME"} and place < source.end:
+        end = _value_end(source, place)
+        return end, None, source.sql[operand.start : source.tokens[end - 1].end]
+    return index, None, None
+
+
+def _value_end(source: Source, index: int) -> int:
+    # An arithmetic expression: it ends where a word or a symbol stands that is no operator.
+    while index < source.end:
+        while source.tokens[index].key in {"-", "+", "~"}:
+            index += 1
+        index = _operand_end(source, index)
+        if index >= source.end or source.tokens[index].key not in _ARITHMETIC:
+            break
+        index += 1
+    return min(index, source.end)
+
+
+def _operand_end(source: Source, index: int) -> int:
+    token = source.tokens[index]
+    if index in source.partner:
+        index = source.partner[index] + 1
+    elif token.key == "INTERVAL" and source.tokens[index + 1].key not in {"", "."}:
+        index += 1
+    elif token.key == "INTERVAL":
+        index += 2
+        while source.tokens[index].kind is Kind.WORD and source.tokens[index].key.rstrip("S") in _UNITS:
+            index += 1 + 2 * (source.tokens[index + 1].key == "TO")
+            if source.tokens[index].kind in {Kind.NUMBER, Kind.STRING}:
+                index += 1
+    elif token.kind in {Kind.STRING, Kind.NUMBER}:
+        index += 1
+    elif source.is_name(index):
+        index += 1
+        while source.tokens[index].key == "." and source.is_name(index + 1):
+            index += 2
+        if source.tokens[index].kind is Kind.STRING:
+            index += 1
+    else:
+        return index + (token.key == "?")  # not an operand; a parameter marker is
+    while source.tokens[index].key in {"(", "["} and index in source.partner:
+        index = source.partner[index] + 1
+    while source.tokens[index].key == "::" and source.is_name(index + 1):
+        index += 2
+    return index
+
+
+_UNITS = words("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND")
+
+
+def _skip_options(source: Source, index: int) -> int:
+    if source.word(index) == "WITH" and source.tokens[index + 1].key == "(" and not source.query_start[index + 1]:
+        return source.partner.get(index + 1, index) + 1
+    return index
+
+
+def _skip_sample(source: Source, index: int) -> int:
+    if source.word(index) != "TABLESAMPLE":
+        return index
+    place = index + 1 + (source.word(index + 1) in {"SYSTEM", "BERNOULLI"})
+    if source.tokens[place].key != "(":
+        return index
+    place = source.partner.get(place, index) + 1
+    if source.word(place) == "REPEATABLE" and source.tokens[place + 1].key == "(":
+        place = source.partner.get(place + 1, place) + 1
+    return place

@@ -1,0 +1,182 @@
+"""Statement text to statement: which family reads it. Pure; driver.
+
+Input: the text. Output: `Parsed`, the statement and the table references with their surroundings.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dml.errors import SqlError
+from dml.sqlparse.alter_table import read_alter_table
+from dml.sqlparse.catalog_statements import (
+    read_create_namespace,
+    read_describe,
+    read_drop_namespace,
+    read_set_catalog,
+    read_show_create_table,
+    read_show_namespaces,
+    read_show_properties,
+    read_show_tables,
+    read_use,
+)
+from dml.sqlparse.create_table import read_create_table, read_drop_table
+from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.fragments import FragmentReader
+from dml.sqlparse.insert import read_insert
+from dml.sqlparse.merge import read_merge
+from dml.sqlparse.relations import Relation, read_ctes
+from dml.sqlparse.row_level import read_delete, read_truncate, read_update
+from dml.sqlparse.statements import Explain, Fragment, Query, Statement, UnknownStatement
+from dml.sqlparse.tokens import Source, first_keyword, read_source
+
+__all__ = ["Parsed", "parse", "read_statement"]
+
+_Reader = Callable[[Cursor, FragmentReader], Statement]
+_RowLevelReader = Callable[[Cursor, FragmentReader, Fragment | None], Statement]
+
+_ROW_LEVEL: dict[str, _RowLevelReader] = {
+    "DELETE": read_delete,
+    "UPDATE": read_update,
+    "MERGE": read_merge,
+    "INSERT": read_insert,
+}
+_NAMESPACE = ("NAMESPACE", "SCHEMA", "DATABASE")
+_NAMESPACES = ("NAMESPACES", "SCHEMAS", "DATABASES")
+_HEADS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
+    (("TRUNCATE",), read_truncate),
+    (("CREATE", "TABLE"), read_create_table),
+    (("CREATE", "OR", "REPLACE", "TABLE"), read_create_table),
+    (("REPLACE", "TABLE"), read_create_table),
+    (("DROP", "TABLE"), read_drop_table),
+    *((("CREATE", word), read_create_namespace) for word in _NAMESPACE),
+    *((("DROP", word), read_drop_namespace) for word in _NAMESPACE),
+    (("SHOW", "TABLES"), read_show_tables),
+    *((("SHOW", word), read_show_namespaces) for word in _NAMESPACES),
+    (("SHOW", "TBLPROPERTIES"), read_show_properties),
+    (("SHOW", "CREATE", "TABLE"), read_show_create_table),
+    (("DESCRIBE",), read_describe),
+    (("DESC",), read_describe),
+    (("USE",), read_use),
+    (("SET", "CATALOG"), read_set_catalog),
+    (("ALTER", "TABLE"), read_alter_table),
+)
+_QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM"})
+_FIRST_WORDS = _QUERIES | set(_ROW_LEVEL) | {head[0] for head, _ in _HEADS} | {"EXPLAIN"}
+_EXPLAIN_MODES = frozenset({"EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A statement and the tables that it names.
+
+    Attributes:
+        statement: The statement.
+        source: Its tokens; None for a statement that is not ours.
+        relations: Its table references, by place.
+    """
+
+    statement: Statement
+    source: Source | None = None
+    relations: tuple[Relation, ...] = ()
+
+
+def parse(sql: str, *, case_sensitive: bool = False) -> Statement:
+    """Reads one statement.
+
+    Args:
+        sql: The text; a final semicolon is allowed.
+        case_sensitive: Whether `a` and `A` are two columns (`spark.sql.caseSensitive`): matters for duplicates only.
+
+    Returns:
+        The statement; `UnknownStatement` for all that is not this package's business.
+
+    Raises:
+        SqlError: The text is empty, or it begins like one of our statements and is wrong; the error shows the place
+            and says what was expected there.
+    """
+    return read_statement(sql, case_sensitive=case_sensitive).statement
+
+
+def read_statement(sql: str, *, case_sensitive: bool = False) -> Parsed:
+    """Reads one statement and keeps what rendering needs; arguments and errors as of `parse`."""
+    if first_keyword(sql) not in _FIRST_WORDS:
+        _check_not_empty(sql)
+        return Parsed(statement=UnknownStatement(text=sql))
+    source = read_source(sql)
+    reader = FragmentReader(source)
+    statement = _read(Cursor(source, case_sensitive=case_sensitive), reader)
+    if isinstance(statement, UnknownStatement):
+        return Parsed(statement=statement)
+    relations = {relation.reference.span: relation for relation in reader.relations}
+    return Parsed(statement=statement, source=source, relations=tuple(relations[span] for span in sorted(relations)))
+
+
+def _check_not_empty(sql: str) -> None:
+    source = read_source(sql)
+    if source.end == 0:
+        if source.problem is not None:
+            raise source.problem
+        raise SqlError("The statement is empty", sql=sql, position=0 if sql else None, expected="a statement")
+
+
+def _read(cursor: Cursor, reader: FragmentReader) -> Statement:
+    source, begin = cursor.source, cursor.index
+    read = _family(cursor)
+    if read is not None:
+        if source.problem is not None:
+            raise source.problem
+        try:
+            return read(cursor, reader)
+        except NotOurs:
+            pass
+    return UnknownStatement(text=source.sql[source.tokens[begin].start :] if begin else source.sql)
+
+
+def _family(cursor: Cursor) -> _Reader | None:
+    key = cursor.key()
+    if key == "EXPLAIN":
+        return _explain
+    if key in _ROW_LEVEL:
+        return _row_level
+    if cursor.source.query_start[cursor.index] or key in {"SELECT", "WITH", "VALUES"}:
+        return _query_or_with
+    return next((read for head, read in _HEADS if cursor.at(*head)), None)
+
+
+def _row_level(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None = None) -> Statement:
+    if cursor.source.open_case is not None:
+        token = cursor.source.tokens[cursor.source.open_case]
+        raise SqlError(
+            "CASE has no END", sql=cursor.source.sql, position=token.start, length=4, expected="END after it"
+        )
+    return _ROW_LEVEL[cursor.key()](cursor, reader, ctes)
+
+
+def _query_or_with(cursor: Cursor, reader: FragmentReader) -> Statement:
+    source, begin = cursor.source, cursor.index
+    if cursor.at("WITH"):
+        index, names = read_ctes(source, begin, frozenset())
+        if source.word(index) in _ROW_LEVEL:
+            ctes = reader.with_clause(begin, index)
+            reader.ctes = names
+            cursor.index = index
+            return _row_level(cursor, reader, ctes)
+    query = reader.query(begin, source.end)
+    if reader.has_insert:
+        raise NotOurs
+    return Query(fragment=query)
+
+
+def _explain(cursor: Cursor, reader: FragmentReader) -> Statement:
+    begin = cursor.index
+    cursor.expect("EXPLAIN")
+    mode = ""
+    if cursor.key() in _EXPLAIN_MODES:
+        mode = cursor.key().lower()
+        cursor.index += 1
+    if cursor.at_end():
+        cursor.fail(expected="a statement to explain")
+    if cursor.at("EXPLAIN"):
+        cursor.fail(expected="a statement that can be explained")
+    prefix = cursor.source.sql[cursor.source.tokens[begin].start : cursor.start()]
+    return Explain(statement=_read(cursor, reader), mode=mode, prefix=prefix)

@@ -1,0 +1,234 @@
+"""Other names in the place of tables. Pure; driver.
+
+Input: a statement's text and what to put for which table reference. Output: the text, with nothing else changed.
+
+    SELECT t.x, db.t.y FROM lake.db.t WHERE ...          {place of lake.db.t: "__view_1"}
+    SELECT t.x, t.y FROM __view_1 AS t WHERE ...
+
+A table without an alias can be named `t`, `db.t` and `lake.db.t` before its columns. The view that replaces it knows
+none of these, so it gets the table's last name as its alias, and longer qualifiers are cut to that alias.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from dml.sqlparse.keywords import words
+from dml.sqlparse.parser import Parsed, read_statement
+from dml.sqlparse.relations import Relation
+from dml.sqlparse.statements import Span
+from dml.sqlparse.tokens import Source
+
+__all__ = ["quote_name", "relation_aliases", "render"]
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+# Words that Spark does not take as an alias, and words that read as the next clause.
+_RESERVED = words(
+    "ALL AND ANTI ANY AS ASC BETWEEN BOTH BY CASE CAST CHECK COLLATE COLUMN CONSTRAINT CREATE CROSS "
+    "CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER DELETE DESC DISTINCT ELSE END ESCAPE EXCEPT "
+    "EXISTS FALSE FETCH FILTER FOR FOREIGN FROM FULL FUNCTION GRANT GROUP HAVING IN INNER INSERT INTERSECT "
+    "INTERVAL INTO IS JOIN LATERAL LEADING LEFT LIKE LIMIT MERGE MINUS NATURAL NOT NULL OFFSET ON ONLY OR "
+    "ORDER OUTER OVERLAPS PIVOT PRIMARY QUALIFY REFERENCES RIGHT SELECT SEMI SESSION_USER SET SETMINUS SOME "
+    "SORT TABLE TABLESAMPLE THEN TIME TO TRAILING TRUE UNION UNIQUE UNKNOWN UNPIVOT UPDATE USER USING VALUES "
+    "WHEN WHERE WINDOW WITH WITHIN"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chain:
+    # A dotted name that may begin with a table's name: `first` to `last` are its tokens, names only.
+    indexes: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+def quote_name(name: str) -> str:
+    """The name as it may stand in a statement: in backquotes unless it is plain and no reserved word."""
+    if _PLAIN.match(name) and name.upper() not in _RESERVED:
+        return name
+    return "`" + name.replace("`", "``") + "`"
+
+
+def relation_aliases(
+    sql: str, replaced: frozenset[Span] | None = None, full_names: Mapping[Span, tuple[str, ...]] | None = None
+) -> dict[Span, str]:
+    """The names by which the replaced tables' columns are reached after `render`.
+
+    Args:
+        sql: The statement.
+        replaced: The places of the table references that are replaced; None for all.
+        full_names: As for `render`.
+
+    Returns:
+        For each reference that has or may have an alias: the one written, else the last part of its name; another one
+        where two tables of one FROM clause (or the target and the source of MERGE) would share it although the
+        statement tells them apart by longer qualifiers.
+    """
+    parsed = _read(sql)
+    spans = frozenset(relation.reference.span for relation in parsed.relations)
+    return _aliases(parsed, spans if replaced is None else replaced, full_names or {})
+
+
+def render(
+    sql: str,
+    replacements: Mapping[Span, str],
+    within: Span | None = None,
+    full_names: Mapping[Span, tuple[str, ...]] | None = None,
+) -> str:
+    """Replaces table references, and shortens the qualifiers of their columns.
+
+    Args:
+        sql: The whole statement.
+        replacements: For the `span` of a `TableReference`: the text to put there, usually a view's quoted name. An
+            alias is added where the statement gives none and one may stand there.
+        within: Only this part of the statement is returned; by default all of it. A part that is one table
+            reference and nothing else gets no alias: the caller gives it one.
+        full_names: The full names of tables that are written shorter than they are (`t` for `lake.db.t`), so that
+            `lake.db.t.x` is recognised.
+
+    Returns:
+        The text.
+
+    Raises:
+        ValueError: A replacement's place is not that of a table reference.
+    """
+    parsed = _read(sql)
+    known = {relation.reference.span for relation in parsed.relations}
+    if unknown := set(replacements) - known:
+        raise ValueError(f"No table stands at {sorted(unknown)}")
+    if parsed.source is None:
+        return sql if within is None else sql[within.start : within.end]
+    names = full_names or {}
+    aliases = _aliases(parsed, frozenset(replacements), names)
+    edits: list[tuple[int, int, str]] = []
+    for relation in parsed.relations:
+        reference = relation.reference
+        if reference.span not in replacements:
+            continue
+        edits.append((reference.span.start, reference.span.end, replacements[reference.span]))
+        place = relation.alias_place
+        if reference.alias is None and place is not None and within != Span(reference.span.start, place):
+            edits.append((place, place, f" AS {quote_name(aliases[reference.span])}"))
+    edits.extend(_qualifier_edits(parsed, parsed.source, frozenset(replacements), aliases, names))
+    return _apply(sql, edits, within or Span(0, len(sql)))
+
+
+@lru_cache(maxsize=16)
+def _read(sql: str) -> Parsed:
+    return read_statement(sql)
+
+
+def _apply(sql: str, edits: list[tuple[int, int, str]], within: Span) -> str:
+    pieces: list[str] = []
+    place = within.start
+    for start, end, text in sorted(edits, key=lambda edit: (edit[0], edit[1])):
+        if start < place or end > within.end or (start == end == within.start):
+            continue
+        pieces += (sql[place:start], text)
+        place = end
+    pieces.append(sql[place : within.end])
+    return "".join(pieces)
+
+
+def _aliases(parsed: Parsed, replaced: frozenset[Span], full_names: Mapping[Span, tuple[str, ...]]) -> dict[Span, str]:
+    aliases: dict[Span, str] = {}
+    taken: set[str] = set()
+    candidates = [relation for relation in parsed.relations if relation.alias_place is not None]
+    for relation in candidates:
+        reference = relation.reference
+        taken.add((reference.alias or reference.parts[-1]).lower())
+    qualified = _qualified(parsed, full_names)
+    for relation in candidates:
+        reference = relation.reference
+        alias = reference.alias or reference.parts[-1]
+        rivals = [other for other in candidates if other is not relation and _same_scope(other, relation)]
+        shared = any(_known_as(other) == alias.lower() for other in rivals)
+        if reference.alias is None and reference.span in replaced and shared and reference.span in qualified:
+            number = 2
+            while f"{alias}__{number}".lower() in taken:
+                number += 1
+            alias = f"{alias}__{number}"
+            taken.add(alias.lower())
+        aliases[reference.span] = alias
+    return aliases
+
+
+def _same_scope(left: Relation, right: Relation) -> bool:
+    return (left.block.start, left.block.end) == (right.block.start, right.block.end)
+
+
+def _known_as(relation: Relation) -> str:
+    return (relation.reference.alias or relation.reference.parts[-1]).lower()
+
+
+def _qualified(parsed: Parsed, full_names: Mapping[Span, tuple[str, ...]]) -> set[Span]:
+    # The references that are named by two or more parts before a column somewhere.
+    if parsed.source is None:
+        return set()
+    found = set()
+    for chain in _chains(parsed, parsed.source):
+        match = _owner(parsed, parsed.source, chain, full_names)
+        if match is not None:
+            found.add(match[0].reference.span)
+    return found
+
+
+def _qualifier_edits(
+    parsed: Parsed,
+    source: Source,
+    replaced: frozenset[Span],
+    aliases: Mapping[Span, str],
+    full_names: Mapping[Span, tuple[str, ...]],
+) -> list[tuple[int, int, str]]:
+    edits = []
+    for chain in _chains(parsed, source):
+        match = _owner(parsed, source, chain, full_names)
+        if match is None or match[0].reference.span not in replaced:
+            continue
+        relation, length = match
+        start, end = source.tokens[chain.indexes[0]].start, source.tokens[chain.indexes[length - 1]].end
+        edits.append((start, end, quote_name(aliases[relation.reference.span])))
+    return edits
+
+
+def _chains(parsed: Parsed, source: Source) -> list[_Chain]:
+    # Dotted names of three parts or more, or of two and a star, that are neither tables nor functions.
+    spans = {relation.reference.span.start for relation in parsed.relations}
+    chains: list[_Chain] = []
+    index = 0
+    while index < source.end:
+        if not source.is_name(index):
+            index += 1
+            continue
+        indexes = [index]
+        while source.tokens[indexes[-1] + 1].key == "." and source.is_name(indexes[-1] + 2):
+            indexes.append(indexes[-1] + 2)
+        after = indexes[-1] + 1
+        star = source.tokens[after].key == "." and source.tokens[after + 1].key == "*"
+        is_table = source.tokens[index].start in spans
+        if not is_table and source.tokens[after].key != "(" and len(indexes) + star >= 3:
+            names = tuple(source.name(place).lower() for place in indexes)
+            chains.append(_Chain(indexes=tuple(indexes), names=(*names, "*") if star else names))
+        index = after
+    return chains
+
+
+def _owner(
+    parsed: Parsed, source: Source, chain: _Chain, full_names: Mapping[Span, tuple[str, ...]]
+) -> tuple[Relation, int] | None:
+    # The table of the innermost query around the name that two or more of its first parts name.
+    place = source.tokens[chain.indexes[0]].start
+    best: tuple[int, int, Relation] | None = None
+    for relation in parsed.relations:
+        reference, block = relation.reference, relation.block
+        if relation.alias_place is None or reference.alias is not None or not block.start <= place < block.end:
+            continue
+        written = full_names.get(reference.span, reference.parts)
+        parts = tuple(part.lower() for part in written)
+        for length in range(min(len(parts), len(chain.names) - 1), 1, -1):
+            if chain.names[:length] == parts[-length:]:
+                rank = (block.start - block.end, length)
+                if best is None or rank > best[:2]:
+                    best = (*rank, relation)
+                break
+    return None if best is None else (best[2], best[1])

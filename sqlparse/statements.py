@@ -1,0 +1,672 @@
+"""What was written: one frozen dataclass for each statement. Pure: no Spark, no Iceberg, no I/O.
+
+Every place is an offset into the text of the whole statement, from 0, so that an error can point at it and a
+fragment can be cut out and passed on as written.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sqlglot.expressions import Expression
+
+__all__ = [
+    "AddColumns",
+    "AddPartitionField",
+    "AlterAction",
+    "AlterColumn",
+    "AlterColumns",
+    "AlterTable",
+    "Assignment",
+    "ColumnDefinition",
+    "ColumnPosition",
+    "ColumnReference",
+    "CreateNamespace",
+    "CreateTable",
+    "DeleteAction",
+    "DeleteStatement",
+    "Describe",
+    "DescribeNamespace",
+    "DropColumns",
+    "DropNamespace",
+    "DropPartitionField",
+    "DropTable",
+    "Explain",
+    "Fragment",
+    "InsertAction",
+    "InsertMode",
+    "InsertStatement",
+    "MergeStatement",
+    "PartitionValue",
+    "Query",
+    "RenameColumn",
+    "RenameTable",
+    "ReplacePartitionField",
+    "SetProperties",
+    "SetWriteOrder",
+    "ShowCreateTable",
+    "ShowNamespaces",
+    "ShowProperties",
+    "ShowTables",
+    "Span",
+    "Statement",
+    "TableReference",
+    "TransformTerm",
+    "Truncate",
+    "UnknownStatement",
+    "UnsetProperties",
+    "UpdateAction",
+    "UpdateStatement",
+    "Use",
+    "WhenMatched",
+    "WhenNotMatched",
+    "WhenNotMatchedBySource",
+]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A half-open range of characters of the statement."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReference:
+    """A table, view or CTE named somewhere in the statement.
+
+    Attributes:
+        parts: Its name, outermost first, quotes removed (`("lake", "db", "t")`).
+        span: The place of the name and of its time travel clause, without the alias.
+        alias: The alias, quotes removed.
+        column_aliases: `AS t (a, b)`: names for its columns.
+        version: The text of `VERSION AS OF ...`'s operand: a snapshot id, or the name of a branch or tag, unquoted.
+        timestamp: The text of the expression of `TIMESTAMP AS OF ...`.
+    """
+
+    parts: tuple[str, ...]
+    span: Span
+    alias: str | None = None
+    column_aliases: tuple[str, ...] = ()
+    version: str | None = None
+    timestamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnReference:
+    """A column or nested field, as named: `t.s.a` is `("t", "s", "a")`."""
+
+    parts: tuple[str, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragment:
+    """A piece of the statement that Spark evaluates: an expression or a query, as written.
+
+    Attributes:
+        text: The text, comments and all, without surrounding blanks.
+        span: Its place in the statement.
+        tables: Tables named inside it, in subqueries and FROM clauses, in the order of their places; CTEs that the
+            fragment or the statement defines are left out.
+        columns: Columns named inside it, outside and inside subqueries.
+        names: Every identifier that stands in it, lower case: a column whose name is not among them is not read,
+            unless `has_star`.
+        has_star: Whether it holds a star that stands for columns (not `count(*)`, not a multiplication), a NATURAL
+            join, or anything else that reads columns without naming them.
+        has_subquery: Whether it holds a query (for an expression: a subquery).
+        ast: sqlglot's tree, its places counted from the fragment's start; None where sqlglot cannot read what Spark
+            may, or reads it otherwise. Then `columns` holds every name that may be a column.
+    """
+
+    text: str
+    span: Span
+    tables: tuple[TableReference, ...] = ()
+    columns: tuple[ColumnReference, ...] = ()
+    names: frozenset[str] = frozenset()
+    has_star: bool = False
+    has_subquery: bool = False
+    ast: Expression | None = field(default=None, compare=False, repr=False)
+
+
+# ---- queries and row-level statements -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """SELECT, WITH ... SELECT, VALUES, TABLE t, FROM t ...: anything that returns rows and changes nothing."""
+
+    fragment: Fragment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteStatement:
+    """`[WITH ...] DELETE FROM target [[AS] alias] [WHERE condition]`.
+
+    Attributes:
+        target: The table; its `alias` is the one that the statement gives.
+        condition: The condition; None deletes all rows.
+        ctes: The text from `WITH` up to `DELETE`.
+    """
+
+    target: TableReference
+    condition: Fragment | None = None
+    ctes: Fragment | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """`key = value`, or one column of an INSERT action.
+
+    Attributes:
+        key: Column or nested field: `("t", "s", "a")` as written, alias included.
+        key_span: Its place.
+        value: The expression; None for `DEFAULT`.
+        value_span: The place of the value.
+    """
+
+    key: tuple[str, ...]
+    key_span: Span
+    value: Fragment | None
+    value_span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateStatement:
+    """`[WITH ...] UPDATE target [[AS] alias] SET assignments [WHERE condition]`."""
+
+    target: TableReference
+    assignments: tuple[Assignment, ...]
+    condition: Fragment | None = None
+    ctes: Fragment | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateAction:
+    """`UPDATE SET ...`; `assignments` is None for `UPDATE SET *`."""
+
+    assignments: tuple[Assignment, ...] | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAction:
+    """`DELETE`."""
+
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertAction:
+    """`INSERT (columns) VALUES (values)`; `assignments` is None for `INSERT *`."""
+
+    assignments: tuple[Assignment, ...] | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhenMatched:
+    """`WHEN MATCHED [AND condition] THEN UPDATE ... | DELETE`."""
+
+    condition: Fragment | None
+    action: UpdateAction | DeleteAction
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhenNotMatched:
+    """`WHEN NOT MATCHED [BY TARGET] [AND condition] THEN INSERT ...`."""
+
+    condition: Fragment | None
+    action: InsertAction
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhenNotMatchedBySource:
+    """`WHEN NOT MATCHED BY SOURCE [AND condition] THEN UPDATE ... | DELETE`."""
+
+    condition: Fragment | None
+    action: UpdateAction | DeleteAction
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStatement:
+    """`[WITH ...] MERGE [WITH SCHEMA EVOLUTION] INTO target USING source ON condition WHEN ...`.
+
+    Attributes:
+        target: The table; its `alias` is the one that the statement gives.
+        source: The source as written, without its alias: a table name, a query in parentheses, VALUES ....
+        source_alias: The alias of the source; for a bare table without one, None.
+        source_column_aliases: `AS s (a, b)`.
+        condition: The ON condition.
+        matched: In the order written.
+        not_matched: In the order written.
+        not_matched_by_source: In the order written.
+        with_schema_evolution: Whether `WITH SCHEMA EVOLUTION` stands there.
+        ctes: The text from `WITH` up to `MERGE`.
+    """
+
+    target: TableReference
+    source: Fragment
+    source_alias: str | None
+    source_column_aliases: tuple[str, ...] = ()
+    condition: Fragment
+    matched: tuple[WhenMatched, ...] = ()
+    not_matched: tuple[WhenNotMatched, ...] = ()
+    not_matched_by_source: tuple[WhenNotMatchedBySource, ...] = ()
+    with_schema_evolution: bool = False
+    ctes: Fragment | None = None
+
+
+class InsertMode(StrEnum):
+    """Which rows an INSERT replaces."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    REPLACE_WHERE = "replace where"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionValue:
+    """One entry of `PARTITION (a = 1, b)`; `value` is None where only the column is named (dynamic)."""
+
+    column: str
+    value: Fragment | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertStatement:
+    """`[WITH ...] INSERT INTO | OVERWRITE target [PARTITION (...)] [(columns) | BY NAME] query`.
+
+    Attributes:
+        target: The table.
+        mode: INTO, OVERWRITE, or INTO ... REPLACE WHERE.
+        partition: Entries of the PARTITION clause.
+        columns: The column list; empty where there is none.
+        by_name: Whether `BY NAME` stands there.
+        replace_where: The condition of REPLACE WHERE.
+        query: The rows: SELECT, VALUES, TABLE, FROM ....
+        ctes: The text from a leading `WITH` up to `INSERT`.
+        column_spans: The places of `columns`.
+        options: `WITH ('key' = 'value')` after the target: write options.
+        with_schema_evolution: Whether `INSERT WITH SCHEMA EVOLUTION` stands there.
+    """
+
+    target: TableReference
+    mode: InsertMode
+    partition: tuple[PartitionValue, ...] = ()
+    columns: tuple[str, ...] = ()
+    column_spans: tuple[Span, ...] = ()
+    by_name: bool = False
+    replace_where: Fragment | None = None
+    query: Fragment
+    ctes: Fragment | None = None
+    options: tuple[tuple[str, str], ...] = ()
+    with_schema_evolution: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncate:
+    """`TRUNCATE TABLE target`."""
+
+    target: TableReference
+
+
+# ---- tables and namespaces ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPosition:
+    """`FIRST` (then `after` is None) or `AFTER column`."""
+
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnDefinition:
+    """One column of CREATE TABLE or ADD COLUMNS.
+
+    Attributes:
+        path: `("s", "a")` adds the field `a` to the struct `s`.
+        data_type: Spark's text of the type, as written (`struct<a: int NOT NULL>`, `timestamp_ntz` ...).
+        span: The place of the definition.
+        required: Whether `NOT NULL` stands there.
+        default: The text of the DEFAULT expression.
+        comment: The comment.
+        position: Where to put it.
+    """
+
+    path: tuple[str, ...]
+    data_type: str
+    span: Span
+    required: bool = False
+    default: str | None = None
+    comment: str | None = None
+    position: ColumnPosition | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformTerm:
+    """A term of PARTITIONED BY, partition field DDL or WRITE ORDERED BY: `bucket(4, id)`, `days(ts)`, `dep`.
+
+    Attributes:
+        transform: Lower case, plural forms folded: `identity`, `bucket`, `truncate`, `year`, `month`, `day`, `hour`,
+            `void`.
+        column: The source column, outermost first.
+        argument: N of `bucket(N, c)`, W of `truncate(W, c)`.
+        name: `... AS name`.
+        span: Its place.
+        ascending: Direction, for a sort order.
+        nulls_first: Null order, for a sort order.
+    """
+
+    transform: str
+    column: tuple[str, ...]
+    argument: int | None = None
+    name: str | None = None
+    span: Span
+    ascending: bool = True
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTable:
+    """`CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(columns)] [USING p] [PARTITIONED BY ...] ... [AS query]`.
+
+    `PARTITIONED BY (dep string)`, Hive's form, adds a column and partitions by it: both lists have it then.
+    """
+
+    table: TableReference
+    columns: tuple[ColumnDefinition, ...] = ()
+    if_not_exists: bool = False
+    or_replace: bool = False
+    replace_only: bool = False
+    provider: str | None = None
+    partitioning: tuple[TransformTerm, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    comment: str | None = None
+    location: str | None = None
+    query: Fragment | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropTable:
+    """`DROP TABLE [IF EXISTS] name [PURGE]`."""
+
+    table: TableReference
+    if_exists: bool = False
+    purge: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateNamespace:
+    """`CREATE NAMESPACE | SCHEMA | DATABASE [IF NOT EXISTS] name [COMMENT c] [LOCATION l] [WITH PROPERTIES (...)]`."""
+
+    name: tuple[str, ...]
+    span: Span
+    if_not_exists: bool = False
+    properties: tuple[tuple[str, str], ...] = ()
+    comment: str | None = None
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropNamespace:
+    """`DROP NAMESPACE | SCHEMA | DATABASE [IF EXISTS] name [RESTRICT | CASCADE]`."""
+
+    name: tuple[str, ...]
+    span: Span
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowTables:
+    """`SHOW TABLES [FROM | IN namespace] [LIKE pattern]`."""
+
+    namespace: tuple[str, ...] | None = None
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowNamespaces:
+    """`SHOW NAMESPACES | SCHEMAS | DATABASES [FROM | IN parent] [LIKE pattern]`."""
+
+    parent: tuple[str, ...] | None = None
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowProperties:
+    """`SHOW TBLPROPERTIES table [(key)]`."""
+
+    table: TableReference
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowCreateTable:
+    """`SHOW CREATE TABLE table`."""
+
+    table: TableReference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Describe:
+    """`DESCRIBE | DESC [TABLE] [EXTENDED | FORMATTED] table`."""
+
+    table: TableReference
+    extended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeNamespace:
+    """`DESCRIBE NAMESPACE | SCHEMA | DATABASE [EXTENDED] name`."""
+
+    name: tuple[str, ...]
+    span: Span
+    extended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """`USE [NAMESPACE | SCHEMA | DATABASE] name`; `USE CATALOG name` and `SET CATALOG name` name a catalog only."""
+
+    name: tuple[str, ...]
+    span: Span
+    catalog_only: bool = False
+
+
+# ---- ALTER TABLE ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetProperties:
+    """`SET TBLPROPERTIES (k = v, ...)`."""
+
+    properties: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsetProperties:
+    """`UNSET TBLPROPERTIES [IF EXISTS] (k, ...)`."""
+
+    keys: tuple[str, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddColumns:
+    """`ADD COLUMN[S] ...`."""
+
+    columns: tuple[ColumnDefinition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropColumns:
+    """`DROP COLUMN[S] [IF EXISTS] ...`."""
+
+    columns: tuple[tuple[str, ...], ...]
+    spans: tuple[Span, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameColumn:
+    """`RENAME COLUMN a.b TO c`."""
+
+    column: tuple[str, ...]
+    new_name: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterColumn:
+    """`ALTER | CHANGE COLUMN c [TYPE t] [COMMENT s] [FIRST | AFTER x] [SET | DROP NOT NULL] [SET | DROP DEFAULT]`.
+
+    Attributes:
+        column: The column or field.
+        span: Its place.
+        data_type: The new type.
+        comment: The new comment.
+        position: The new position.
+        required: True for SET NOT NULL, False for DROP NOT NULL.
+        default: The text of SET DEFAULT's expression.
+        drop_default: Whether DROP DEFAULT stands there.
+    """
+
+    column: tuple[str, ...]
+    span: Span
+    data_type: str | None = None
+    comment: str | None = None
+    position: ColumnPosition | None = None
+    required: bool | None = None
+    default: str | None = None
+    drop_default: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterColumns:
+    """`ALTER COLUMN a ..., b ...`: several columns at once (one column gives an `AlterColumn`)."""
+
+    columns: tuple[AlterColumn, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitionField:
+    """`ADD PARTITION FIELD term [AS name]`."""
+
+    term: TransformTerm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropPartitionField:
+    """`DROP PARTITION FIELD term-or-name`: a bare name may be a field's name or an identity source."""
+
+    term: TransformTerm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacePartitionField:
+    """`REPLACE PARTITION FIELD term-or-name WITH term [AS name]`."""
+
+    old: TransformTerm
+    new: TransformTerm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetWriteOrder:
+    """`WRITE [DISTRIBUTED BY PARTITION] [LOCALLY] ORDERED BY ... | UNORDERED`.
+
+    Attributes:
+        terms: The sort order; empty for UNORDERED.
+        distributed_by_partition: Whether that clause stands there.
+        locally: Whether `LOCALLY` stands there.
+        unordered: Whether `UNORDERED` stands there.
+    """
+
+    terms: tuple[TransformTerm, ...] = ()
+    distributed_by_partition: bool = False
+    locally: bool = False
+    unordered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameTable:
+    """`RENAME TO name`."""
+
+    new_name: tuple[str, ...]
+    span: Span
+
+
+AlterAction = (
+    SetProperties
+    | UnsetProperties
+    | AddColumns
+    | DropColumns
+    | RenameColumn
+    | AlterColumn
+    | AlterColumns
+    | AddPartitionField
+    | DropPartitionField
+    | ReplacePartitionField
+    | SetWriteOrder
+    | RenameTable
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterTable:
+    """`ALTER TABLE table action`."""
+
+    table: TableReference
+    action: AlterAction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownStatement:
+    """Anything else: it goes to Spark untouched."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explain:
+    """`EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] statement`.
+
+    Attributes:
+        statement: What is explained; its places are offsets in the whole text.
+        mode: Lower case, empty for the plain form.
+        prefix: The text before the explained statement, `EXPLAIN FORMATTED ` say.
+    """
+
+    statement: "Statement"
+    mode: str = ""
+    prefix: str = ""
+
+
+Statement = (
+    Query
+    | DeleteStatement
+    | UpdateStatement
+    | MergeStatement
+    | InsertStatement
+    | Truncate
+    | CreateTable
+    | DropTable
+    | CreateNamespace
+    | DropNamespace
+    | ShowTables
+    | ShowNamespaces
+    | ShowProperties
+    | ShowCreateTable
+    | Describe
+    | DescribeNamespace
+    | Use
+    | AlterTable
+    | Explain
+    | UnknownStatement
+)

@@ -1,0 +1,398 @@
+"""Characters to tokens, by the rules of Spark's lexer. Pure; driver.
+
+Input: the text of a statement. Output: `Source`, its tokens with exact places, matched brackets and CASE ... END.
+Reading never fails: what is wrong with the text is kept in `Source.problem`, because a statement that is not ours
+goes to Spark whatever it looks like. Spark's lexer is small and its keywords are plain words, so it is followed
+here to the letter (nested comments, doubled quotes, raw and dollar strings, `1L`, identifiers that start with a
+digit); sqlglot's tokenizer joins words, splits numbers and cannot say where the pieces stand.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from dml.errors import SqlError
+from dml.sqlparse.keywords import words
+
+__all__ = ["Kind", "Source", "Token", "dotted_names", "first_keyword", "read_source", "string_value"]
+
+
+class Kind(Enum):
+    """What a token is."""
+
+    WORD = "word"
+    QUOTED = "quoted identifier"
+    STRING = "string"
+    NUMBER = "number"
+    SYMBOL = "symbol"
+    END = "end of the statement"
+
+
+class Token(NamedTuple):
+    """One token.
+
+    Attributes:
+        kind: What it is.
+        key: Upper-case text of a word, the text of a symbol, empty for all others: what grammar compares with.
+        start: Offset of its first character.
+        end: Offset after its last character.
+    """
+
+    kind: Kind
+    key: str
+    start: int
+    end: int
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>\s+ | --(?:\\\r?\n|[^\r\n])*+)
+    | (?P<block>/\*)
+    | (?P<string>[rR]'[^']*' | [rR]"[^"]*" | '(?:[^'\\]|\\.|'')*+' | "(?:[^"\\]|\\.|"")*+"
+        | \$(?P<tag>(?:[A-Za-z_]\w*)?)\$.*?\$(?P=tag)\$)
+    | (?P<quoted>`(?:[^`]|``)*+`)
+    | (?P<number>(?:(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?:BD|[FD])?(?!\w)
+        | \d+(?:BD|[LSYFD])?(?!\w))
+    | (?P<word>\w+)
+    | (?P<symbol><=>|<>|!=|==|<=|>=|\|\||->|=>|::|\|>|.)
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_COMMENT_MARK = re.compile(r"/\*|\*/")
+_QUICK_KEYWORD = re.compile(r"[\s(]*([A-Za-z_]\w*)")
+_LINE_COMMENT = re.compile(r"--(?:\\\r?\n|[^\r\n])*")
+_BLANKS = re.compile(r"[\s(]+")
+_PADDING = 4
+_KINDS = {"string": Kind.STRING, "quoted": Kind.QUOTED, "number": Kind.NUMBER, "word": Kind.WORD}
+_UNTERMINATED = {"'": "string", '"': "string", "`": "quoted identifier"}
+_CLOSERS = {")": "(", "]": "["}
+
+# After these words an operand is due, so that the next word is a name and not the keyword of a clause.
+_BEFORE_OPERAND = words(
+    "SELECT WHERE HAVING ON WHEN THEN ELSE CASE AND OR NOT IN IS LIKE ILIKE RLIKE REGEXP BETWEEN DIV ESCAPE "
+    "AS DISTINCT FROM BY SET"
+)
+# What cannot follow the keyword CASE: before these, `case` is a column.
+_AFTER_CASE_COLUMN = words(". , ) ] = == < > <= >= <> != <=> * / % || ; :: IS IN AND OR THEN END")
+
+
+# What follows a column, so that `(table IS NULL)` is no query.
+_OPERATORS = words("IS IN LIKE ILIKE RLIKE REGEXP BETWEEN NOT AND OR DIV AS COLLATE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A statement's text, read once.
+
+    Attributes:
+        sql: The text.
+        tokens: Its tokens up to the final semicolon, and a few END tokens, so that looking ahead needs no bounds.
+        partner: From the index of `(`, `[` and CASE to the index of what closes it.
+        operator_next: For each token, whether it ends an operand, so that a clause may begin after it.
+        query_start: For each token, whether a query begins there, perhaps inside further parentheses.
+        open_case: Index of the first CASE without END.
+        problem: What is wrong with the text as a whole: an unterminated string, unbalanced parentheses, two
+            statements.
+    """
+
+    sql: str
+    tokens: tuple[Token, ...]
+    partner: dict[int, int]
+    operator_next: tuple[bool, ...]
+    query_start: tuple[bool, ...]
+    open_case: int | None
+    problem: SqlError | None
+
+    @property
+    def end(self) -> int:
+        """Index of the first END token."""
+        return len(self.tokens) - _PADDING
+
+    def text(self, index: int) -> str:
+        """The text of a token."""
+        token = self.tokens[index]
+        return self.sql[token.start : token.end]
+
+    def is_name(self, index: int) -> bool:
+        """Whether the token can be an identifier: a word or a quoted one."""
+        return self.tokens[index].kind in {Kind.WORD, Kind.QUOTED}
+
+    def name(self, index: int) -> str:
+        """The identifier that a token is, without its quotes."""
+        text = self.text(index)
+        return text[1:-1].replace("``", "`") if text[:1] == "`" else text
+
+    def word(self, index: int) -> str:
+        """The key of a token as a keyword: empty for a word that is a field after a dot, and past the end."""
+        if not 0 <= index < self.end or (index and self.tokens[index - 1].key == "."):
+            return ""
+        return self.tokens[index].key
+
+    def is_operator(self, index: int) -> bool:
+        """Whether a word is an operator, so that what stands before it is an operand."""
+        return self.tokens[index].key in _OPERATORS
+
+    def clause_at(self, index: int) -> bool:
+        """Whether the token stands where an operator or a clause may, not where an operand is due."""
+        return index > 0 and self.operator_next[index - 1]
+
+
+def first_keyword(sql: str) -> str:
+    """The first word of a statement in upper case, after blanks, comments and parentheses; empty if there is none.
+
+    Args:
+        sql: Any text.
+
+    Returns:
+        The word: enough to pass a statement that is not ours on without reading it.
+    """
+    quick = _QUICK_KEYWORD.match(sql)
+    if quick:
+        return quick[1].upper()
+    place = 0
+    while place < len(sql):
+        if skipped := _BLANKS.match(sql, place) or _LINE_COMMENT.match(sql, place):
+            place = skipped.end()
+        elif sql.startswith("/*", place):
+            end = _comment_end(sql, place)
+            if end is None:
+                return ""
+            place = end
+        else:
+            word = _QUICK_KEYWORD.match(sql, place)
+            return word[1].upper() if word else ""
+    return ""
+
+
+def dotted_names(sql: str) -> list[tuple[str, ...]]:
+    """All names of two or more parts in a text, in order; strings are looked into as well (`CALL f('db.t')`)."""
+    source = read_source(sql)
+    found: list[tuple[str, ...]] = []
+    index = 0
+    while index < source.end:
+        if source.tokens[index].kind is Kind.STRING:
+            parts = tuple(source.text(index)[1:-1].split("."))
+            found.extend([parts] if len(parts) > 1 and all(parts) else [])
+        elif source.is_name(index):
+            names = [source.name(index)]
+            while source.tokens[index + 1].key == "." and source.is_name(index + 2):
+                index += 2
+                names.append(source.name(index))
+            found.extend([tuple(names)] if len(names) > 1 else [])
+        index += 1
+    return found
+
+
+def read_source(sql: str) -> Source:
+    """Reads a statement's tokens.
+
+    Args:
+        sql: Any text.
+
+    Returns:
+        The tokens, with `problem` set where the text cannot be a statement.
+    """
+    tokens, problem = _tokenize(sql)
+    tokens, second = _cut_semicolons(tokens)
+    if second is not None and problem is None:
+        problem = SqlError(
+            "There are two statements in one text",
+            sql=sql,
+            position=second.start,
+            length=second.end - second.start,
+            expected="the end of the statement",
+            hint="Run them one by one.",
+        )
+    matcher = _Matcher(sql, tokens)
+    matcher.run()
+    end = tokens[-1].end if tokens else 0
+    tokens.extend([Token(Kind.END, "", end, end)] * _PADDING)
+    return Source(
+        sql=sql,
+        tokens=tuple(tokens),
+        partner=matcher.partner,
+        operator_next=(*matcher.operator_next, *([False] * _PADDING)),
+        query_start=_query_starts(tokens),
+        open_case=min(matcher.open_cases, default=None),
+        problem=problem or matcher.problem,
+    )
+
+
+def _comment_end(sql: str, start: int) -> int | None:
+    # Comments nest; a hint (`/*+`) does not.
+    if sql.startswith("/*+", start):
+        close = sql.find("*/", start + 3)
+        return None if close < 0 else close + 2
+    depth = 0
+    for mark in _COMMENT_MARK.finditer(sql, start):
+        depth += 1 if mark[0] == "/*" else -1
+        if depth == 0:
+            return mark.end()
+    return None
+
+
+def _tokenize(sql: str) -> tuple[list[Token], SqlError | None]:
+    tokens: list[Token] = []
+    place = 0
+    while place < len(sql):
+        match = _TOKEN.match(sql, place)
+        assert match is not None
+        group = match.lastgroup or ""
+        start, place = place, match.end()
+        if group == "space":
+            continue
+        text = match[0]
+        if group == "block":
+            end = _comment_end(sql, start)
+            if end is None:
+                return tokens, _unterminated(sql, start, "comment", "*/")
+            place = end
+        elif group == "symbol":
+            if text in _UNTERMINATED:
+                return tokens, _unterminated(sql, start, _UNTERMINATED[text], text)
+            tokens.append(Token(Kind.SYMBOL, text, start, place))
+        else:
+            key = text.upper() if group == "word" else ""
+            tokens.append(Token(_KINDS[group], key, start, place))
+    return tokens, None
+
+
+def _unterminated(sql: str, start: int, what: str, closer: str) -> SqlError:
+    newline = sql.find("\n", start)
+    length = (len(sql) if newline < 0 else newline) - start
+    return SqlError(
+        f"The {what} is not terminated", sql=sql, position=start, length=length, expected=f"{closer} after it"
+    )
+
+
+def _cut_semicolons(tokens: list[Token]) -> tuple[list[Token], Token | None]:
+    end = len(tokens)
+    while end and tokens[end - 1].key == ";":
+        end -= 1
+    kept = tokens[:end]
+    first = next((index for index, token in enumerate(kept) if token.key == ";"), None)
+    second = None if first is None else next(token for token in kept[first:] if token.key != ";")
+    return kept, second
+
+
+class _Matcher:
+    """Goes over the tokens once: which bracket closes which, and after which token an operator may follow."""
+
+    def __init__(self, sql: str, tokens: list[Token]) -> None:
+        self.sql = sql
+        self.tokens = tokens
+        self.partner: dict[int, int] = {}
+        self.operator_next: list[bool] = []
+        self.opened: list[int] = []
+        self.open_cases: list[int] = []
+        self.problem: SqlError | None = None
+
+    def run(self) -> None:
+        for index, token in enumerate(self.tokens):
+            after_operand = index > 0 and self.operator_next[index - 1]
+            after_dot = index > 0 and self.tokens[index - 1].key == "."
+            if token.kind is Kind.SYMBOL:
+                self.operator_next.append(self.read_symbol(index, after_operand))
+            elif token.kind is Kind.WORD and not after_dot:
+                self.operator_next.append(self.read_word(index, after_operand))
+            else:
+                self.operator_next.append(True)
+        for index in self.opened:
+            if self.tokens[index].key == "CASE":
+                self.note_open_case(index)
+            else:
+                self.problem = self.problem or _unbalanced(self.sql, self.tokens[index])
+
+    def note_open_case(self, index: int) -> None:
+        # Without WHEN it may be a column (`case + 1`).
+        if self.tokens[index + 1].key == "WHEN":
+            self.open_cases.append(index)
+
+    def read_symbol(self, index: int, after_operand: bool) -> bool:
+        key = self.tokens[index].key
+        if key in {"(", "["}:
+            self.opened.append(index)
+        elif key in _CLOSERS:
+            while self.opened and self.tokens[self.opened[-1]].key == "CASE":
+                self.note_open_case(self.opened.pop())
+            if self.opened and self.tokens[self.opened[-1]].key == _CLOSERS[key]:
+                self.partner[self.opened.pop()] = index
+            else:
+                self.problem = self.problem or _unbalanced(self.sql, self.tokens[index])
+            return True
+        return key == "?" or (key == "*" and not after_operand)
+
+    def read_word(self, index: int, after_operand: bool) -> bool:
+        key = self.tokens[index].key
+        if key == "CASE" and not after_operand:
+            following = self.tokens[index + 1].key if index + 1 < len(self.tokens) else ")"
+            if following not in _AFTER_CASE_COLUMN:
+                self.opened.append(index)
+                return False
+            return True
+        if key == "END" and after_operand and self.opened and self.tokens[self.opened[-1]].key == "CASE":
+            self.partner[self.opened.pop()] = index
+            return True
+        return key not in _BEFORE_OPERAND
+
+
+def _unbalanced(sql: str, token: Token) -> SqlError:
+    counterpart = {"(": ")", "[": "]", ")": "(", "]": "["}[token.key]
+    return SqlError(
+        f"The parentheses are not balanced: '{token.key}' has no '{counterpart}'", sql=sql, position=token.start
+    )
+
+
+def _query_starts(tokens: list[Token]) -> tuple[bool, ...]:
+    starts = [False] * len(tokens)
+    for index in range(len(tokens) - 2, -1, -1):
+        key, following = tokens[index].key, tokens[index + 1]
+        if key == "(":
+            starts[index] = starts[index + 1]
+        elif key == "SELECT":
+            starts[index] = following.key not in {".", "="}
+        elif key in {"FROM", "TABLE", "WITH", "VALUES"} and following.key in _OPERATORS:
+            continue
+        elif key in {"FROM", "TABLE", "WITH"}:
+            starts[index] = following.kind in {Kind.WORD, Kind.QUOTED} or (key == "FROM" and following.key == "(")
+        elif key == "VALUES":
+            starts[index] = following.kind in {Kind.NUMBER, Kind.STRING, Kind.WORD} or following.key in {"(", "-"}
+    return tuple(starts)
+
+
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+
+
+def string_value(literal: str) -> str:
+    r"""The value of a string literal as Spark reads it.
+
+    Args:
+        literal: The text, quotes and all: `'it''s'`, `"a\n"`, `r'\d'`, `$tag$...$tag$`.
+
+    Returns:
+        The value.
+    """
+    if literal[0] in "rR":
+        return literal[2:-1]
+    if literal[0] == "$":
+        tag = literal.index("$", 1) + 1
+        return literal[tag:-tag]
+    return _ESCAPE.sub(_unescape, _undouble(literal))
+
+
+def _undouble(literal: str) -> str:
+    # A doubled quote counts as one, unless the first of the two is itself escaped.
+    quote = literal[0]
+    return re.sub(rf"(\\.)|{quote}{quote}", lambda match: match[1] or quote, literal[1:-1], flags=re.DOTALL)
+
+
+def _unescape(match: re.Match[str]) -> str:
+    body = match[1]
+    if body[0] in "uU" and len(body) > 1:
+        code = int(body[1:], 16)
+        return chr(code) if code <= 0x10FFFF else "?"
+    if len(body) == 3:
+        return chr(int(body, 8))
+    return _ESCAPES.get(body, body)

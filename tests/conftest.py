@@ -1,0 +1,49 @@
+"""What all tests share: one Spark session, the profiles of Hypothesis, and that CI skips nothing."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from pyspark.sql import SparkSession
+
+from dml.errors import SetupError
+from dml.spark.launch import spark_session
+
+settings.register_profile("default", max_examples=50, deadline=None)
+settings.register_profile(
+    "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("nightly", max_examples=2_000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session with our SQL extension and no handler: small, quiet, in UTC."""
+    folder: Path = tmp_path_factory.mktemp("spark")
+    chosen = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "1500m",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "3",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    try:
+        session = spark_session(settings=chosen)
+    except SetupError as error:
+        pytest.exit(str(error), returncode=1)
+    yield session
+    session.stop()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In CI a skipped test is a failed run: nobody would see that a part of the suite is gone."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = len(reporter.stats.get("skipped", ())) if reporter else 0
+    if os.environ.get("CI") and skipped and session.exitstatus == pytest.ExitCode.OK:
+        reporter.write_line(f"\n{skipped} tests were skipped, and CI allows none", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

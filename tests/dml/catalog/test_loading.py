@@ -1,0 +1,120 @@
+"""Catalogs: the embedded one, others by properties, and that no credential is shown."""
+
+import logging
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from dml.catalog import create_namespace, create_table, load, load_table
+from dml.catalog.credentials import redact
+from dml.commit import AppendFiles, commit
+from dml.errors import NotFoundError, SetupError
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
+
+
+def test_the_embedded_catalog_is_a_file_in_its_warehouse(tmp_path: Path) -> None:
+    """A second one on the same folder sees the same tables; a space in the path is fine."""
+    folder = tmp_path / "my lake"
+    catalog = load("lake", str(folder))
+    create_namespace(catalog, ("db",))
+    table = create_table(catalog, ("db", "t"), SCHEMA)
+    assert table.location() == f"file://{folder}/db/t"
+    commit(table, AppendFiles())
+    assert load_table(load("lake", f"file://{folder}"), ("db", "t")).current_snapshot() is not None
+    with sqlite3.connect(folder / "catalog.db") as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize("warehouse", ["s3://bucket/lake", "{tmp}/50%", "{tmp}/a#b", "{tmp}/a?b"])
+def test_a_warehouse_that_is_no_local_folder_is_refused(tmp_path: Path, warehouse: str) -> None:
+    with pytest.raises(SetupError, match=r"warehouse|local folder"):
+        load("lake", warehouse.replace("{tmp}", str(tmp_path)))
+
+
+def test_a_warehouse_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SetupError, match="cannot be made"):
+        load("lake", str(tmp_path / "file"))
+
+
+def test_a_name_that_nothing_is_said_of_is_not_found() -> None:
+    with pytest.raises(NotFoundError, match="Nothing says what the catalog 'nowhere' is"):
+        load("nowhere")
+
+
+def test_a_catalog_by_properties(tmp_path: Path) -> None:
+    catalog = load("other", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}", echo=False)
+    assert isinstance(catalog, SqlCatalog)
+    create_namespace(catalog, ("db",))
+    assert create_table(catalog, ("db", "t"), SCHEMA, properties={"format-version": "3"}).metadata.format_version == 3
+
+
+def test_a_catalog_by_name_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog: {}")
+    assert load("named", uri=f"sqlite:///{tmp_path}/c.db").name == "named"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"type": "rest", "uri": "http://127.0.0.1:9/", "credential": "client:s3cr3t-value"},
+        {"type": "sql", "uri": "postgresql+psycopg2://user:s3cr3t-value@127.0.0.1:9/db"},
+        {"type": "sql", "uri": "sqlite:////nowhere/at/all/c.db", "s3.secret-access-key": "s3cr3t-value"},
+        {"type": "s3cr3t-value", "uri": "x", "token": "s3cr3t-value"},
+        {"py-catalog-impl": "no.such.Catalog", "token": "s3cr3t-value"},
+    ],
+)
+def test_a_catalog_that_cannot_be_loaded_shows_no_credential(
+    properties: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, logger="dml"), pytest.raises(SetupError, match="cannot be loaded") as raised:
+        load("broken", **properties)
+    assert "s3cr3t-value" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+    assert "s3cr3t-value" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "properties", "shown"),
+    [
+        ("bad key abcdef", {"s3.secret-access-key": "abcdef"}, "bad key ***"),
+        ("http://u:hunter22@h", {"uri": "http://u:hunter22@h"}, "http://u:***@h"),
+        ("p@ssw0rd", {"uri": "postgresql://u:p%40ssw0rd@h/d"}, "***"),
+        ("the client:topsecret pair; topsecret", {"credential": "client:topsecret"}, "the *** pair; ***"),
+        ("a true b", {"token-refresh-enabled": "b"}, "a true b"),
+        ("nothing", {"uri": "http://[broken"}, "nothing"),
+    ],
+)
+def test_redact(text: str, properties: dict[str, str], shown: str) -> None:
+    assert redact(text, properties) == shown
+
+
+THREE_COMMITS = """
+import sys
+from dml.catalog import load, load_table
+from dml.commit import AppendFiles, commit
+for _ in range(3):
+    commit(load_table(load("lake", sys.argv[1]), ("db", "t")), AppendFiles())
+"""
+
+
+def test_several_processes_commit_to_one_table(tmp_path: Path) -> None:
+    """Each commit lands once, none is lost."""
+    catalog = load("lake", str(tmp_path))
+    create_namespace(catalog, ("db",))
+    properties = {"commit.retry.num-retries": "30", "commit.retry.min-wait-ms": "5", "commit.retry.max-wait-ms": "50"}
+    table = create_table(catalog, ("db", "t"), SCHEMA, properties=properties)
+    writers = [subprocess.Popen([sys.executable, "-c", THREE_COMMITS, str(tmp_path)]) for _ in range(3)]
+    assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0]
+    metadata = table.refresh().metadata
+    assert len(metadata.snapshots) == 9
+    assert sorted(snapshot.sequence_number or 0 for snapshot in metadata.snapshots) == list(range(1, 10))

@@ -1,0 +1,280 @@
+"""Attempts, lost races, answers that say nothing, and which files are there afterwards."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ForbiddenError
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import Table
+
+from dml.catalog import set_properties
+from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
+from dml.commit.retry import wait_seconds
+from dml.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    CorruptFileError,
+    NotFoundError,
+    SetupError,
+    ValidationFailedError,
+)
+from dml.manifests import manifests_of
+from dml.options import Command, CommitOptions
+from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes
+
+QUICK = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "5"}
+
+
+def metadata_files(table: Table) -> set[str]:
+    """All Avro files of the table's metadata folder."""
+    folder = Path(table.location().removeprefix("file://")) / "metadata"
+    return {f"file://{path}" for path in folder.glob("*.avro")}
+
+
+def used_files(table: Table) -> set[str]:
+    """The Avro files that some snapshot uses."""
+    used = set()
+    for snapshot in table.refresh().metadata.snapshots:
+        used.add(snapshot.manifest_list)
+        used |= {manifest.manifest_path for manifest in manifests_of(table.io, snapshot)}
+    return used
+
+
+def before_commits(monkeypatch: pytest.MonkeyPatch, catalog: Catalog, *steps: Callable[[], None]) -> list[int]:
+    """Run one step before each of the next commits reaches the catalog; the list counts the commits."""
+    real, calls = catalog.commit_table, []
+
+    def commit_table(*arguments: Any) -> Any:
+        number = len(calls)
+        calls.append(number)
+        if number < len(steps):
+            monkeypatch.setattr(catalog, "commit_table", real)
+            steps[number]()
+            monkeypatch.setattr(catalog, "commit_table", commit_table)
+        return real(*arguments)
+
+    monkeypatch.setattr(catalog, "commit_table", commit_table)
+    return calls
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_lost_race_is_tried_again_on_the_new_state(
+    catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = new_table(catalog, version, **QUICK)
+    commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+
+    def race() -> None:
+        commit(table, AppendFiles(data_files=(data_file(table, [2]),)))
+
+    before_commits(monkeypatch, catalog, race, race)
+    made = commit(table, AppendFiles(data_files=(data_file(table, [3]),)))
+    assert made.attempts == 3
+    assert made.sequence_number == (0 if version == 1 else 4)
+    assert made.summary["total-records"] == "4"
+    assert ids(made.metadata_location) == [1, 2, 2, 3]
+    # The manifest of the new file was written once, the lists of the lost attempts are gone.
+    assert metadata_files(table) == used_files(table)
+
+
+def test_each_attempt_validates_again(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(catalog, 2, **QUICK)
+    first = data_file(table, [1, 2])
+    commit(table, AppendFiles(data_files=(first,)))
+    start = table.refresh().metadata.current_snapshot_id
+
+    def race() -> None:
+        delete = deletes(table, first, [0])
+        commit(table, RowDelta(command=Command.DELETE, delete_files=(delete,), starting_snapshot_id=start))
+
+    calls = before_commits(monkeypatch, catalog, race)
+    action = OverwriteFiles(
+        data_files=(data_file(table, [1]),),
+        removed_data_files=frozenset({first.path}),
+        starting_snapshot_id=start,
+    )
+    with pytest.raises(CommitConflictError, match="found new delete for replaced data file"):
+        commit(table, action)
+    assert calls == [0]
+    assert metadata_files(table) == used_files(table)
+
+
+def test_a_table_that_was_upgraded_meanwhile_takes_no_position_deletes(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = new_table(catalog, 2, **QUICK)
+    first = data_file(table, [1, 2])
+    commit(table, AppendFiles(data_files=(first,)))
+    start = table.refresh().metadata.current_snapshot_id
+
+    def race() -> None:
+        commit(table, AppendFiles(data_files=(data_file(table, [3]),)))
+        set_properties(table, {"format-version": "3"})
+
+    before_commits(monkeypatch, catalog, race)
+    delete = position_deletes(table, first, [0])
+    with pytest.raises(ValidationFailedError, match="Must use DVs for position deletes in V3"):
+        commit(table, RowDelta(command=Command.DELETE, delete_files=(delete,), starting_snapshot_id=start))
+    assert metadata_files(table) == used_files(table)
+
+
+def test_a_race_that_is_lost_every_time_gives_up(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(catalog, 2, **QUICK, **{"commit.retry.num-retries": "2"})
+    calls: list[int] = []
+
+    def lose(*_: Any) -> Any:
+        calls.append(1)
+        raise CommitFailedException("Requirement failed: branch main has changed")
+
+    monkeypatch.setattr(catalog, "commit_table", lose)
+    file = data_file(table, [1])
+    with pytest.raises(CommitConflictError, match="lost the race 3 times") as raised:
+        commit(table, AppendFiles(data_files=(file,)))
+    assert len(calls) == 3
+    assert raised.value.retryable
+    assert metadata_files(table) == set()
+    assert Path(file.path.removeprefix("file://")).exists()
+
+
+@pytest.mark.parametrize("error", [CommitStateUnknownException("502"), TimeoutError("no answer"), KeyError("odd")])
+def test_an_unknown_answer_to_a_commit_that_landed_is_a_success(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    table = new_table(catalog, 3)
+    real = catalog.commit_table
+
+    def commits_and_fails(*arguments: Any) -> Any:
+        real(*arguments)
+        raise error
+
+    monkeypatch.setattr(catalog, "commit_table", commits_and_fails)
+    made = commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    assert made.metadata_location == table.refresh().metadata_location
+    assert ids(made.metadata_location) == [1]
+    assert metadata_files(table) == used_files(table)
+
+
+def test_an_unknown_answer_deletes_nothing(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(catalog, 2)
+
+    def fails(*_: Any) -> Any:
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(catalog, "commit_table", fails)
+    with pytest.raises(CommitStateUnknownError, match="no answer; whether the snapshot") as raised:
+        commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    assert raised.value.context["snapshot_id"]
+    # A manifest and a list: if the commit lands after all, they are what it is made of.
+    assert len(metadata_files(table)) == 2
+
+
+def test_a_race_reported_lost_that_was_won_is_not_committed_twice(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that sends its request again is told of a conflict: with itself."""
+    table = new_table(catalog, 2, **QUICK)
+    real = catalog.commit_table
+
+    def sends_twice(*arguments: Any) -> Any:
+        real(*arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(catalog, "commit_table", sends_twice)
+    made = commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    assert len(table.refresh().metadata.snapshots) == 1
+    assert ids(made.metadata_location) == [1]
+
+
+def test_a_refused_commit_leaves_no_files(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(catalog, 2)
+
+    def refuses(*_: Any) -> Any:
+        raise ForbiddenError("not allowed to write")
+
+    monkeypatch.setattr(catalog, "commit_table", refuses)
+    with pytest.raises(SetupError, match=r"Committing to the table 'db\.t' failed: not allowed to write"):
+        commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    assert metadata_files(table) == set()
+
+
+def test_a_missing_manifest_is_named_and_nothing_is_left(catalog: Catalog) -> None:
+    table = new_table(catalog, 2)
+    commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    snapshot = table.refresh().current_snapshot()
+    (manifest,) = manifests_of(table.io, snapshot)
+    table.io.delete(manifest.manifest_path)
+    before = metadata_files(table)
+    with pytest.raises(CorruptFileError, match="is missing") as raised:
+        commit(table, DeleteFiles(row_filter=AlwaysTrue()))
+    assert raised.value.context["file"] == manifest.manifest_path
+    assert metadata_files(table) == before
+
+
+def test_a_dropped_table_is_named(catalog: Catalog) -> None:
+    table = new_table(catalog, 2)
+    catalog.drop_table(("db", "t"))
+    with pytest.raises(NotFoundError, match=r"There is no table 'db\.t'"):
+        commit(table, AppendFiles())
+
+
+def test_vectors_that_are_not_needed_any_more_are_deleted(catalog: Catalog) -> None:
+    """Another DELETE removed the whole file: the Puffin file of the commit holds nothing of use."""
+    table = new_table(catalog, 3)
+    first = data_file(table, [1, 2])
+    commit(table, AppendFiles(data_files=(first,)))
+    start = table.refresh().metadata.current_snapshot_id
+    vector = deletes(table, first, [0])
+    commit(table, DeleteFiles(row_filter=AlwaysTrue()))
+    commit(table, RowDelta(command=Command.DELETE, delete_files=(vector,), starting_snapshot_id=start))
+    assert not Path(vector.path.removeprefix("file://")).exists()
+    assert Path(first.path.removeprefix("file://")).exists()
+
+
+def test_an_interrupt_while_the_catalog_is_at_work_deletes_nothing(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit may have landed."""
+    table = new_table(catalog, 2)
+    real = catalog.commit_table
+
+    def commits_and_is_interrupted(*arguments: Any) -> Any:
+        real(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalog, "commit_table", commits_and_is_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    assert ids(table.refresh().metadata_location) == [1]
+
+
+def test_trouble_after_the_commit_is_no_trouble(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = new_table(catalog, 2)
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("storage is away")
+
+    monkeypatch.setattr(catalog, "_delete_old_metadata", fails)
+    made = commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    assert ids(made.metadata_location) == [1]
+    assert "storage is away" in caplog.text
+
+
+def test_nobody_can_speak_for_the_counters(catalog: Catalog) -> None:
+    """Keys of engine and user are kept, except those that are counted."""
+    table = new_table(catalog, 2)
+    made = commit(
+        table,
+        AppendFiles(data_files=(data_file(table, [1]),)),
+        summary={"total-records": "99", "operation": "replace", "mine": "x"},
+    )
+    assert (made.operation, made.summary["total-records"], made.summary["mine"]) == ("append", "1", "x")
+
+
+def test_waits_double_up_to_the_greatest() -> None:
+    options = CommitOptions(min_wait_ms=100, max_wait_ms=1000)
+    assert [wait_seconds(options, failed) for failed in (1, 2, 3, 4, 5, 5000)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]

@@ -1,0 +1,127 @@
+"""A statement that fails changes nothing and leaves no file; one whose outcome is unknown leaves all."""
+
+from contextlib import suppress
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+
+from dml.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    DataError,
+    DmlError,
+    ErrorKind,
+    SqlError,
+)
+from tests.dml.engine.conftest import Kind, Lake
+
+pytestmark = pytest.mark.spark
+
+TWICE = "(SELECT * FROM VALUES (CAST(1 AS BIGINT), 'a'), (1, 'b') AS v(id, s)) AS s"
+IN_TASKS = {
+    "an error raised by a row": "UPDATE {t} SET s = raise_error('no') WHERE id > 2",
+    "an overflow of the column": "UPDATE {t} SET k = CAST(id AS BIGINT) * 3000000000 WHERE id IN (0, 1, 5)",
+    "an overflow in the condition": "DELETE FROM {t} WHERE id IN (0, 6) AND CAST(id * 3000000000 AS INT) = 0",
+    "a division by zero": "DELETE FROM {t} WHERE id / (id - 6) > 1",
+    "two source rows for one target row": f"MERGE INTO {{t}} t USING {TWICE} ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET s = s.s WHEN NOT MATCHED THEN INSERT (id, s, must) VALUES (s.id, s.s, 0)",
+    "a subquery of two rows": "UPDATE {t} SET s = (SELECT x.s FROM {t} x WHERE x.k = 1)",
+    "a null in a required column": "UPDATE {t} SET must = nullif(id, 6) WHERE id > 3",
+    "an inserted null in a required column": "INSERT INTO {t} SELECT id, 1, 's', nullif(id, 20) FROM range(15, 22)",
+    "an insert that overflows": "INSERT INTO {t} SELECT id, id * 1000000000, 's', 1 FROM range(15, 22)",
+}
+
+
+def filled(kind: Kind) -> str:
+    """A table with a required column and ids 0 to 11."""
+    name = kind.create("id BIGINT, k INT, s STRING, must BIGINT NOT NULL")
+    kind.lake.session.sql(f"INSERT INTO {name} SELECT id, CAST(id DIV 4 AS INT), concat('s', id), id FROM range(12)")
+    return name
+
+
+def test_what_fails_in_a_task_leaves_nothing(kind: Kind) -> None:
+    """Other tasks had written files by then."""
+    name, lake = filled(kind), kind.lake
+    before, rows = lake.state(name), lake.rows(name)
+    for what, statement in IN_TASKS.items():
+        with pytest.raises(DmlError) as caught:
+            lake.session.sql(statement.replace("{t}", name))
+        assert lake.state(name) == before, (what, caught.value)
+    assert lake.rows(name) == rows
+
+
+def test_a_cardinality_violation_says_what_matched_twice(kind: Kind) -> None:
+    name = filled(kind)
+    with pytest.raises(DataError, match=r"t\.id = s\.id") as caught:
+        kind.lake.session.sql(IN_TASKS["two source rows for one target row"].replace("{t}", name))
+    assert caught.value.kind is ErrorKind.CARDINALITY_VIOLATION
+
+
+CHANGES = {
+    "delete": "DELETE FROM {t} WHERE id % 2 = 1",
+    "update": "UPDATE {t} SET s = 'x', k = 9 WHERE id % 2 = 1",
+    "merge": "MERGE INTO {t} t USING (SELECT id * 2 AS id FROM range(9)) s ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET s = 'm' WHEN NOT MATCHED THEN INSERT (id, must) VALUES (s.id, 1)",
+    "insert": "INSERT INTO {t} VALUES (100, 1, 's', 1)",
+    "overwrite": "INSERT OVERWRITE {t} VALUES (100, 1, 's', 1)",
+    "whole files": "DELETE FROM {t}",
+}
+
+
+def test_a_commit_that_the_catalog_refuses_leaves_nothing(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All retries used up: data files, delete files, manifests and lists are gone again."""
+    name, lake = filled(kind), kind.lake
+    lake.session.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.retry.num-retries' = '1', 'commit.retry.min-wait-ms' = '1')"
+    )
+    before, rows = lake.state(name), lake.rows(name)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise CommitFailedException("somebody was faster")
+
+    for what, statement in CHANGES.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(lake.session.registry.catalogs["lake"], "commit_table", refuse)
+            with pytest.raises(CommitConflictError):
+                lake.session.sql(statement.replace("{t}", name))
+        assert lake.state(name) == before, what
+    assert lake.rows(name) == rows
+
+
+def test_a_commit_of_unknown_outcome_leaves_every_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be live, and here it is: its rows are there afterwards."""
+    name = lake.create("id BIGINT, s STRING")
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b')")
+    catalog = lake.session.registry.catalogs["lake"]
+    original = catalog.commit_table
+
+    def lose_the_answer(*args: object, **kwargs: object) -> None:
+        original(*args, **kwargs)
+        raise ConnectionError("connection reset by peer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(catalog, "commit_table", lose_the_answer)
+        with suppress(CommitStateUnknownError):
+            lake.session.sql(f"UPDATE {name} SET s = 'u' WHERE id = 1")
+    assert lake.rows(name) == [(1, "u"), (2, "b")]
+
+
+def test_a_wrong_statement_is_refused_before_anything_is_written(kind: Kind) -> None:
+    """Names, types, missing values, clauses: found when the statement is planned."""
+    name, lake = filled(kind), kind.lake
+    before = lake.state(name)
+    for statement in (
+        "DELETE FROM {t} WHERE nope = 1",
+        "DELETE FROM {t} WHERE rand() > 0.5",
+        "DELETE FROM {t} WHERE max(id) = 1",
+        "UPDATE {t} SET nope = 1",
+        "UPDATE {t} SET k = 's'",
+        "UPDATE {t} SET s = 'a', s = 'b'",
+        "INSERT INTO {t} VALUES (1, 2)",
+        "INSERT INTO {t} (id) VALUES (1)",
+        f"MERGE INTO {{t}} t USING {TWICE} ON t.id = s.id WHEN MATCHED THEN DELETE WHEN MATCHED THEN UPDATE SET s = ''",
+        f"MERGE INTO {{t}} t USING {TWICE} ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (t.id)",
+    ):
+        with pytest.raises(SqlError):
+            lake.session.sql(statement.replace("{t}", name))
+        assert lake.state(name) == before, statement

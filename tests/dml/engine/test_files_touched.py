@@ -1,0 +1,129 @@
+"""Which files a statement opens, replaces and writes: those that it must not open are taken away, or spoilt."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PythonException
+
+from tests.dml.engine.conftest import Kind, Lake
+
+pytestmark = pytest.mark.spark
+
+
+def local(path: str) -> Path:
+    return Path(path.removeprefix("file://"))
+
+
+def by_least_id(lake: Lake, name: str) -> dict[int, str]:
+    """The data files of a table by the least id in them."""
+    return {pq.read_table(local(file.path))["id"].to_pylist()[0]: file.path for file in lake.data_files(name)}
+
+
+def test_a_delete_of_whole_files_opens_and_writes_no_data_file(kind: Kind) -> None:
+    """By partition or by column metrics: the data files may be gone already."""
+    name, lake = kind.filled(), kind.lake
+    for file in lake.data_files(name):
+        local(file.path).unlink()
+    before = set(lake.folder(name).joinpath("data").rglob("*.*"))
+    result = lake.session.delete(name, "k = 1")
+    assert (result.mode, result.data_files_removed, result.data_files_added) == ("metadata", 1, 0)
+    assert result.summary["operation"] == "delete"
+    result = lake.session.delete(name, "id >= 8")
+    assert (result.mode, result.data_files_removed) == ("metadata", 1)
+    assert lake.session.delete(name).data_files_removed == 1
+    assert set(lake.folder(name).joinpath("data").rglob("*.*")) == before
+    assert lake.rows(name) == []
+
+
+def test_files_without_a_matched_row_stay_as_they_are(kind: Kind) -> None:
+    """Also where no metric tells: the condition is on what Iceberg cannot prune by."""
+    name, lake = kind.filled(), kind.lake
+    files = by_least_id(lake, name)
+    result = lake.session.update(name, {"s": "'new'"}, "length(s) = 2 AND id % 4 = 1 AND k % 2 = 1")
+    assert result.rows_updated == 1
+    left = {file.path for file in lake.data_files(name)}
+    assert left >= {files[0], files[8]}
+    assert (files[4] in left) != kind.copy_on_write
+    assert result.data_files_rewritten == (1 if kind.copy_on_write else 0)
+    assert [row for row in lake.rows(name) if row[2] == "new"] == [(5, 1, "new")]
+    assert len(lake.rows(name)) == 12
+
+
+def test_a_pruned_file_is_not_opened_for_a_change(kind: Kind) -> None:
+    """UPDATE and MERGE reach the rows of one file while the others are gone."""
+    name, lake = kind.filled(), kind.lake
+    files = by_least_id(lake, name)
+    for least in (0, 8):
+        local(files[least]).rename(local(files[least]).with_suffix(".away"))
+    assert lake.session.update(name, {"s": "'u'"}, "id = 5 AND k = 1").rows_updated == 1
+    source = lake.session.spark.createDataFrame([(6, "m"), (7, "m")], "id BIGINT, s STRING")
+    builder = lake.session.merge_into(source, f"{name} AS t", "t.id = source.id AND t.k = 1")
+    assert builder.whenMatched().update({"s": "source.s"}).merge().rows_updated == 2
+    for least in (0, 8):
+        local(files[least]).with_suffix(".away").rename(local(files[least]))
+    changed = [row for row in lake.rows(name) if not row[2].startswith("s")]
+    assert changed == [(5, 1, "u"), (6, 1, "m"), (7, 1, "m")]
+    assert len(lake.rows(name)) == 12
+
+
+def test_the_keys_of_a_merge_prune_files(kind: Kind) -> None:
+    """Without any condition on the target alone, files that hold no key of the source are not opened."""
+    name, lake = kind.filled(), kind.lake
+    files = by_least_id(lake, name)
+    local(files[0]).unlink()
+    source = "(SELECT * FROM VALUES (CAST(5 AS BIGINT)), (9) AS v(id))"
+    builder = lake.session.merge_into(source, f"{name} AS t", "t.id = source.id")
+    assert builder.whenMatched().delete().merge().rows_deleted == 2
+
+
+def spoil(path: Path, *, but: str) -> None:
+    """Overwrite all column chunks of a Parquet file but one column's."""
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    data = bytearray(path.read_bytes())
+    for index in range(group.num_columns):
+        chunk = group.column(index)
+        if chunk.path_in_schema != but:
+            start = chunk.dictionary_page_offset or chunk.data_page_offset
+            data[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    path.write_bytes(data)
+
+
+def test_a_sum_of_one_of_fifty_columns_reads_one(lake: Lake) -> None:
+    """The other column chunks are spoilt: who reads them fails."""
+    columns = ", ".join(f"c{index} BIGINT" for index in range(50))
+    values = ", ".join(f"id + {index}" for index in range(50))
+    name = lake.create(columns)
+    lake.session.sql(f"INSERT INTO {name} SELECT {values} FROM range(100)")
+    for file in lake.data_files(name):
+        spoil(local(file.path), but="c7")
+    assert lake.rows(f"SELECT sum(c7) FROM {name}") == [(sum(range(100)) + 700,)]
+    assert lake.rows(f"SELECT count(*) FROM {name} WHERE c7 > 50") == [(56,)]
+    with pytest.raises(PythonException, match="CorruptFileError"):
+        lake.rows(f"SELECT sum(c8) FROM {name}")
+
+
+def test_a_delete_reads_the_columns_of_its_condition_only(lake: Lake) -> None:
+    """Merge-on-read: what stays is not read at all."""
+    name = lake.create("id BIGINT, other BIGINT", **{"write.delete.mode": "merge-on-read"})
+    lake.session.sql(f"INSERT INTO {name} SELECT id, id FROM range(100)")
+    for file in lake.data_files(name):
+        spoil(local(file.path), but="id")
+    assert lake.session.delete(name, "id % 10 = 3").rows_deleted == 10
+    assert lake.rows(f"SELECT count(id), sum(id) FROM {name}") == [(90, sum(range(100)) - sum(range(3, 100, 10)))]
+
+
+def test_a_filter_on_the_partition_opens_its_files_only(lake: Lake) -> None:
+    """The files of the other partitions are gone."""
+    name = lake.create("id BIGINT, k INT, day TIMESTAMP_NTZ", "PARTITIONED BY (k, days(day))")
+    lake.session.sql(
+        f"INSERT INTO {name} SELECT id, CAST(id % 4 AS INT), TIMESTAMP_NTZ '2024-01-01 00:00:00' + "
+        f"make_interval(0, 0, 0, 0, CAST(id AS INT)) FROM range(48)"
+    )
+    for path in lake.folder(name).joinpath("data").rglob("*.parquet"):
+        if "k=2" not in str(path) or "2024-01-02" not in str(path):
+            path.unlink()
+    query = f"SELECT id FROM {name} WHERE k = 2 AND day >= TIMESTAMP_NTZ '2024-01-02 00:00:00'"
+    assert lake.rows(query) == sorted(((i,) for i in range(24, 48) if i % 4 == 2), key=repr)
+    with pytest.raises(PythonException, match="CorruptFileError"):
+        lake.rows(name)

@@ -1,0 +1,228 @@
+"""The ways to run a statement: parameters, Python, `spark.sql`, the JVM, threads; and what each returns."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyspark.sql.functions import col, lit
+
+from dml.errors import DmlError, NotFoundError
+from dml.result import Result
+from tests.dml.engine.conftest import Kind, Lake
+
+pytestmark = pytest.mark.spark
+
+
+def test_named_and_positional_parameters(kind: Kind) -> None:
+    """In conditions, values, sources and VALUES."""
+    name, session = kind.filled(), kind.lake.session
+    assert session.sql(f"DELETE FROM {name} WHERE id = :id", {"id": 1}).rows_deleted == 1
+    assert session.sql(f"UPDATE {name} SET s = ? WHERE id IN (?, ?)", ["it's", 2, 3]).rows_updated == 2
+    merge = (
+        f"MERGE INTO {name} t USING (SELECT CAST(:a AS BIGINT) AS id) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET s = :s"
+    )
+    assert session.sql(merge, {"a": 4, "s": "merged"}).rows_updated == 1
+    assert session.sql(f"INSERT INTO {name} VALUES (:id, :k, :s)", {"id": 50, "k": None, "s": "new"}).rows_inserted == 1
+    assert session.sql(f"SELECT id FROM {name} WHERE s = :s", {"s": "new"}).collect() == [(50,)]
+    found = {row[0]: row[2] for row in kind.lake.rows(name)}
+    assert {i: found[i] for i in (2, 3, 4, 50)} == {2: "it's", 3: "it's", 4: "merged", 50: "new"}
+    assert 1 not in found
+
+
+def test_a_parameter_is_a_value_and_never_sql(lake: Lake) -> None:
+    """Whatever stands in it."""
+    name = lake.create("id INT, s STRING")
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b')")
+    assert lake.session.sql(f"DELETE FROM {name} WHERE s = :s", {"s": "a' OR '1' = '1"}).rows_deleted == 0
+    assert len(lake.rows(name)) == 2
+
+
+def test_the_python_api_says_what_sql_says(kind: Kind) -> None:
+    """Text and Columns alike, a DataFrame as the source, all clauses."""
+    name, session = kind.filled(), kind.lake.session
+    assert session.delete(name, col("id") == 1).rows_deleted == 1
+    assert session.delete(f"{name} AS t", "t.id = 2").rows_deleted == 1
+    assert session.update(name, {"s": lit("it's"), "k": None}, col("id").isin(3, 5)).rows_updated == 2
+    assert session.update(name, {"k": 7}, "id = 6").rows_updated == 1
+    source = session.spark.createDataFrame([(4, "m"), (8, "gone"), (40, "new")], "id BIGINT, s STRING")
+    result = (
+        session.merge_into(source, f"{name} AS t", col("t.id") == col("s.id"), source_alias="s")
+        .whenMatched(col("s.s") == "gone")
+        .delete()
+        .whenMatched()
+        .update({"s": col("s.s")})
+        .whenNotMatched()
+        .insert({"id": col("s.id"), "k": 4, "s": "upper(s.s)"})
+        .whenNotMatchedBySource(col("t.id") > 9)
+        .delete()
+        .merge()
+    )
+    assert (result.rows_deleted, result.rows_updated, result.rows_inserted) == (3, 1, 1)
+    expected = {
+        (0, 0, "s0"),
+        (3, None, "it's"),
+        (4, 1, "m"),
+        (5, None, "it's"),
+        (6, 7, "s6"),
+        (7, 1, "s7"),
+        (9, 2, "s9"),
+        (40, 4, "NEW"),
+    }
+    assert set(kind.lake.rows(name)) == expected
+
+
+def test_the_counts_of_results_and_summaries(kind: Kind) -> None:
+    """What was matched, changed, added and removed."""
+    name, session = kind.filled(), kind.lake.session
+    deleted = session.delete(name, "id IN (1, 5, 6)")
+    assert (deleted.command, deleted.mode, deleted.rows_matched, deleted.rows_deleted) == ("DELETE", kind.mode, 3, 3)
+    assert deleted.row.asDict() == {
+        "num_affected_rows": 3,
+        "num_updated_rows": 0,
+        "num_deleted_rows": 3,
+        "num_inserted_rows": 0,
+    }
+    if kind.copy_on_write:
+        assert (deleted.data_files_removed, deleted.data_files_rewritten, deleted.delete_files_added) == (2, 2, 0)
+        assert deleted.summary["operation"] == "overwrite"
+    else:
+        assert (deleted.data_files_removed, deleted.data_files_added, deleted.delete_files_added) == (0, 0, 2)
+        assert deleted.summary["operation"] == "delete"
+    assert deleted.snapshot_id == kind.lake.table(name).current_snapshot().snapshot_id
+    again = session.delete(name, "id IN (1, 7)")
+    assert again.rows_deleted == 1
+    nothing = session.update(name, {"s": "'x'"}, "id = 999")
+    assert (nothing.rows_matched, nothing.changed, nothing.snapshot_id) == (0, False, None)
+    assert nothing.row.num_affected_rows == 0
+
+
+def test_explain_changes_nothing_and_tells_the_mode(kind: Kind) -> None:
+    name, lake = kind.filled(), kind.lake
+    before = lake.state(name)
+    for statement in (
+        f"DELETE FROM {name} WHERE id % 2 = 1",
+        f"UPDATE {name} SET s = 'x' WHERE k = 1",
+        f"MERGE INTO {name} t USING (SELECT 1L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+    ):
+        (row,) = lake.session.sql(f"EXPLAIN {statement}").collect()
+        assert kind.mode in row[0]
+    lake.session.sql(f"EXPLAIN INSERT INTO {name} VALUES (1, 1, 'x')").collect()
+    assert lake.state(name) == before
+
+
+def test_spark_sql_runs_statements_from_python_and_from_the_jvm(kind: Kind) -> None:
+    """Commands run when `sql` is called; queries and errors come back as ours."""
+    name, spark = kind.filled(), kind.lake.session.spark
+    result = spark.sql(f"DELETE FROM lake.{name} WHERE id = 1")
+    assert isinstance(result, Result)
+    assert result.rows_deleted == 1
+    row = spark._jsparkSession.sql(f"UPDATE lake.{name} SET s = 'jvm' WHERE id IN (2, 3)").collectAsList().get(0)
+    assert row.getAs("num_updated_rows") == 2
+    found = spark._jsparkSession.sql(f"SELECT count(*) FROM lake.{name} WHERE s = 'jvm'").collectAsList().get(0)
+    assert found.getLong(0) == 2
+    assert spark.sql(f"SELECT max(id) FROM lake.{name} WHERE k = 0").collect() == [(3,)]
+    assert spark.sql("SELECT 1").collect() == [(1,)]
+    with pytest.raises(DmlError, match="nope"):
+        spark.sql(f"DELETE FROM lake.{name} WHERE nope = 1")
+
+
+def test_threads_change_different_tables_at_once(lake: Lake) -> None:
+    """Each statement finds its own rows, through the session and through `spark.sql`."""
+    names = [lake.create("id BIGINT, s STRING") for _ in range(3)]
+
+    def work(name: str) -> int:
+        lake.session.sql(f"INSERT INTO {name} SELECT id, 'a' FROM range(10)")
+        lake.session.spark.sql(f"UPDATE lake.{name} SET s = '{name}' WHERE id > 4")
+        return lake.session.sql(f"DELETE FROM {name} WHERE id = 9").rows_deleted
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(work, names)) == [1, 1, 1]
+    for name in names:
+        assert lake.rows(f"SELECT count(*) FROM {name} WHERE s = '{name}'") == [(4,)]
+
+
+def test_threads_change_one_table_at_once(lake: Lake) -> None:
+    """Inserts of all threads arrive; retries take turns."""
+    name = lake.create("id BIGINT, s STRING", **{"commit.retry.min-wait-ms": "5", "commit.retry.num-retries": "20"})
+
+    def work(number: int) -> None:
+        lake.session.sql(f"INSERT INTO {name} VALUES ({number}, 'thread')")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))
+    assert [row[0] for row in lake.rows(name)] == list(range(8))
+
+
+def test_several_catalogs_and_use(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A statement reads one catalog and writes another; USE decides what a short name means."""
+    session = lake.session
+    folder = tmp_path_factory.mktemp("other")
+    session.add_catalog("other", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    session.sql("CREATE NAMESPACE IF NOT EXISTS other.db")
+    session.sql("CREATE TABLE other.db.source (id BIGINT, s STRING)")
+    session.sql("INSERT INTO other.db.source VALUES (1, 'from other'), (5, 'new')")
+    name = lake.create("id BIGINT, s STRING")
+    session.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b')")
+    session.sql(
+        f"MERGE INTO {name} t USING other.db.source s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert lake.rows(name) == [(1, "from other"), (2, "b"), (5, "new")]
+    current = (session.registry.current_catalog, session.registry.current_namespace)
+    try:
+        session.sql("USE other.db")
+        assert session.delete("source", "id = 5").rows_deleted == 1
+        assert session.table("source").collect() == [(1, "from other")]
+        with pytest.raises(NotFoundError):
+            session.delete(name)
+        assert session.delete(f"lake.{name}", "id IN (SELECT id FROM source)").rows_deleted == 1
+    finally:
+        session.registry.current_catalog, session.registry.current_namespace = current
+    assert lake.rows(name) == [(2, "b"), (5, "new")]
+
+
+def test_a_branch_is_changed_alone(kind: Kind) -> None:
+    """C12: main stays, and the branch is read by its name."""
+    name, lake = kind.filled(), kind.lake
+    table = lake.table(name)
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "audit").commit()
+    main = lake.rows(name)
+    assert lake.session.delete(f"{name}.branch_audit", "id % 2 = 1").branch == "audit"
+    lake.session.sql(f"UPDATE {name}.branch_audit SET s = 'b' WHERE id = 2")
+    lake.session.sql(f"INSERT INTO {name}.branch_audit VALUES (70, 7, 'b')")
+    lake.session.sql(
+        f"MERGE INTO {name}.branch_audit t USING (SELECT 4L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE"
+    )
+    assert lake.rows(name) == main
+    found = {row[0]: row[2] for row in lake.rows(f"{name}.branch_audit")}
+    assert found == {0: "s0", 2: "b", 6: "s6", 8: "s8", 10: "s10", 70: "b"}
+    with pytest.raises(NotFoundError, match="does not exist"):
+        lake.session.delete(f"{name}.branch_nope", "id = 1")
+
+
+def test_write_audit_publish(kind: Kind) -> None:
+    """C15 and C16: under a branch writes and reads go there, under an id the snapshot is staged."""
+    name, lake = kind.filled(), kind.lake
+    conf = lake.session.spark.conf
+    lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    head = lake.table(name).current_snapshot().snapshot_id
+    conf.set("spark.wap.branch", "staging")
+    try:
+        assert len(lake.rows(name)) == 12
+        lake.session.delete(name, "id = 1")
+        lake.session.update(name, {"s": "'w'"}, "id = 2")
+        assert len(lake.rows(name)) == 11
+    finally:
+        conf.unset("spark.wap.branch")
+    assert len(lake.rows(name)) == 12
+    conf.set("spark.wap.id", "job-1")
+    try:
+        lake.session.delete(name, "id = 3")
+        lake.session.delete(name, "k = 2")
+    finally:
+        conf.unset("spark.wap.id")
+    table = lake.table(name)
+    assert table.current_snapshot().snapshot_id == head
+    staged = [one for one in table.snapshots() if one.summary.additional_properties.get("wap.id") == "job-1"]
+    assert len(staged) == 2
+    assert len(lake.rows(name)) == 12

@@ -1,0 +1,383 @@
+"""Snapshots and filters to scan tasks, on real tables in a SQLite catalog; splitting them."""
+
+import datetime as dt
+import random
+import struct
+from dataclasses import replace
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    Not,
+    NotEqualTo,
+    Or,
+    StartsWith,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
+
+from dml.errors import NotFoundError
+from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import EntryStatus, ManifestEntry, ManifestFile, PartitionSummary
+from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.scan.planner import Pruner, delete_index, plan_scan, scan_task
+from dml.scan.reader import TaskReader
+from dml.scan.split import parts_of, split, weight
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "key", StringType(), required=False),
+    NestedField(3, "amount", DoubleType(), required=False),
+    NestedField(4, "ts", TimestampType(), required=False),
+)
+ARROW = pa.schema([("id", pa.int64()), ("key", pa.string()), ("amount", pa.float64()), ("ts", pa.timestamp("us"))])
+STAMP = dt.datetime(2020, 1, 1)  # noqa: DTZ001
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("db")
+    yield catalog
+    catalog.close()
+
+
+def rows(start, count, key="a"):
+    return pa.Table.from_pylist(
+        [
+            {"id": i, "key": f"{key}{i % 3}", "amount": i / 2, "ts": STAMP + dt.timedelta(hours=i)}
+            for i in range(start, start + count)
+        ],
+        schema=ARROW,
+    )
+
+
+@pytest.fixture
+def table(catalog):
+    table = catalog.create_table("db.t", SCHEMA)
+    for start in (0, 100, 200):
+        table.append(rows(start, 100))
+    return table
+
+
+def ids(table, plan, lake):
+    context = lake.context(table.schema(), tuple(table.specs().values()), io_properties=dict(table.io.properties))
+    reader = TaskReader(context)
+    return sorted(i for task in plan.tasks for batch in reader.read(task) for i in batch.column("id").to_pylist())
+
+
+def test_all_files_of_the_current_snapshot_are_planned_in_order(table, lake):
+    plan = plan_scan(table, None)
+    assert plan.snapshot_id == table.current_snapshot().snapshot_id
+    assert [task.file_ordinal for task in plan.tasks] == [0, 1, 2]
+    assert (plan.total_data_files, plan.skipped_data_files) == (3, 0)
+    assert (plan.total_manifests, plan.manifests_read) == (3, 3)
+    assert ids(table, plan, lake) == list(range(300))
+    assert plan == plan_scan(table, None)
+
+
+def test_a_task_says_what_the_manifest_says_of_its_file(table):
+    (task,) = plan_scan(table, table.history()[0].snapshot_id).tasks
+    assert task.path.startswith("file:")
+    assert (task.file_format, task.record_count, task.data_sequence_number) == ("parquet", 100, 1)
+    assert (task.start, task.length, task.first_row_id) == (0, task.file_size_in_bytes, None)
+    assert not task.has_deletes
+    assert task.split_offsets
+
+
+def test_an_earlier_snapshot_can_be_read(table, lake):
+    first = table.history()[0].snapshot_id
+    assert ids(table, plan_scan(table, first), lake) == list(range(100))
+
+
+def test_an_unknown_snapshot_is_an_error(table):
+    with pytest.raises(NotFoundError, match=r"db\.t.* 42"):
+        plan_scan(table, 42)
+
+
+def test_a_table_without_snapshots_has_nothing_to_read(catalog):
+    plan = plan_scan(catalog.create_table("db.empty", SCHEMA), None, EqualTo("id", 1))
+    assert plan.snapshot_id is None
+    assert plan.tasks == ()
+
+
+@pytest.mark.parametrize(
+    ("row_filter", "files"),
+    [
+        (EqualTo("id", 150), 1),
+        (EqualTo("ID", 150), 1),
+        (In("id", [50, 250]), 2),
+        (GreaterThan("id", 99), 2),
+        (LessThan("id", 0), 0),
+        (Or(EqualTo("id", 1), EqualTo("id", 299)), 2),
+        (Not(GreaterThan("id", 99)), 1),
+        (IsNull("key"), 0),
+        (StartsWith("key", "b"), 0),
+        (IsNaN("amount"), 3),  # PyIceberg writes no counts of NaN
+        (NotEqualTo("id", 5), 3),
+    ],
+)
+def test_files_are_pruned_by_their_metrics(table, row_filter, files):
+    plan = plan_scan(table, None, row_filter)
+    assert len(plan.tasks) == files
+    assert plan.skipped_data_files == 3 - files
+    assert [task.file_ordinal for task in plan.tasks] == list(range(files))
+
+
+@pytest.mark.parametrize(
+    ("nans", "kept"),
+    [({3: 1}, True), ({3: 0}, False), ({}, True), ({3: 10}, True)],
+    ids=["one", "none", "unknown", "all"],
+)
+def test_a_file_that_may_hold_nan_is_kept_for_greater_than(nans, kept):
+    """NaN is greater than any value, but bounds do not know it."""
+    bounds = {3: struct.pack("<d", 1.0)}
+    entry = data_entry(lower_bounds=bounds, upper_bounds=bounds, nan_value_counts=nans, value_counts={3: 10})
+    for row_filter in (GreaterThan("amount", 5.0), GreaterThanOrEqual("amount", 5.0), IsNaN("amount")):
+        assert Pruner({}, SCHEMA, row_filter, case_sensitive=True).data_file(entry) is kept
+    assert not Pruner({}, SCHEMA, LessThan("amount", 1.0), case_sensitive=True).data_file(entry)
+
+
+def test_partitions_prune_manifests_and_files(catalog, lake):
+    spec = PartitionSpec(
+        PartitionField(2, 1000, IdentityTransform(), "key"), PartitionField(4, 1001, DayTransform(), "day")
+    )
+    table = catalog.create_table("db.p", SCHEMA, partition_spec=spec)
+    table.append(rows(0, 48, "a"))
+    table.append(rows(100, 48, "b"))
+    everything = plan_scan(table, None)
+    assert len(everything.tasks) == 12 + 3
+    only = plan_scan(table, None, EqualTo("key", "a1"))
+    assert only.manifests_read == 1
+    assert [task.partition[0] for task in only.tasks] == ["a1", "a1"]
+    assert only.total_data_files == len(everything.tasks)
+    early = plan_scan(table, None, LessThan("ts", "2020-01-02T00:00:00"))
+    assert ids(table, early, lake) == list(range(24))
+
+
+def test_a_changed_spec_is_pruned_spec_by_spec(catalog, lake):
+    table = catalog.create_table("db.e", SCHEMA)
+    table.append(rows(0, 30))
+    with table.update_spec() as update:
+        update.add_field("key", TruncateTransform(1), "key_start")
+    table.append(rows(100, 30, "b"))
+    with table.update_spec() as update:
+        update.add_field("id", BucketTransform(4), "id_bucket")
+    table.append(rows(200, 30, "c"))
+    assert ids(table, plan_scan(table, None), lake) == [*range(30), *range(100, 130), *range(200, 230)]
+    assert ids(table, plan_scan(table, None, StartsWith("key", "b")), lake) == list(range(100, 130))
+    found = plan_scan(table, None, EqualTo("id", 205))
+    assert 205 in ids(table, found, lake)
+    assert len(found.tasks) == 1
+
+
+def test_a_dropped_partition_column_does_not_disturb_planning(catalog, lake):
+    table = catalog.create_table(
+        "db.d", SCHEMA, partition_spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "key"))
+    )
+    table.append(rows(0, 9))
+    with table.update_spec() as update:
+        update.remove_field("key")
+    with table.update_schema() as update:
+        update.delete_column("key")
+    assert ids(table, plan_scan(table, None, EqualTo("id", 8)), lake) == [2, 5, 8]
+
+
+# ---- deletes, and what a manifest need not say ----------------------------------------------------------------
+
+
+def data_entry(path="data.parquet", sequence_number=5, **changes):
+    fields = {
+        "content": FileContent.DATA,
+        "path": path,
+        "file_format": "parquet",
+        "spec_id": 0,
+        "partition": (),
+        "record_count": 10,
+        "file_size_in_bytes": 1000,
+    }
+    return ManifestEntry(
+        status=EntryStatus.ADDED,
+        snapshot_id=1,
+        data_sequence_number=sequence_number,
+        file_sequence_number=sequence_number,
+        data_file=ContentFile(**(fields | changes)),
+    )
+
+
+def test_deletes_are_attached_by_kind_and_age():
+    vector = data_entry(
+        "v.puffin", 6, content=FileContent.POSITION_DELETES, file_format="puffin", content_offset=4,
+        content_size_in_bytes=42, referenced_data_file="a.parquet",
+    )  # fmt: skip
+    positions = data_entry("p.parquet", 5, content=FileContent.POSITION_DELETES)
+    equality = data_entry("e.parquet", 6, content=FileContent.EQUALITY_DELETES, equality_ids=(1,))
+    index = delete_index([vector, positions, equality], {})
+    with_vector = scan_task(0, data_entry("a.parquet"), index)
+    assert with_vector.deletion_vector.content_offset == 4
+    assert with_vector.position_deletes == ()
+    assert [ref.equality_ids for ref in with_vector.equality_deletes] == [(1,)]
+    other = scan_task(1, data_entry("b.parquet"), index)
+    assert other.deletion_vector is None
+    assert [ref.path for ref in other.position_deletes] == ["p.parquet"]
+    newer = scan_task(2, data_entry("c.parquet", 6), index)
+    assert not newer.has_deletes
+
+
+def test_unknown_metrics_prune_nothing_and_broken_ones_neither():
+    pruner = Pruner({}, SCHEMA, And(GreaterThan("id", 5), EqualTo("key", "x")), case_sensitive=True)
+    assert pruner.data_file(data_entry())
+    assert pruner.data_file(data_entry(lower_bounds={1: b"xx", 2: b"\xff"}, upper_bounds={1: b"", 2: b"\xff"}))
+    assert not pruner.data_file(data_entry(upper_bounds={1: (5).to_bytes(8, "little")}))
+    assert not pruner.data_file(data_entry(upper_bounds={1: (5).to_bytes(4, "little")})), "bounds of an int column"
+
+
+def test_files_without_rows_are_left_out():
+    assert not Pruner({}, SCHEMA, AlwaysTrue(), case_sensitive=True).data_file(data_entry(record_count=0))
+
+
+def test_a_manifest_without_summaries_is_read():
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"), spec_id=0)
+    pruner = Pruner({0: spec}, SCHEMA, EqualTo("id", 5), case_sensitive=True)
+    manifest = ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1)
+    assert pruner.manifest(manifest)
+    five, six = ((n).to_bytes(8, "little") for n in (5, 6))
+    assert pruner.manifest(
+        replace(manifest, partitions=(PartitionSummary(contains_null=False, lower_bound=five, upper_bound=six),))
+    )
+    assert not pruner.manifest(replace(manifest, partitions=(PartitionSummary(contains_null=True),)))
+    assert not pruner.manifest(
+        replace(manifest, partitions=(PartitionSummary(contains_null=False, lower_bound=six, upper_bound=six),))
+    )
+
+
+TRANSFORMS = {
+    1: [IdentityTransform(), BucketTransform(3), TruncateTransform(5)],
+    2: [IdentityTransform(), BucketTransform(3), TruncateTransform(1)],
+    4: [DayTransform(), IdentityTransform()],
+}
+VALUES = {
+    1: [-7, -1, 0, 1, 4, 5, 9],
+    2: ["", "a", "ab", "b", "é"],
+    4: [-1, 0, 1, 86_399_999_999, 86_400_000_000],
+}
+NAMES = {1: "id", 2: "key", 4: "ts"}
+OPERATORS = [EqualTo, NotEqualTo, LessThan, GreaterThan, GreaterThanOrEqual]
+
+
+def truth(operator, value, bound):
+    if value is None:
+        return False
+    return {
+        EqualTo: value == bound,
+        NotEqualTo: value != bound,
+        LessThan: value < bound,
+        GreaterThan: value > bound,
+        GreaterThanOrEqual: value >= bound,
+    }[operator]
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_partition_with_a_matching_value_is_never_pruned(data):
+    """All transforms, all comparisons, against the value that the partition was made of."""
+    column = data.draw(st.sampled_from(sorted(VALUES)))
+    transform = data.draw(st.sampled_from(TRANSFORMS[column]))
+    operator = data.draw(st.sampled_from(OPERATORS))
+    value = data.draw(st.sampled_from([None, *VALUES[column]]))
+    bound = data.draw(st.sampled_from(VALUES[column]))
+    spec = PartitionSpec(PartitionField(column, 1000, transform, "part"), spec_id=0)
+    pruner = Pruner({0: spec}, SCHEMA, operator(NAMES[column], bound), case_sensitive=True)
+    partition = transform.transform(SCHEMA.find_type(column))(value)
+    kept = pruner.data_file(data_entry(partition=(partition,)))
+    assert kept or not truth(operator, value, bound)
+
+
+# ---- splitting ------------------------------------------------------------------------------------------------
+
+MB = 1024 * 1024
+
+
+def task(ordinal, size, offsets=(), **changes):
+    fields = {
+        "file_ordinal": ordinal, "path": f"f{ordinal}", "file_format": "parquet", "record_count": 1,
+        "file_size_in_bytes": size, "start": 0, "length": size, "spec_id": 0, "partition": (),
+        "data_sequence_number": 1, "split_offsets": offsets,
+    }  # fmt: skip
+    return ScanTask(**(fields | changes))
+
+
+def test_groups_are_balanced():
+    tasks = [task(n, size * MB) for n, size in enumerate([90, 10, 50, 40, 60, 30, 20])]
+    groups = split(tasks, 150 * MB, 2)
+    assert sorted(sum(part.length for part in group) for group in groups) == [150 * MB, 150 * MB]
+    assert sorted(part.file_ordinal for group in groups for part in group) == list(range(7))
+
+
+def test_small_files_share_a_group_but_all_cores_are_busy():
+    groups = split([task(n, 1000) for n in range(100)], 128 * MB, 2, open_file_cost=4 * MB)
+    assert [len(group) for group in groups] == [25, 25, 25, 25]
+    assert len(split([task(n, 1000) for n in range(3)], parallelism=2)) == 2
+    assert split([]) == ()
+
+
+def test_big_files_are_cut_at_row_groups():
+    offsets = tuple(4 + n * 10 * MB for n in range(10))
+    parts = list(parts_of(task(0, 100 * MB, offsets), 31 * MB))
+    assert [part.start for part in parts] == [0, offsets[3], offsets[6], offsets[9]]
+    assert sum(part.length for part in parts) == 100 * MB
+    assert all(part.split_offsets == () for part in parts)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"file_format": "avro"},
+        {"file_format": "orc"},
+        {"split_offsets": ()},
+        {"split_offsets": (4, 4)},
+        {"split_offsets": (4, 10**12)},
+    ],
+)
+def test_files_that_cannot_be_cut_stay_whole(changes):
+    whole = replace(task(0, 100 * MB, (4, 50 * MB)), **changes)
+    assert list(parts_of(whole, MB)) == [whole]
+
+
+def test_deletes_weigh_too():
+    ref = DeleteFileRef(
+        path="d", file_format="parquet", record_count=1, file_size_in_bytes=8 * MB, data_sequence_number=1
+    )
+    assert weight(task(0, 8 * MB, position_deletes=(ref,)), 4 * MB) == 16 * MB
+    assert weight(task(0, 1), 4 * MB) == 4 * MB
+
+
+def test_any_files_are_covered_once():
+    generator = random.Random(7)
+    for _ in range(100):
+        tasks = []
+        for ordinal in range(generator.randrange(1, 6)):
+            size = generator.randrange(1, 400 * MB)
+            cuts = sorted({generator.randrange(4, size + 5) for _ in range(generator.randrange(6))})
+            tasks.append(task(ordinal, size, tuple(cuts)))
+        groups = split(tasks, generator.randrange(1, 200 * MB), generator.randrange(1, 9))
+        for whole in tasks:
+            spans = sorted((p.start, p.length) for g in groups for p in g if p.file_ordinal == whole.file_ordinal)
+            assert spans[0][0] == 0
+            assert all(a + n == b for (a, n), (b, _) in pairwise(spans))
+            assert sum(spans[-1]) == whole.length

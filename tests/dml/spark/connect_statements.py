@@ -1,0 +1,86 @@
+"""Run as a program: statements on a Spark Connect session, where one process cannot hold a classic session too."""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from dml.errors import AnalysisError, DataError, DmlError, ErrorKind
+from dml.result import Result
+from dml.spark import interception
+from dml.spark.errors import translate
+from dml.spark.launch import active_session, spark_session
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+builder = SparkSession.builder.remote("local[1]").config("spark.driver.memory", "1g")
+spark = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+
+
+class Handler:
+    """Takes statements that name `lake`."""
+
+    def __init__(self):
+        self.calls = []
+
+    def handles(self, text):
+        return "lake" in text
+
+    def run(self, text, args):
+        self.calls.append((text, args))
+        if "fail" in text:
+            raise AnalysisError("There is no such table", sql=text)
+        if text.startswith("SELECT"):
+            return spark.sql(text.replace("lake.t", "range(3)"))
+        return Result(command="UPDATE", table="lake.t", mode="none", rows_updated=7)
+
+
+def failure(text):
+    """The translated error of a statement."""
+    try:
+        spark.sql(text).collect()
+    except Exception as error:  # noqa: BLE001
+        return translate(error)
+    raise AssertionError(text)
+
+
+assert spark_session() is active_session()
+handler = Handler()
+interception.enable(spark, handler)
+assert isinstance(spark.sql("UPDATE lake.t SET a = 1"), Result)
+assert isinstance(active_session().sql("UPDATE lake.t SET a = 1", {"a": 1}), Result)
+assert handler.calls[-1][1] == {"a": 1}
+assert spark.sql("SELECT * FROM lake.t").count() == 3
+assert spark.sql("SELECT * FROM lake.t JOIN {frame}", frame=spark.range(2)).count() == 6
+assert spark.sql("SELECT 1 AS a").collect() == [(1,)]
+assert isinstance(failure("DELETE FROM lake.fail"), AnalysisError)
+error = failure("SELECT nope FROM range(3)")
+assert (error.kind, error.context["proposals"]) == (ErrorKind.UNRESOLVED_COLUMN, ("id",)), repr(error)
+for text, kind in [
+    ("SELECT 1 / id FROM range(3)", ErrorKind.INVALID_VALUE),
+    ("SELECT (SELECT id FROM range(3))", ErrorKind.CARDINALITY_VIOLATION),
+    ("SELECT raise_error('[rowdelta:overflow]a|BIGINT|INT|9') FROM range(1)", ErrorKind.OVERFLOW),
+]:
+    error = failure(text)
+    assert type(error) is DataError, repr(error)
+    assert error.kind is kind, repr(error)
+    assert "\tat " not in str(error), str(error)
+
+
+def broken(batches):
+    """Fails in the worker."""
+    for _ in batches:
+        raise DataError("A row breaks a rule")
+    yield from ()
+
+
+try:
+    spark.range(1).mapInArrow(broken, "a INT").collect()
+except Exception as raised:  # noqa: BLE001
+    error = translate(raised)
+assert type(error) is DataError, repr(error)
+assert str(error) == "A row breaks a rule", str(error)
+assert isinstance(error, DmlError)
+interception.disable(spark)
+assert not interception.is_enabled(spark)
+spark.stop()
+print("all statements ran")

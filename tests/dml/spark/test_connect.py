@@ -1,0 +1,20 @@
+"""The same on Spark Connect, in a process of its own: PySpark allows one kind of session in each."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("connect_statements.py")
+
+
+@pytest.mark.spark
+def test_statements_run_on_spark_connect():
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+    outcome = subprocess.run(
+        [sys.executable, str(PROGRAM)], capture_output=True, text=True, check=False, timeout=180, env=environment
+    )
+    assert outcome.returncode == 0, outcome.stderr[-4000:]
+    assert outcome.stdout.strip() == "all statements ran"

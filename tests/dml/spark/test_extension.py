@@ -1,0 +1,146 @@
+"""The parser inside Spark: what JVM callers see, and that Python callers see no difference."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import lit
+
+from dml.errors import AnalysisError
+from dml.spark import interception
+from dml.spark.extension import CARRIED, CARRIED_LIMIT, extend, is_extended
+
+pytestmark = pytest.mark.spark
+
+
+def jvm_rows(spark, text, *args):
+    """The rows of a statement that comes from the JVM side."""
+    return [str(row) for row in spark._jsparkSession.sql(text, *args).collectAsList()]
+
+
+def test_without_a_handler_everything_is_sparks(spark):
+    assert is_extended(spark)
+    assert spark.sql("SELECT 1 AS a").collect() == [(1,)]
+    with pytest.raises(AnalysisException) as caught:
+        spark.sql("DELETE FROM lake.t")
+    assert caught.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
+
+
+def test_a_command_from_the_jvm_runs_once_and_gives_its_counts(spark, handler):
+    assert jvm_rows(spark, "UPDATE lake.t SET a = 1") == ["[null,7,null,0]"]
+    assert [text for text, _ in handler.calls] == ["UPDATE lake.t SET a = 1"]
+
+
+def test_a_query_from_the_jvm_gives_its_rows(spark, handler):
+    assert jvm_rows(spark, "SELECT * FROM lake.t") == [f"[{i}]" for i in range(5)]
+    assert len(handler.calls) == 1
+
+
+def test_asking_only_for_a_plan_runs_nothing(spark, handler):
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    assert "DeleteFromTable" in parser.parsePlan("DELETE FROM lake.t WHERE x = 1").toString()
+    jvm_rows(spark, "EXPLAIN DELETE FROM other.t")
+    assert handler.calls == []
+
+
+def test_other_parser_methods_are_delegated(spark, handler):
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    assert parser.parseDataType("decimal(4,2)").toString() == "DecimalType(4,2)"
+    assert parser.parseMultipartIdentifier("a.`b c`").toString() == "List(a, b c)"
+
+
+def test_execute_immediate_of_a_text_that_only_spark_knows_is_ours(spark, handler):
+    spark.sql("DECLARE OR REPLACE VARIABLE statement_text STRING")
+    spark.sql("SET VARIABLE statement_text = concat('UPDATE la', 'ke.t SET a = 1')")
+    assert spark.sql("EXECUTE IMMEDIATE statement_text").collect() == [(None, 7, None, 0)]
+    assert len(handler.calls) == 1
+
+
+def test_an_error_of_ours_reaches_python_through_the_jvm_as_it_was_raised(spark, handler):
+    spark.sql("DECLARE OR REPLACE VARIABLE statement_text STRING")
+    spark.sql("SET VARIABLE statement_text = concat('UPDATE la', 'ke.fail SET a = 1')")
+    with pytest.raises(AnalysisError, match="There is no such table") as caught:
+        spark.sql("EXECUTE IMMEDIATE statement_text")
+    assert caught.value.position == len("UPDATE lake.")
+
+
+def test_an_error_of_ours_reaches_the_jvm_as_text(spark, handler):
+    with pytest.raises(Py4JJavaError) as caught:
+        spark._jsparkSession.sql("DELETE FROM lake.fail")
+    text = caught.value.java_exception.getMessage()
+    assert text.startswith("AnalysisError: There is no such table (line 1, column 18)")
+    assert "Traceback" not in text
+
+
+def test_an_error_of_spark_inside_a_handler_reaches_the_jvm_as_text(spark, handler):
+    with pytest.raises(Py4JJavaError) as caught:
+        spark._jsparkSession.sql("DELETE FROM lake.spark_error")
+    assert "UNRESOLVED_COLUMN" in caught.value.java_exception.getMessage()
+
+
+def test_errors_that_nobody_collects_do_not_pile_up(spark, handler):
+    for _ in range(CARRIED_LIMIT + 5):
+        with pytest.raises(Py4JJavaError):
+            spark._jsparkSession.sql("DELETE FROM lake.fail")
+    assert len(CARRIED) == CARRIED_LIMIT
+    CARRIED.clear()
+
+
+def test_sparks_own_errors_come_out_unchanged(spark, handler):
+    for text, error, condition in [
+        ("SELEC 1", ParseException, "PARSE_SYNTAX_ERROR"),
+        ("SELECT nope", AnalysisException, "UNRESOLVED_COLUMN.WITHOUT_SUGGESTION"),
+    ]:
+        with pytest.raises(error) as caught:
+            spark.sql(text)
+        assert type(caught.value).__module__ == "pyspark.errors.exceptions.captured"
+        assert caught.value.getCondition() == condition
+    with pytest.raises(ParseException) as caught:
+        spark._jsparkSession.sql("SELEC 1")
+    assert "py4j" not in str(caught.value).split("JVM stacktrace")[0]
+
+
+def test_parameters_reach_spark_and_the_handler(spark, handler):
+    assert spark.sql("SELECT :x AS a", args={"x": 3}).collect() == [(3,)]
+    assert spark.sql("SELECT ? AS a, ? AS b", args=[3, "y"]).collect() == [(3, "y")]
+    jvm_rows(spark, "DELETE FROM lake.t WHERE a = :a", {"a": lit(3)._jc})
+    jvm_rows(spark, "DELETE FROM lake.t WHERE a = ?", spark._jvm.PythonUtils.toArray([lit("z")._jc]))
+    named, positional = (args for _, args in handler.calls)
+    assert spark.range(1).select(named["a"], positional[0]).collect() == [(3, "z")]
+
+
+def test_several_threads_at_once_run_their_own_statements(spark, handler):
+    def one(i):
+        rows = jvm_rows(spark, f"UPDATE lake.t{i} SET a = 1")
+        return rows, spark.sql(f"SELECT {i} AS a").collect()[0].a
+
+    with ThreadPoolExecutor(6) as pool:
+        outcomes = list(pool.map(one, range(12)))
+    assert outcomes == [(["[null,7,null,0]"], i) for i in range(12)]
+    assert sorted(text for text, _ in handler.calls) == sorted(f"UPDATE lake.t{i} SET a = 1" for i in range(12))
+
+
+def test_what_a_handler_asks_of_spark_is_not_ours_again(spark, handler):
+    with pytest.raises(AnalysisException) as caught:
+        spark.sql("SELECT * FROM lake.recursive")
+    assert caught.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
+    assert len(handler.calls) == 1
+
+
+def test_a_new_session_has_the_parser_and_no_handler(spark, handler):
+    other = spark.newSession()
+    with pytest.raises(AnalysisException):
+        other.sql("SELECT * FROM lake.t")
+    interception.enable(other, handler)
+    try:
+        assert jvm_rows(other, "UPDATE lake.t SET a = 1") == ["[null,7,null,0]"]
+    finally:
+        interception.disable(other)
+
+
+def test_extending_a_builder_keeps_its_settings_and_the_active_session(spark):
+    builder = extend(SparkSession.builder.config("spark.rowdelta.test", "kept"))
+    assert builder.getOrCreate() is spark
+    assert spark.conf.get("spark.rowdelta.test") == "kept"

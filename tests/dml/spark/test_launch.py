@@ -1,0 +1,126 @@
+"""Starting Spark: what is checked first, and with which settings."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from dml.errors import SetupError
+from dml.spark.launch import (
+    GIB,
+    LOG_SETTINGS,
+    check_java,
+    check_python,
+    default_settings,
+    driver_memory,
+    spark_session,
+)
+
+
+@pytest.fixture
+def java_home(tmp_path):
+    """Makes a folder whose `bin/java` prints a text and exits with a code."""
+
+    def make(text, code=0):
+        program = tmp_path / "bin" / "java"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{text}\nEND\nexit {code}\n")
+        program.chmod(0o755)
+        return {"JAVA_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+
+    return make
+
+
+def one_line(error):
+    return "\n" not in str(error.value) and "openjdk" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "21" 2023-09-19 LTS', 21),
+        ('Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "25-ea" 2025-09-16', 25),
+    ],
+)
+def test_a_java_that_is_new_enough_passes(java_home, text, major):
+    assert check_java(java_home(text)) == major
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [('java version "1.8.0_392"', "Java 8"), ('openjdk version "11.0.2"', "Java 11")]
+)
+def test_too_old_a_java_is_named_and_the_remedy_told(java_home, text, shown):
+    with pytest.raises(SetupError, match=f"{shown} is too old") as caught:
+        check_java(java_home(text))
+    assert one_line(caught)
+
+
+def test_a_java_that_does_not_run_is_told(java_home):
+    with pytest.raises(SetupError, match="does not run") as caught:
+        check_java(java_home('openjdk version "17"', code=1))
+    assert one_line(caught)
+
+
+def test_a_java_home_without_java_is_told_though_path_has_one(tmp_path):
+    with pytest.raises(SetupError, match="there is no Java in it") as caught:
+        check_java({"JAVA_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+    assert one_line(caught)
+
+
+def test_no_java_at_all_is_told(tmp_path):
+    with pytest.raises(SetupError, match="none was found") as caught:
+        check_java({"PATH": str(tmp_path)})
+    assert one_line(caught)
+
+
+def test_the_java_of_this_machine_is_found():
+    assert check_java(os.environ) >= 17
+
+
+def test_too_old_a_python_is_told():
+    check_python(sys.version_info[:2])
+    with pytest.raises(SetupError, match=r"Python 3\.10 is too old"):
+        check_python((3, 10))
+
+
+def test_the_drivers_memory_follows_the_machines():
+    assert driver_memory(1 * GIB) == 1024
+    assert driver_memory(10 * GIB) == 4096
+    assert driver_memory(1024 * GIB) == 16 * 1024
+
+
+def test_settings_leave_to_the_user_what_is_theirs():
+    settings = default_settings({})
+    assert settings["spark.master"] == "local[*]"
+    assert "spark.sql.session.timeZone" not in settings
+    assert settings["spark.driver.memory"].endswith("m")
+    assert default_settings({"MASTER": "local[1]"})["spark.master"] == "local[1]"
+    assert "spark.driver.memory" not in default_settings({"PYSPARK_SUBMIT_ARGS": "--driver-memory 2g pyspark-shell"})
+
+
+def test_the_settings_of_the_log_are_installed():
+    assert Path(LOG_SETTINGS).is_file()
+
+
+@pytest.mark.spark
+def test_the_session_that_is_there_is_taken(spark):
+    assert spark_session() is spark
+    assert spark_session(spark) is spark
+    assert (
+        spark_session(settings={"spark.sql.shuffle.partitions": "99"}).conf.get("spark.sql.shuffle.partitions") == "3"
+    )
+
+
+@pytest.mark.spark
+def test_workers_run_this_python_and_find_the_package(spark):
+    def where(batches):
+        import dml.errors  # noqa: PLC0415
+
+        for batch in batches:
+            yield batch.from_pydict({"python": [sys.executable], "module": [dml.errors.__name__]})
+
+    row = spark.range(1).mapInArrow(where, "python STRING, module STRING").first()
+    assert row.python == sys.executable
+    assert row.module == "dml.errors"

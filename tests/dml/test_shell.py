@@ -1,0 +1,63 @@
+"""How values and results are printed."""
+
+import datetime
+import decimal
+import io
+import json
+
+import pytest
+from pyspark.sql import Row
+
+from dml.result import PhaseSeconds, Result
+from dml.shell import plain, print_result, print_rows
+
+RESULT = Result(
+    command="DELETE",
+    table="lake.db.t",
+    mode="merge-on-read",
+    rows_deleted=3,
+    seconds=PhaseSeconds(plan=0.5),
+    snapshot_id=7,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        (True, True),
+        (1.5, 1.5),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+        (decimal.Decimal("1.20"), "1.20"),
+        (datetime.date(2024, 2, 29), "2024-02-29"),
+        (bytearray(b"\x00\xff"), "00ff"),
+        (Row(a=1, b=Row(c=None)), {"a": 1, "b": {"c": None}}),
+        ({datetime.date(2024, 1, 1): [1, None]}, {"2024-01-01": [1, None]}),
+    ],
+)
+def test_values_become_ones_that_json_knows(value, expected):
+    assert plain(value) == expected
+    json.dumps(plain(value), allow_nan=False)
+
+
+def test_json_is_one_object_a_line():
+    target = io.StringIO()
+    print_rows(["a", "b"], [Row(a=1, b="é\n"), Row(a=None, b="")], "json", target)
+    assert [json.loads(line) for line in target.getvalue().splitlines()] == [{"a": 1, "b": "é\n"}, {"a": None, "b": ""}]
+
+
+def test_csv_quotes_and_tells_null_by_an_empty_cell():
+    target = io.StringIO()
+    print_rows(["a", "b"], [Row(a=None, b='x,"y'), Row(a=1, b=[1, 2])], "csv", target)
+    assert target.getvalue() == 'a,b\n,"x,""y"\n1,"[1, 2]"\n'
+
+
+def test_a_result_is_told_in_every_format(capsys):
+    target = io.StringIO()
+    print_result(RESULT, "json", target)
+    assert json.loads(target.getvalue())["rows_deleted"] == 3
+    print_result(RESULT, "csv", target)
+    assert target.getvalue().splitlines()[-1] == "3,0,3,0"
+    print_result(RESULT, "table", target)
+    assert "rows deleted" in capsys.readouterr().out

@@ -1,0 +1,252 @@
+"""Partition routing: the tuples are those of PyIceberg's transforms, and every row is in its partition once."""
+
+import math
+import uuid
+import zlib
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    UnknownTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from dml.errors import DataError, NotSupportedError
+from dml.model.delta_layout import DeltaLayout
+from dml.write.arrow_schema import arrow_field
+from dml.write.file_layout import file_layout
+from dml.write.output_files import OutputFileFactory
+from dml.write.partition_values import PartitionRouter
+from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter
+from dml.write.rolling import RollingDataWriter
+from dml.write.writer_spec import WriteJob
+from tests.dml.write.builders import BY_NAME, SCHEMA, TASK, UNPARTITIONED, context, read_back, run, stored_files, table
+
+MICROS = st.integers(-(2**52), 2**52)
+STRINGS = st.text(max_size=6)
+IDENTITY, BUCKET, TRUNCATE = IdentityTransform(), BucketTransform(7), TruncateTransform(10)
+YEAR, MONTH, DAY, HOUR = YearTransform(), MonthTransform(), DayTransform(), HourTransform()
+CASES = [
+    # The least int of all cannot be truncated: -2147483648 would become less than it.
+    (IntegerType(), st.integers(-(2**31) + 10, 2**31 - 1), [IDENTITY, BUCKET, TRUNCATE]),
+    (LongType(), st.integers(-(2**62), 2**62), [IDENTITY, BUCKET, TRUNCATE]),
+    (DateType(), st.integers(-200_000, 200_000), [IDENTITY, BUCKET, YEAR, MONTH, DAY]),
+    (TimestampType(), MICROS, [IDENTITY, BUCKET, YEAR, MONTH, DAY, HOUR]),
+    (TimestamptzType(), MICROS, [IDENTITY, BUCKET, DAY, HOUR]),
+    (TimestampNanoType(), st.integers(-(2**62), 2**62), [IDENTITY, BUCKET, YEAR, MONTH, DAY, HOUR]),
+    (TimeType(), st.integers(0, 86_399_999_999), [IDENTITY, BUCKET]),
+    (StringType(), STRINGS, [IDENTITY, BUCKET, TruncateTransform(2)]),
+    (BinaryType(), st.binary(max_size=5), [IDENTITY, BUCKET, TruncateTransform(2)]),
+    (FixedType(3), st.binary(min_size=3, max_size=3), [IDENTITY, BUCKET]),
+    (UUIDType(), st.uuids(), [IDENTITY, BUCKET]),
+    (DecimalType(9, 2), st.decimals(-99999, 99999, places=2), [IDENTITY, BUCKET, TRUNCATE]),
+    (BooleanType(), st.booleans(), [IDENTITY]),
+]
+
+
+def column(field_type, values: list) -> pa.Array:
+    target = arrow_field(NestedField(1, "c", field_type, required=False)).type
+    if isinstance(field_type, UUIDType):
+        return pa.array([None if value is None else value.bytes for value in values], target)
+    return pa.array(values, target)
+
+
+def router(field_type, transform) -> PartitionRouter:
+    return PartitionRouter(PartitionSpec(PartitionField(1, 1000, transform, "p")), (NestedField(1, "c", field_type),))
+
+
+@pytest.mark.parametrize(
+    ("field_type", "values", "transform"),
+    [(kind, values, transform) for kind, values, transforms in CASES for transform in transforms],
+    ids=str,
+)
+@given(data=st.data())
+@settings(max_examples=10)
+def test_tuples_are_what_pyiceberg_computes_row_by_row(field_type, values, transform, data) -> None:
+    rows = data.draw(st.lists(st.none() | values, min_size=1, max_size=8))
+    batch = pa.RecordBatch.from_arrays([column(field_type, rows), pa.array(range(len(rows)))], names=["c", "n"])
+    result = {}
+    for key, part in router(field_type, transform).split(batch):
+        for number in part.column("n").to_pylist():
+            result[number] = key
+    function = transform.transform(field_type)
+    assert result == {number: (function(value),) for number, value in enumerate(rows)}
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 2)), min_size=1, max_size=30))
+def test_every_row_is_in_one_group_and_groups_keep_the_order(rows: list) -> None:
+    spec = PartitionSpec(
+        PartitionField(1, 1000, IdentityTransform(), "p"), PartitionField(2, 1001, BucketTransform(2), "b")
+    )
+    fields = (NestedField(1, "c", StringType()), NestedField(2, "d", LongType()), NestedField(3, "n", LongType()))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([r[0] for r in rows], pa.string()), pa.array([r[1] for r in rows]), pa.array(range(len(rows)))],
+        names=["c", "d", "n"],
+    )
+    groups = list(PartitionRouter(spec, fields).split(batch))
+    keys = [key for key, _ in groups]
+    assert len(set(keys)) == len(keys)
+    numbers = [part.column("n").to_pylist() for _, part in groups]
+    assert sorted(number for part in numbers for number in part) == list(range(len(rows)))
+    assert all(part == sorted(part) for part in numbers)
+    assert [part[0] for part in numbers] == sorted(part[0] for part in numbers)
+
+
+def test_a_group_does_not_keep_the_rows_of_others_in_memory() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array(["a"] * 10_000 + ["b"])], names=["c"])
+    sizes = {key[0]: part.get_total_buffer_size() for key, part in router(StringType(), IDENTITY).split(batch)}
+    assert sizes["b"] < 1000 < sizes["a"]
+
+
+def test_equal_partitions_have_equal_hashes() -> None:
+    """Across batches, and so across processes: texts, NULL, both zeros."""
+    by_text, by_float = router(StringType(), IdentityTransform()), router(DoubleType(), IdentityTransform())
+
+    def hashes(chosen: PartitionRouter, values: pa.Array) -> list[int]:
+        return chosen.hashes(pa.RecordBatch.from_arrays([values], names=["c"])).tolist()
+
+    assert hashes(by_text, pa.array(["x", None, "y"])) == [
+        hashes(by_text, pa.array([value], pa.string()))[0] for value in ["x", None, "y"]
+    ]
+    zero, negative = hashes(by_float, pa.array([0.0, -0.0]))
+    assert zero == negative
+    assert hashes(by_text, pa.array(["a"]))[0] & 0xFFFFFFFF == zlib.crc32(b"'a'")
+
+
+def test_nan_is_one_partition_over_all_batches() -> None:
+    chosen = router(DoubleType(), IdentityTransform())
+    batches = [pa.RecordBatch.from_arrays([pa.array([math.nan, 1.0])], names=["c"]) for _ in range(2)]
+    keys = {key for batch in batches for key, _ in chosen.split(batch)}
+    assert len(keys) == 2
+
+
+def test_sources_may_be_fields_of_structs_and_void_fields_have_no_value() -> None:
+    struct = StructType(NestedField(5, "x", StringType(), required=False))
+    spec = PartitionSpec(
+        PartitionField(5, 1000, IdentityTransform(), "x"),
+        PartitionField(99, 1001, VoidTransform(), "gone"),
+    )
+    chosen = PartitionRouter(spec, (NestedField(1, "s", struct, required=False),))
+    values = pa.array([{"x": "a"}, None, {"x": None}], pa.struct([("x", pa.string())]))
+    batch = pa.RecordBatch.from_arrays([values], names=["s"])
+    assert [(key, part.num_rows) for key, part in chosen.split(batch)] == [(("a", None), 1), ((None, None), 2)]
+    assert chosen.source_ids == {1}
+
+
+def test_a_transform_that_is_not_known_is_refused() -> None:
+    with pytest.raises(NotSupportedError, match="unsupported transforms"):
+        router(StringType(), UnknownTransform("zorder"))
+
+
+def test_internal_forms_are_integers_and_uuids(tmp_path: Path) -> None:
+    cases = [
+        (DateType(), pa.array([1], pa.date32()), 1),
+        (
+            TimestamptzType(),
+            pa.array([datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+            1_000_000,
+        ),
+        (UUIDType(), pa.array([uuid.UUID(int=5).bytes], pa.uuid()), uuid.UUID(int=5)),
+        (DecimalType(4, 2), pa.array([Decimal("1.20")], pa.decimal128(4, 2)), Decimal("1.20")),
+    ]
+    for field_type, values, expected in cases:
+        batch = pa.RecordBatch.from_arrays([values], names=["c"])
+        ((key, _),) = router(field_type, IdentityTransform()).split(batch)
+        assert key == (expected,)
+
+
+def writers(folder: Path, kind: type, **limits: int) -> tuple:
+    write = context(folder, specs=(UNPARTITIONED, BY_NAME))
+    layout, output = file_layout(write, row_lineage=False), OutputFileFactory(write, TASK)
+
+    def open_partition(partition: tuple) -> RollingDataWriter:
+        return RollingDataWriter(layout, write.options, output, 1, partition)
+
+    return kind(PartitionRouter(BY_NAME, layout.columns), open_partition, **limits), layout
+
+
+@pytest.mark.parametrize("kind", [FanoutDataWriter, ClusteredDataWriter])
+def test_rows_that_lie_together_give_a_file_for_each_partition(tmp_path: Path, kind: type) -> None:
+    writer, layout = writers(tmp_path, kind)
+    for names in (["a", "a"], ["a", None], [None, "c d"]):
+        writer.write(layout.batch(table([1, 2], names).to_batches()[0].columns))
+    files = writer.close()
+    assert {file.partition: file.record_count for file in files} == {("a",): 3, (None,): 2, ("c d",): 1}
+    assert {Path(file.path).parent.name for file in files} == {"name=a", "name=null", "name=c+d"}
+
+
+def test_a_clustered_writer_refuses_a_partition_that_comes_back(tmp_path: Path) -> None:
+    writer, layout = writers(tmp_path, ClusteredDataWriter)
+    for name in "ab":
+        writer.write(layout.batch(table([1], [name]).to_batches()[0].columns))
+    with pytest.raises(DataError, match="clustered by spec and by partition"):
+        writer.write(layout.batch(table([1], ["a"]).to_batches()[0].columns))
+
+
+def test_fanout_keeps_its_limit_of_open_files_and_loses_no_row(tmp_path: Path) -> None:
+    writer, layout = writers(tmp_path, FanoutDataWriter, max_open_files=2)
+    for _ in range(2):
+        for name in "abcd":
+            writer.write(layout.batch(table([1, 2], [name, name]).to_batches()[0].columns))
+    files = writer.close()
+    assert sum(file.record_count for file in files) == 16
+    assert len(files) == 8
+
+
+def test_fanout_frees_memory_without_closing_files(tmp_path: Path) -> None:
+    writer, layout = writers(tmp_path, FanoutDataWriter, max_buffered_bytes=100)
+    for _ in range(5):
+        for name in "ab":
+            writer.write(layout.batch(table([1, 2], [name, name]).to_batches()[0].columns))
+    files = writer.close()
+    assert [file.record_count for file in files] == [10, 10]
+    assert all(len(file.split_offsets) > 1 for file in files)
+
+
+ROWS = DeltaLayout(value_ids=(1, 2, 3))
+
+
+@pytest.mark.parametrize("fanout", [None, "true", "false"])
+def test_inserts_are_clustered_only_where_fanout_is_switched_off(tmp_path: Path, fanout: str | None) -> None:
+    properties = {} if fanout is None else {"write.spark.fanout.enabled": fanout}
+    write = context(tmp_path, specs=(UNPARTITIONED, BY_NAME), properties=properties)
+    batches = [table([1], [name]).to_batches()[0] for name in "aba"]
+    commit = run(WriteJob.ROWS, batches, write, ROWS)
+    if fanout == "false":
+        assert commit.failure is not None
+        assert stored_files(tmp_path) == []
+    else:
+        assert len(read_back(commit)) == 3
+        assert len(commit.data_files) == 2
+    assert SCHEMA.fields[1].name == "name"

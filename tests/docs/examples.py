@@ -1,0 +1,179 @@
+"""The examples of a documentation page: fenced blocks, in order, and running them.
+
+A block ```sql or ```python is run; a block ```text right after it is what it shows, compared word by word:
+
+- borders of tables (`+---+`, `|`) do not count;
+- `...` stands for any words, or for any part of a word.
+
+Words after the language: `no-run` for what needs a server or a machine that a test does not have, `error` for an
+example that fails: what it shows is the error's class and text.
+"""
+
+import ast
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from dml.errors import DmlError
+
+__all__ = ["Example", "Page", "examples_of", "matches", "prose_of", "relative_links"]
+
+FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<body>.*?)^(?P=indent)```[ ]*$", re.DOTALL | re.MULTILINE)
+LANGUAGES = {"sql", "python"}
+FLAGS = {"no-run", "error"}
+BORDER = re.compile(r"\+[-+]*\+|[|│┃╇╈┏┓┗┛└┘┡┩━─┬┴┼├┤┌┐]+")
+LINK = re.compile(r"\]\((?!https?://|mailto:|#)([^)\s#]+)(?:#[^)\s]*)?\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One block to run.
+
+    Attributes:
+        page: The page's name.
+        line: Where the block's text begins.
+        language: `sql` or `python`.
+        flags: Words after the language.
+        text: What to run.
+        shown: What the page says it shows; None where it says nothing.
+    """
+
+    page: str
+    line: int
+    language: str
+    flags: frozenset[str] = frozenset()
+    text: str
+    shown: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the example stands."""
+        return f"{self.page}:{self.line}"
+
+
+def examples_of(path: Path) -> list[Example]:
+    """The blocks of a page that are examples, in order."""
+    content = path.read_text(encoding="utf-8")
+    blocks = list(FENCE.finditer(content))
+    found = []
+    for place, block in enumerate(blocks):
+        language, *flags = block["info"].split() or [""]
+        if language not in LANGUAGES:
+            continue
+        unknown = set(flags) - FLAGS
+        assert not unknown, f"{path.name}: {unknown} after ```{language}"
+        following = blocks[place + 1] if place + 1 < len(blocks) else None
+        adjacent = following is not None and content[block.end() : following.start()].strip() == ""
+        shown = following["body"] if following is not None and adjacent and following["info"] == "text" else None
+        found.append(
+            Example(
+                page=path.name,
+                line=content.count("\n", 0, block.start("body")) + 1,
+                language=language,
+                flags=frozenset(flags),
+                text=block["body"],
+                shown=shown,
+            )
+        )
+    return found
+
+
+def prose_of(path: Path) -> str:
+    """The text of a page without its blocks."""
+    return FENCE.sub("", path.read_text(encoding="utf-8"))
+
+
+def relative_links(path: Path) -> list[str]:
+    """Targets of a page's links into the repository, without anchors."""
+    return LINK.findall(prose_of(path))
+
+
+def words(text: str) -> list[str]:
+    """The words of what is shown, table borders left out."""
+    return BORDER.sub(" ", text).split()
+
+
+def matches(expected: str, actual: str) -> bool:
+    """Whether what was shown is what the page says, `...` standing for anything."""
+    pattern = r"\s+".join(re.escape(word).replace(r"\.\.\.", ".*?") for word in words(expected))
+    return re.fullmatch(pattern, " ".join(words(actual)), re.DOTALL) is not None
+
+
+@dataclass(slots=True, kw_only=True)
+class Page:
+    """Runs the examples of one page: Python names and the session go from one to the next.
+
+    Attributes:
+        names: Python names that exist before the first example.
+        sql: Runs a statement of the page's session.
+    """
+
+    names: dict[str, Any]
+    sql: Any
+    namespace: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.namespace.update(self.names)
+
+    def run(self, example: Example) -> None:
+        """Run an example and compare what it shows."""
+        if "no-run" in example.flags:
+            compile_only(example)
+            return
+        shown = io.StringIO()
+        failure = None
+        with contextlib.redirect_stdout(shown):
+            try:
+                self.run_text(example)
+            except DmlError as error:
+                failure = error
+        output = shown.getvalue()
+        if "error" in example.flags:
+            assert failure is not None, f"{example.place} is said to fail, and shows:\n{output}"
+            output += f"{type(failure).__name__}: {failure}"
+        elif failure is not None:
+            raise AssertionError(f"{example.place} fails:\n{failure}") from failure
+        if example.shown is not None:
+            assert matches(example.shown, output), (
+                f"{example.place} is said to show\n{example.shown}\nand shows\n{output}"
+            )
+
+    def run_text(self, example: Example) -> None:
+        """Run the text of an example and print what its last part gives, as a notebook does."""
+        if example.language == "sql":
+            results = [self.sql(statement) for statement in statements_of(example.text)]
+            show(results[-1])
+            return
+        tree = ast.parse(example.text)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, example.place, "exec"), self.namespace)
+        if last is not None:
+            show(eval(compile(ast.Expression(last.value), example.place, "eval"), self.namespace))
+
+
+def compile_only(example: Example) -> None:
+    """Check the syntax of an example that is not run."""
+    if example.language == "python":
+        compile(example.text, example.place, "exec")
+
+
+def statements_of(text: str) -> Iterator[str]:
+    """The statements of an SQL block: each ends with a semicolon at the end of a line, or with the block."""
+    for statement in re.split(r";[ ]*(?:--[^\n]*)?$", text, flags=re.MULTILINE):
+        if re.sub(r"--[^\n]*", "", statement).strip():
+            yield statement.strip()
+
+
+def show(value: Any) -> None:
+    """Print a value as a notebook would: rows as a table, all else by its repr."""
+    if isinstance(value, DataFrame):
+        if value.columns:
+            value.show(100, truncate=False)
+    elif value is not None:
+        print(repr(value))

@@ -1,0 +1,78 @@
+"""The examples of the documentation do what the documentation says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as functions_module
+
+import dml
+from tests.docs.examples import Page, examples_of, matches, statements_of
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("getting-started", "sql-reference", "python-reference", "modes")),
+]
+
+
+@pytest.fixture
+def clean_session(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """The shared session in a folder of its own; settings, views and interception are undone."""
+    monkeypatch.chdir(tmp_path)
+    before = spark.conf.getAll
+    yield spark
+    dml.disable(spark)
+    for key in spark.conf.getAll.keys() - before.keys():
+        spark.conf.unset(key)
+    for key, value in before.items():
+        if spark.conf.get(key, None) != value:
+            spark.conf.set(key, value)
+    for view in spark.catalog.listTables():
+        if view.isTemporary:
+            spark.catalog.dropTempView(view.name)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("path", PAGES, ids=[path.stem for path in PAGES])
+def test_the_examples_of_a_page_do_what_it_says(path: Path, clean_session: SparkSession) -> None:
+    """From the first block to the last, in one session, in an empty folder."""
+    names = {"spark": clean_session, "SparkSession": SparkSession, "F": functions_module}
+    page = Page(names=names, sql=dml.sql)
+    examples = examples_of(path)
+    assert examples, f"{path.name} has no example"
+    for example in examples:
+        page.run(example)
+
+
+def test_what_is_shown_is_compared_word_by_word() -> None:
+    """Borders and blanks do not count; every word does."""
+    table = "+--+-----+\n|id|name |\n+--+-----+\n|1 |NULL |\n+--+-----+\n"
+    assert matches("id name\n1  NULL", table)
+    assert not matches("id name\n2  NULL", table)
+    assert not matches("id name", table)
+
+
+def test_three_dots_stand_for_anything() -> None:
+    """Inside a word and for several words."""
+    assert matches("seconds: ... snapshot: ...", "seconds: 1.2 (plan 1) snapshot: 77")
+    assert matches("/tmp/...parquet", "/tmp/a/b.parquet")
+    assert not matches("seconds: ... rows: ...", "seconds: 1.2")
+
+
+def test_a_block_is_cut_into_statements_at_semicolons_that_end_a_line() -> None:
+    """A comment may follow; a semicolon inside a line belongs to the statement."""
+    text = "-- first\nSELECT ';' AS a;  -- one\nSELECT\n  2;\n"
+    assert list(statements_of(text)) == ["-- first\nSELECT ';' AS a", "SELECT\n  2"]
+
+
+def test_blocks_are_found_with_what_they_show(tmp_path: Path) -> None:
+    """Only a text block right after an example is what it shows."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "A.\n\n```sql\nSELECT 1\n```\n\n```text\n1\n```\n\n```python no-run\nx = 1\n```\n\nB.\n\n```text\nno\n```\n"
+    )
+    first, second = examples_of(page)
+    assert (first.language, first.line, first.text, first.shown) == ("sql", 4, "SELECT 1\n", "1\n")
+    assert (second.language, second.flags, second.shown) == ("python", frozenset({"no-run"}), None)

@@ -1,0 +1,265 @@
+"""Runs a golden script in one combination of format version, mode and partitioning. Driver.
+
+The tables that a script begins with are made once for each format version and partitioning, and registered under their
+names again for the next mode, or the next script that begins alike: a row-level statement is what is tested, and what
+takes the time.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame
+
+from dml.errors import DmlError
+from dml.options import Command
+from dml.result import Result
+from dml.session import Session
+from tests.golden.readers import READ
+from tests.golden.script import Combination, Expectation, ExpectationKind, Script, Step
+from tests.golden.values import rendered_rows
+
+__all__ = ["GoldenRunner"]
+
+NAMESPACE = "db"
+TARGET = ("db", "t")
+SETTING = re.compile(r"SET\s+(?P<key>[\w.]+)\s*=\s*(?P<value>\S+)")
+UNSET = re.compile(r"RESET\s+(?P<key>[\w.]+)")
+REFERENCE = re.compile(r"ALTER\s+TABLE\s+(?P<table>[\w.]+)\s+CREATE\s+(?P<kind>BRANCH|TAG)\s+(?P<name>\w+)")
+VIEW = re.compile(r"CREATE\s+OR\s+REPLACE\s+TEMPORARY\s+VIEW\s+(?P<name>\w+)")
+CREATE = re.compile(r"CREATE\s+TABLE\s+(?P<table>[\w.]+)\s*\(", re.IGNORECASE)
+MAKES_TABLES = re.compile(r"(CREATE\s+TABLE|INSERT\s+INTO)\s+\w+\.\w+\b(?!\s+WITH)", re.IGNORECASE)
+
+TableKey = tuple[tuple[str, ...], int, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """What must not change when a statement fails or does nothing."""
+
+    metadata_location: str
+    files: frozenset[Path]
+
+
+@dataclass(slots=True, kw_only=True)
+class GoldenRunner:
+    """Runs scripts in a session.
+
+    Attributes:
+        lake: The session.
+        made: Metadata locations of tables that were made, by what made them.
+        views: Temporary views that the running script made.
+    """
+
+    lake: Session
+    made: dict[TableKey, dict[str, str]] = field(default_factory=dict)
+    views: set[str] = field(default_factory=set)
+
+    def run(self, script: Script, combination: Combination) -> None:
+        """Run a script.
+
+        Raises:
+            AssertionError: an expectation does not hold.
+        """
+        prefix = leading_tables(script)
+        with self.clean():
+            self.make_tables(tuple(step.sql for step in prefix), combination)
+            for step in script.steps[len(prefix) :]:
+                try:
+                    self.step(script, step, combination)
+                except AssertionError as failure:
+                    failure.add_note(f"{script.path.name}:{step.line} [{combination}]: {step.sql}")
+                    raise
+                except DmlError as error:
+                    error.add_note(f"{script.path.name}:{step.line} [{combination}]: {step.sql}")
+                    raise
+            self.check_readers(script)
+
+    # ---- tables
+
+    @contextmanager
+    def clean(self) -> Iterator[None]:
+        """An empty namespace before, the session's settings and views as they were after."""
+        catalog = self.lake.registry.catalogs["lake"]
+        catalog.create_namespace_if_not_exists(NAMESPACE)
+        for identifier in catalog.list_tables(NAMESPACE):
+            catalog.drop_table(identifier)
+        conf = self.lake.spark.conf
+        before = dict(conf.getAll.items())
+        try:
+            yield
+        finally:
+            after = dict(conf.getAll.items())
+            for key in after.keys() - before.keys():
+                conf.unset(key)
+            for key, value in before.items():
+                if after.get(key) != value:
+                    conf.set(key, value)
+            for view in self.views:
+                self.lake.spark.catalog.dropTempView(view)
+            self.views.clear()
+
+    def make_tables(self, statements: tuple[str, ...], combination: Combination) -> None:
+        """The tables that a script begins with, in this combination."""
+        key = (statements, combination.version, combination.partitioning)
+        catalog = self.lake.registry.catalogs["lake"]
+        if key not in self.made:
+            for statement in statements:
+                self.lake.sql(created(statement, combination))
+            tables = catalog.list_tables(NAMESPACE)
+            self.made[key] = {name[-1]: catalog.load_table(name).metadata_location for name in tables}
+        else:
+            for name, location in self.made[key].items():
+                catalog.register_table((NAMESPACE, name), location)
+        if "t" in self.made[key]:
+            properties = ", ".join(f"'write.{command}.mode' = '{combination.mode}'" for command in Command)
+            self.lake.sql(f"ALTER TABLE db.t SET TBLPROPERTIES ({properties})")
+
+    def table(self, identifier: tuple[str, ...] = TARGET) -> Table:
+        """A table as it is now."""
+        return self.lake.registry.catalogs["lake"].load_table(identifier)
+
+    def state(self) -> TableState | None:
+        """The state of db.t, if it is there."""
+        catalog = self.lake.registry.catalogs["lake"]
+        if not catalog.table_exists(TARGET):
+            return None
+        table = self.table()
+        folder = Path(table.location().removeprefix("file://"))
+        return TableState(
+            metadata_location=table.metadata_location,
+            files=frozenset(path for path in folder.rglob("*") if path.is_file()),
+        )
+
+    # ---- statements
+
+    def step(self, script: Script, step: Step, combination: Combination) -> None:
+        """Run a statement and check what is expected of it."""
+        before = self.state()
+        errors = step.expected(combination, ExpectationKind.ERROR)
+        if errors:
+            self.check_error(step, errors[0])
+            assert self.state() == before, "the statement failed, and yet the table or its folder changed"
+            return
+        outcome = self.execute(step.sql, combination)
+        if step.expected(combination, ExpectationKind.UNCHANGED):
+            assert self.state() == before, "the statement should change nothing, and the table or its folder changed"
+            assert not isinstance(outcome, Result) or not outcome.changed
+        elif any(e.kind is ExpectationKind.SNAPSHOT for e in step.expectations):
+            assert self.state() != before, "the statement made no snapshot"
+        for expectation in step.expected(combination, ExpectationKind.RESULT):
+            assert isinstance(outcome, Result)
+            got = {key: str(getattr(outcome, key)) for key in expectation.pairs}
+            assert got == expectation.pairs
+        for expectation in step.expected(combination, ExpectationKind.SNAPSHOT):
+            self.check_snapshot(outcome, expectation)
+        for expectation in step.expected(combination, ExpectationKind.ROWS):
+            self.check_rows(script, step, outcome, expectation)
+
+    def execute(self, sql: str, combination: Combination) -> DataFrame | Result | None:
+        """Run a statement; settings, branches and tags are made here."""
+        unset = UNSET.fullmatch(sql)
+        if unset is not None:
+            self.lake.spark.conf.unset(unset["key"])
+            return None
+        setting = SETTING.fullmatch(sql)
+        if setting is not None:
+            self.lake.spark.conf.set(setting["key"], setting["value"])
+            return None
+        view = VIEW.match(sql)
+        if view is not None:
+            self.views.add(view["name"])
+        reference = REFERENCE.fullmatch(sql)
+        if reference is not None:
+            self.create_reference(reference)
+            return None
+        return self.lake.sql(created(sql, combination))
+
+    def create_reference(self, reference: re.Match[str]) -> None:
+        """A branch or a tag at the current snapshot."""
+        table = self.table(tuple(reference["table"].split(".")))
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        manage = table.manage_snapshots()
+        if reference["kind"] == "BRANCH":
+            manage.create_branch(snapshot.snapshot_id, reference["name"]).commit()
+        else:
+            manage.create_tag(snapshot.snapshot_id, reference["name"]).commit()
+
+    # ---- expectations
+
+    def check_error(self, step: Step, expectation: Expectation) -> None:
+        """The statement fails as expected."""
+        wanted_class, wanted_kind = expectation.head.split()
+        try:
+            outcome = self.lake.sql(step.sql)
+            if isinstance(outcome, DataFrame):
+                outcome.collect()
+        except DmlError as error:
+            assert (type(error).__name__, str(error.kind)) == (wanted_class, wanted_kind), str(error)  # noqa: PT017
+            assert expectation.text.lower() in str(error).lower(), str(error)  # noqa: PT017
+            return
+        raise AssertionError(f"the statement succeeded, expected {wanted_class}: {outcome!r}")
+
+    def check_snapshot(self, outcome: Any, expectation: Expectation) -> None:
+        """The summary of the snapshot that the statement made."""
+        assert isinstance(outcome, Result)
+        assert outcome.snapshot_id is not None, "the statement made no snapshot"
+        snapshot = self.table().snapshot_by_id(outcome.snapshot_id)
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        summary = {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+        got = {key: summary.get(key, "absent") for key in expectation.pairs}
+        assert got == expectation.pairs
+
+    def check_rows(self, script: Script, step: Step, outcome: Any, expectation: Expectation) -> None:
+        """Rows: of a query, of the statement itself if it is one, else of db.t, as other engines read it."""
+        wanted = sorted(expectation.rows)
+        if expectation.text:
+            assert self.query_rows(expectation.text) == wanted
+        elif isinstance(outcome, DataFrame):
+            assert rendered_rows(outcome.toArrow()) == wanted
+        else:
+            for reader in script.readers or ("ours",):
+                assert self.rows_by(reader) == wanted, f"read by {reader}"
+
+    def query_rows(self, query: str) -> list[str]:
+        """Rows of a query of the session."""
+        return rendered_rows(self.lake.query(query).toArrow())
+
+    def rows_by(self, reader: str) -> list[str]:
+        """Rows of db.t as one reader sees them."""
+        if reader == "ours":
+            return self.query_rows("SELECT * FROM db.t")
+        return rendered_rows(READ[reader](self.table().metadata_location))
+
+    def check_readers(self, script: Script) -> None:
+        """In the end all readers see the rows that we see."""
+        if self.lake.registry.catalogs["lake"].table_exists(TARGET):
+            ours = self.rows_by("ours")
+            for reader in script.readers:
+                assert self.rows_by(reader) == ours, f"{reader} reads other rows than we do"
+
+
+def leading_tables(script: Script) -> tuple[Step, ...]:
+    """The steps at a script's beginning that make tables and have no expectation."""
+    count = 0
+    for step in script.steps:
+        if step.expectations or not MAKES_TABLES.match(step.sql):
+            break
+        count += 1
+    return script.steps[:count]
+
+
+def created(statement: str, combination: Combination) -> str:
+    """A CREATE TABLE with the combination's format version, and its partitioning for db.t; others as they are."""
+    found = CREATE.match(statement)
+    if found is None:
+        return statement
+    if found["table"] == "db.t" and combination.partitioning and "PARTITIONED BY" not in statement:
+        statement += f"\nPARTITIONED BY ({combination.partitioning})"
+    return f"{statement}\nTBLPROPERTIES ('format-version' = '{combination.version}')"

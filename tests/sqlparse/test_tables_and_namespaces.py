@@ -1,0 +1,328 @@
+"""CREATE, ALTER, DROP, SHOW, DESCRIBE and USE."""
+
+import pytest
+
+from dml.errors import SqlError
+from dml.sqlparse import (
+    AddColumns,
+    AddPartitionField,
+    AlterColumn,
+    AlterColumns,
+    AlterTable,
+    ColumnPosition,
+    CreateNamespace,
+    CreateTable,
+    Describe,
+    DescribeNamespace,
+    DropColumns,
+    DropNamespace,
+    DropPartitionField,
+    DropTable,
+    RenameColumn,
+    RenameTable,
+    ReplacePartitionField,
+    SetProperties,
+    SetWriteOrder,
+    ShowCreateTable,
+    ShowNamespaces,
+    ShowProperties,
+    ShowTables,
+    UnknownStatement,
+    UnsetProperties,
+    Use,
+    parse,
+)
+
+
+def terms(found):
+    return [(term.transform, ".".join(term.column), term.argument) for term in found]
+
+
+def test_create_table_with_every_clause_is_read():
+    sql = """CREATE TABLE IF NOT EXISTS lake.db.t (
+      id BIGINT NOT NULL COMMENT 'the ''key''',
+      m MAP<STRING, ARRAY<STRUCT<a: INT NOT NULL, b: DECIMAL(10, 2)>>>,
+      d DECIMAL(10, 2) DEFAULT 1 + 2 COMMENT "x" NOT NULL,
+      ts TIMESTAMP_NTZ DEFAULT current_timestamp(), `date` DATE, i INTERVAL DAY TO SECOND
+    ) USING iceberg PARTITIONED BY (bucket(16, id), days(ts), truncate(d, 3), month(`date`), id, s.x)
+    TBLPROPERTIES ('a.b' = 'c', 'g' 'h', write.mode 'd', n = 1, m 1.50, t = TRUE, neg = -2, 'e' == "f")
+    COMMENT 'table' LOCATION 's3://x'"""
+    table = parse(sql)
+    assert isinstance(table, CreateTable)
+    assert table.table.parts == ("lake", "db", "t")
+    assert [(c.path[0], c.data_type, c.required, c.default, c.comment) for c in table.columns] == [
+        ("id", "BIGINT", True, None, "the 'key'"),
+        ("m", "MAP<STRING, ARRAY<STRUCT<a: INT NOT NULL, b: DECIMAL(10, 2)>>>", False, None, None),
+        ("d", "DECIMAL(10, 2)", True, "1 + 2", "x"),
+        ("ts", "TIMESTAMP_NTZ", False, "current_timestamp()", None),
+        ("date", "DATE", False, None, None),
+        ("i", "INTERVAL DAY TO SECOND", False, None, None),
+    ]
+    assert terms(table.partitioning) == [
+        ("bucket", "id", 16),
+        ("day", "ts", None),
+        ("truncate", "d", 3),
+        ("month", "date", None),
+        ("identity", "id", None),
+        ("identity", "s.x", None),
+    ]
+    assert table.properties == (
+        ("a.b", "c"),
+        ("g", "h"),
+        ("write.mode", "d"),
+        ("n", "1"),
+        ("m", "1.50"),
+        ("t", "true"),
+        ("neg", "-2"),
+        ("e", "f"),
+    )
+    assert (table.provider, table.comment, table.location) == ("iceberg", "table", "s3://x")
+    assert table.if_not_exists
+    column = table.columns[2]
+    assert sql[column.span.start : column.span.end].startswith("d DECIMAL(10, 2) DEFAULT")
+
+
+@pytest.mark.parametrize(
+    ("sql", "replaces", "replace_only", "query"),
+    [
+        ("create table t using iceberg as select * from u", False, False, "select * from u"),
+        ("create or replace table t as (select 1)", True, False, "(select 1)"),
+        (
+            "replace table t as with c as (select 1) select * from c",
+            False,
+            True,
+            "with c as (select 1) select * from c",
+        ),
+        ("create table t select 1", False, False, "select 1"),
+        ("create table t partitioned by (a) as table u", False, False, "table u"),
+        ("create or replace table t (a int)", True, False, None),
+    ],
+)
+def test_tables_are_created_and_replaced_from_queries(sql, replaces, replace_only, query):
+    table = parse(sql)
+    assert (table.or_replace, table.replace_only) == (replaces, replace_only)
+    assert (table.query.text if table.query else None) == query
+
+
+def test_hive_partitioning_adds_a_column():
+    table = parse("create table t (a int) partitioned by (dep string comment 'x', a)")
+    assert [column.path for column in table.columns] == [("a",), ("dep",)]
+    assert terms(table.partitioning) == [("identity", "dep", None), ("identity", "a", None)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "create table t (a int) stored as parquet",
+        "create table t like u",
+        "create table t (a int generated always as (1))",
+        "create table t (a int, primary key (a))",
+        "create external table t (a int)",
+        "create temporary view v as select 1",
+        "create table t (a int) clustered by (a) into 4 buckets",
+        "alter table t set location 'x'",
+        "alter table t add partition (a = 1)",
+        "alter table t create branch b",
+        "alter view v as select 1",
+        "show table extended like 'a'",
+        "show functions",
+        "describe function f",
+        "describe t c",
+        "desc table t as json",
+        "show create table t as serde",
+        "drop view v",
+    ],
+)
+def test_what_only_spark_does_is_left_to_it(sql):
+    assert parse(sql) == UnknownStatement(text=sql)
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("set tblproperties ('a'='b', c.d = 1)", SetProperties(properties=(("a", "b"), ("c.d", "1")))),
+        ("unset tblproperties if exists ('a', b.c)", UnsetProperties(keys=("a", "b.c"), if_exists=True)),
+        ("rename to db.u", RenameTable(new_name=("db", "u"), span=None)),
+        ("rename column a.b to c", RenameColumn(column=("a", "b"), new_name="c", span=None)),
+        ("drop columns if exists (a, b.c)", DropColumns(columns=(("a",), ("b", "c")), spans=(), if_exists=True)),
+        ("drop column a", DropColumns(columns=(("a",),), spans=())),
+        ("alter column a.b type decimal(10, 2)", AlterColumn(column=("a", "b"), span=None, data_type="decimal(10, 2)")),
+        ("alter a comment 'x'", AlterColumn(column=("a",), span=None, comment="x")),
+        ("alter column a first", AlterColumn(column=("a",), span=None, position=ColumnPosition())),
+        ("alter column a after `b c`", AlterColumn(column=("a",), span=None, position=ColumnPosition(after="b c"))),
+        ("alter column a set not null", AlterColumn(column=("a",), span=None, required=True)),
+        ("alter column a drop not null", AlterColumn(column=("a",), span=None, required=False)),
+        ("alter column a set default 1 + 1", AlterColumn(column=("a",), span=None, default="1 + 1")),
+        ("alter column a drop default", AlterColumn(column=("a",), span=None, drop_default=True)),
+        (
+            "change column a a bigint comment 'x' first",
+            AlterColumn(column=("a",), span=None, data_type="bigint", comment="x", position=ColumnPosition()),
+        ),
+        (
+            "alter column a type bigint comment 'x' after b",
+            AlterColumn(column=("a",), span=None, data_type="bigint", comment="x", position=ColumnPosition(after="b")),
+        ),
+        ("write unordered", SetWriteOrder(unordered=True)),
+        ("write distributed by partition", SetWriteOrder(distributed_by_partition=True)),
+    ],
+)
+def test_alter_table_is_read(action, expected):
+    statement = parse(f"alter table db.t {action}")
+    assert isinstance(statement, AlterTable)
+    assert statement.table.parts == ("db", "t")
+    found = statement.action
+    assert type(found) is type(expected)
+    for name in expected.__slots__:
+        if name not in {"span", "spans"}:
+            assert getattr(found, name) == getattr(expected, name)
+
+
+def test_columns_are_added_with_paths_and_positions():
+    action = parse(
+        "alter table t add columns (a.b int not null after c, d array<string> default array() comment 'x' first)"
+    ).action
+    assert isinstance(action, AddColumns)
+    first, second = action.columns
+    assert (first.path, first.data_type, first.required, first.position) == (
+        ("a", "b"),
+        "int",
+        True,
+        ColumnPosition(after="c"),
+    )
+    assert (second.default, second.comment, second.position) == ("array()", "x", ColumnPosition())
+    assert len(parse("alter table t add column x string, y int").action.columns) == 2
+
+
+def test_several_columns_are_altered_at_once():
+    action = parse("alter table t alter column a type bigint, b.c drop not null, d comment 'x'").action
+    assert isinstance(action, AlterColumns)
+    assert [column.column for column in action.columns] == [("a",), ("b", "c"), ("d",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("bucket(16, id)", ("bucket", "id", 16)),
+        ("BUCKET(id, 16)", ("bucket", "id", 16)),
+        ("truncate(4, s.a)", ("truncate", "s.a", 4)),
+        *(
+            (f"{name}(ts)", (folded, "ts", None))
+            for folded, names in {
+                "year": ["year", "years"],
+                "month": ["month", "months"],
+                "day": ["day", "days", "date"],
+                "hour": ["hour", "hours", "date_hour"],
+                "identity": ["identity"],
+                "void": ["void"],
+            }.items()
+            for name in names
+        ),
+        ("days", ("identity", "days", None)),
+    ],
+)
+def test_transforms_are_folded_to_their_names_in_the_format(text, expected):
+    action = parse(f"alter table t add partition field {text} as p").action
+    assert isinstance(action, AddPartitionField)
+    assert (*terms([action.term]), action.term.name) == (expected, "p")
+    assert terms([parse(f"alter table t drop partition field {text}").action.term]) == [expected]
+
+
+def test_partition_fields_are_replaced():
+    action = parse("alter table t replace partition field ts_day with hours(ts) as h").action
+    assert isinstance(action, ReplacePartitionField)
+    assert (terms([action.old, action.new]), action.new.name) == (
+        [("identity", "ts_day", None), ("hour", "ts", None)],
+        "h",
+    )
+    assert isinstance(parse("alter table t drop partition field days(ts)").action, DropPartitionField)
+
+
+@pytest.mark.parametrize(
+    "text", ["locally ordered by {}", "ordered by ({})", "distributed by partition locally ordered by {}"]
+)
+def test_write_orders_are_read(text):
+    action = parse(
+        "alter table t write " + text.format("a, b desc, bucket(4, c) asc nulls last, d desc nulls first")
+    ).action
+    assert [(term.ascending, term.nulls_first) for term in action.terms] == [
+        (True, True),
+        (False, False),
+        (True, False),
+        (False, True),
+    ]
+    assert action.locally is ("locally" in text)
+    assert action.distributed_by_partition is ("distributed" in text)
+
+
+@pytest.mark.parametrize("word", ["namespace", "schema", "DATABASE"])
+def test_namespaces_are_created_dropped_and_described(word):
+    created = parse(f"create {word} if not exists a.b comment 'c' location 'l' with properties ('k' = 'v')")
+    assert isinstance(created, CreateNamespace)
+    assert (created.name, created.if_not_exists, created.comment, created.location) == (("a", "b"), True, "c", "l")
+    assert created.properties == (("k", "v"),)
+    dropped = parse(f"drop {word} if exists a.b cascade")
+    assert isinstance(dropped, DropNamespace)
+    assert (dropped.name, dropped.if_exists, dropped.cascade) == (("a", "b"), True, True)
+    described = parse(f"describe {word} extended a.b")
+    assert isinstance(described, DescribeNamespace)
+    assert (described.name, described.extended) == (("a", "b"), True)
+
+
+def test_show_describe_drop_and_use_are_read():
+    assert parse("show tables") == ShowTables()
+    assert parse("show tables from a.b like 'x*'") == ShowTables(namespace=("a", "b"), pattern="x*")
+    assert parse("show tables in a 'x'") == ShowTables(namespace=("a",), pattern="x")
+    assert parse("SHOW DATABASES IN a LIKE 'x'") == ShowNamespaces(parent=("a",), pattern="x")
+    for sql, key in {
+        "show tblproperties a.t": None,
+        "show tblproperties a.t ('k.l')": "k.l",
+        "show tblproperties a.t (k.l)": "k.l",
+    }.items():
+        shown = parse(sql)
+        assert isinstance(shown, ShowProperties)
+        assert (shown.table.parts, shown.key) == (("a", "t"), key)
+    assert isinstance(parse("show create table a.t"), ShowCreateTable)
+    for sql, extended in {
+        "desc a.t": False,
+        "describe table extended a.t": True,
+        "describe formatted a.t": True,
+    }.items():
+        described = parse(sql)
+        assert isinstance(described, Describe)
+        assert (described.table.parts, described.extended) == (("a", "t"), extended)
+    dropped = parse("drop table if exists a.t purge")
+    assert isinstance(dropped, DropTable)
+    assert (dropped.if_exists, dropped.purge) == (True, True)
+    for sql, name, catalog in [
+        ("use a.b", ("a", "b"), False),
+        ("use schema b", ("b",), False),
+        ("use catalog c", ("c",), True),
+        ("use catalog", ("catalog",), False),
+        ("set catalog 'c'", ("c",), True),
+    ]:
+        used = parse(sql)
+        assert isinstance(used, Use)
+        assert (used.name, used.catalog_only) == (name, catalog)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("create table t (a int) partitioned by (bucket(a))", "takes a number and a column"),
+        ("create table t (a int) partitioned by (days(3, a))", "takes a column only"),
+        ("create table t (a int) partitioned by (bucket(0, a))", "must be positive"),
+        ("create table t (a int) as select 1", "not from both"),
+        ("create table t (a int) comment 'a' comment 'b'", "COMMENT is given twice"),
+        ("create table t (a int) tblproperties ('a'='b', a='c')", "'a' is given twice"),
+        ("create table t (a int not null not null)", "given twice"),
+        ("create table t (a array<int)", "expected '>'"),
+        ("alter table t change column a b int", "RENAME COLUMN a TO b"),
+        ("alter table t rename column a to b.c", "the field alone"),
+        ("create table t (a int) tblproperties (a-b = 1)", "Quote a key"),
+    ],
+)
+def test_mistakes_in_ddl_are_explained(sql, message):
+    with pytest.raises(SqlError) as caught:
+        parse(sql)
+    assert message in str(caught.value)
+    assert caught.value.position is not None
