@@ -10,7 +10,7 @@ DELETE FROM db.t WHERE id = 1;
 -- The count of removed records is the file's own, deleted rows included; a version 3 deletion
 -- vector goes with its file.
 DELETE FROM db.t WHERE dep = 'hr';
---> result: mode=metadata, rows_deleted=None
+--> result: mode=metadata, rows_deleted=1
 --> snapshot: operation=delete, deleted-data-files=1, deleted-records=2
 --> snapshot [v3]: removed-delete-files=1, removed-dvs=1
 --> rows
