@@ -21,8 +21,8 @@ from dml.commit.manifests import partition_type
 from dml.errors import CommitConflictError
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.manifest import ManifestFile
-from dml.pruning.file_bounds import file_bounds, partition_bounds, primitive_types, summary_bounds
-from dml.pruning.row_tests import Bounds, BoundsOf, RowTest, all_match, any_match, optional_schema
+from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
+from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match, optional_schema
 
 __all__ = ["FileFilter", "PartitionSet", "RowFilter"]
 
@@ -57,7 +57,7 @@ class RowFilter:
         self._metadata = metadata
         self._case_sensitive = case_sensitive
         self._schema = optional_schema(metadata.schema())
-        self._types = primitive_types(self._schema)
+        self._columns = metric_columns(self._schema)
         self._specs: dict[int, _SpecTests] = {}
         try:
             self._may = any_match(expression, self._schema, case_sensitive=case_sensitive)
@@ -92,7 +92,7 @@ class RowFilter:
 
     def _known(self, file: ContentFile, spec: "_SpecTests") -> BoundsOf:
         """What metrics tell, and of identity partition columns their one value."""
-        metrics, partition = file_bounds(file, self._types), partition_bounds(file.partition, spec.fields)
+        metrics, partition = file_bounds(file, self._columns), partition_bounds(file.partition, spec.fields)
         identity = spec.identity
         return lambda field_id: partition(identity[field_id]) if field_id in identity else metrics(field_id)
 
@@ -172,7 +172,7 @@ def _may_contain(summaries: BoundsOf, fields: StructType, partition: tuple[Any, 
     return all(_within(summaries(field.field_id), value) for field, value in zip(fields.fields, partition, strict=True))
 
 
-def _within(bounds: Bounds, value: Any) -> bool:
+def _within(bounds: ColumnBounds, value: Any) -> bool:
     if value is None:
         return bounds.nulls
     if isinstance(value, float) and isnan(value):

@@ -3,6 +3,7 @@
 Source: Iceberg specification, "Manifests", struct `data_file`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -52,12 +53,12 @@ class ContentFile:
     partition: tuple[Any, ...]
     record_count: int
     file_size_in_bytes: int
-    column_sizes: dict[int, int] = field(default_factory=dict)
-    value_counts: dict[int, int] = field(default_factory=dict)
-    null_value_counts: dict[int, int] = field(default_factory=dict)
-    nan_value_counts: dict[int, int] = field(default_factory=dict)
-    lower_bounds: dict[int, bytes] = field(default_factory=dict)
-    upper_bounds: dict[int, bytes] = field(default_factory=dict)
+    column_sizes: Mapping[int, int] = field(default_factory=dict)
+    value_counts: Mapping[int, int] = field(default_factory=dict)
+    null_value_counts: Mapping[int, int] = field(default_factory=dict)
+    nan_value_counts: Mapping[int, int] = field(default_factory=dict)
+    lower_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
     split_offsets: tuple[int, ...] = ()
     sort_order_id: int | None = None
     referenced_data_file: str | None = None

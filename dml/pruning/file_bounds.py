@@ -6,7 +6,8 @@ Spec: "Manifest Lists", "Manifests", "Appendix D" on serialised values.
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -34,9 +35,9 @@ from pyiceberg.types import (
 
 from dml.model.content_file import ContentFile
 from dml.model.manifest import PartitionSummary
-from dml.pruning.row_tests import Bounds, BoundsOf
+from dml.pruning.row_tests import Bounds, BoundsOf, ColumnBounds
 
-__all__ = ["file_bounds", "partition_bounds", "primitive_types", "summary_bounds"]
+__all__ = ["MetricColumn", "file_bounds", "metric_columns", "partition_bounds", "summary_bounds"]
 
 UNKNOWN = Bounds()
 
@@ -60,53 +61,116 @@ ORDERED = (
 )
 
 
-def primitive_types(schema: Schema) -> dict[int, PrimitiveType]:
-    """The types of a schema's columns and nested fields, by field id."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricColumn:
+    """How the metrics of a column are read: settled once, however many files are looked at.
+
+    Attributes:
+        is_floating: Whether its type has NaN.
+        decode: A serialised bound to its value; None if it is missing, NaN, or not of the column's type (that of an
+            older schema, say).
+    """
+
+    is_floating: bool
+    decode: Callable[[bytes | None], Any]
+
+    @staticmethod
+    def of(field_type: PrimitiveType) -> "MetricColumn":
+        """The column of a type."""
+        return MetricColumn(is_floating=isinstance(field_type, (FloatType, DoubleType)), decode=decoder(field_type))
+
+
+def metric_columns(schema: Schema) -> dict[int, MetricColumn]:
+    """A schema's columns and nested fields of primitive types, by field id."""
     types = {field_id: schema.find_type(field_id) for field_id in schema.field_ids}
-    return {field_id: found for field_id, found in types.items() if isinstance(found, PrimitiveType)}
+    return {field_id: MetricColumn.of(found) for field_id, found in types.items() if isinstance(found, PrimitiveType)}
 
 
-def is_floating(field_type: PrimitiveType) -> bool:
-    """Whether a type has NaN."""
-    return isinstance(field_type, (FloatType, DoubleType))
+def decoder(field_type: PrimitiveType) -> Callable[[bytes | None], Any]:
+    """Reads the serialised bounds of a type."""
+    if not isinstance(field_type, ORDERED):
+        return lambda _: None
+    # What the function does for this type, found once instead of for each value.
+    convert: Callable[[PrimitiveType, bytes], Any] = from_bytes.dispatch(type(field_type))
+
+    def decode(data: bytes | None) -> Any:
+        if data is None:
+            return None
+        try:
+            value: Any = convert(field_type, data)
+        except (struct.error, ValueError):
+            return None
+        return None if isinstance(value, float) and math.isnan(value) else value
+
+    return decode
 
 
-def decoded(field_type: PrimitiveType, data: bytes | None) -> Any:
-    """A serialised bound; None if it is missing, NaN, or not of this type (that of an older schema, say)."""
-    if data is None or not isinstance(field_type, ORDERED):
-        return None
-    try:
-        value: Any = from_bytes(field_type, data)
-    except (struct.error, ValueError):
-        return None
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def file_bounds(file: ContentFile, types: Mapping[int, PrimitiveType]) -> BoundsOf:
+def file_bounds(file: ContentFile, columns: Mapping[int, MetricColumn]) -> BoundsOf:
     """What a data file's metrics tell of its columns.
 
     Args:
         file: The data file.
-        types: Types by field id.
+        columns: By field id.
     """
+    known: dict[int, ColumnBounds] = {}
 
-    def bounds_of(field_id: int) -> Bounds:
-        field_type = types.get(field_id)
-        if field_type is None:
-            return UNKNOWN
-        count, nulls = file.value_counts.get(field_id), file.null_value_counts.get(field_id)
-        floating = is_floating(field_type)
-        nans = file.nan_value_counts.get(field_id) if floating else 0
-        only_nulls = bool(count) and count == nulls
-        return Bounds(
-            lower=decoded(field_type, file.lower_bounds.get(field_id)),
-            upper=decoded(field_type, file.upper_bounds.get(field_id)),
-            nulls=nulls != 0,
-            nans=floating and nans != 0 and not only_nulls,
-            values=not (bool(count) and count == (nulls or 0) + (nans or 0)),
-        )
+    def bounds_of(field_id: int) -> ColumnBounds:
+        # A filter asks for a column as often as it names it.
+        if field_id not in known:
+            column = columns.get(field_id)
+            known[field_id] = UNKNOWN if column is None else MetricBounds(file, field_id, column)
+        return known[field_id]
 
     return bounds_of
+
+
+@dataclass(frozen=True, slots=True)
+class MetricBounds:
+    """What a data file's metrics tell of one column, each worked out when it is asked for.
+
+    Attributes:
+        file: The data file.
+        field_id: The column.
+        column: How its metrics are read.
+    """
+
+    file: ContentFile
+    field_id: int
+    column: MetricColumn
+
+    @property
+    def lower(self) -> Any:
+        """No value is less."""
+        return self.column.decode(self.file.lower_bounds.get(self.field_id))
+
+    @property
+    def upper(self) -> Any:
+        """No value is greater."""
+        return self.column.decode(self.file.upper_bounds.get(self.field_id))
+
+    @property
+    def nulls(self) -> bool:
+        """Whether there may be NULLs."""
+        return self.file.null_value_counts.get(self.field_id) != 0
+
+    @property
+    def nans(self) -> bool:
+        """Whether there may be NaNs."""
+        return self.column.is_floating and self._nan_count != 0 and not self._only(0)
+
+    @property
+    def values(self) -> bool:
+        """Whether there may be values that are neither."""
+        return not self._only(self._nan_count or 0)
+
+    @property
+    def _nan_count(self) -> int | None:
+        return self.file.nan_value_counts.get(self.field_id) if self.column.is_floating else 0
+
+    def _only(self, nans: int) -> bool:
+        """Whether NULLs and so many NaNs are all that there is."""
+        count = self.file.value_counts.get(self.field_id)
+        return bool(count) and count == (self.file.null_value_counts.get(self.field_id) or 0) + nans
 
 
 def partition_bounds(partition: Sequence[Any], fields: StructType) -> BoundsOf:
@@ -147,11 +211,12 @@ def summary_bounds(summaries: Sequence[PartitionSummary], fields: StructType) ->
 
 def summarised(summary: PartitionSummary, field_type: PrimitiveType) -> Bounds:
     """The bounds of one partition field in a manifest."""
-    nans = is_floating(field_type) and summary.contains_nan is not False
+    column = MetricColumn.of(field_type)
+    nans = column.is_floating and summary.contains_nan is not False
     bounded = summary.lower_bound is not None or summary.upper_bound is not None
     return Bounds(
-        lower=decoded(field_type, summary.lower_bound),
-        upper=decoded(field_type, summary.upper_bound),
+        lower=column.decode(summary.lower_bound),
+        upper=column.decode(summary.upper_bound),
         nulls=summary.contains_null is not False,
         nans=nans,
         values=bounded or not (summary.contains_null or nans),

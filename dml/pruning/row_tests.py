@@ -6,12 +6,14 @@ Spec: "Scan Planning"; "Manifests", on bounds and counts.
 
 Semantics are SQL's: a predicate on NULL is not true, NaN is greater than every other value, -0.0 equals 0.0. Bounds
 leave NaN out, so a column that may hold NaN may match `>`, whatever its bounds say.
+
+Tests ask for bounds first and for counts last: bounds decide most, and a file's metrics are worked out when asked for.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pyiceberg.expressions import (
     AlwaysFalse,
@@ -39,20 +41,36 @@ from pyiceberg.expressions.visitors import bind, rewrite_not
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-__all__ = ["Bounds", "BoundsOf", "RowTest", "all_match", "any_match", "bound_filter", "optional_schema"]
+__all__ = ["Bounds", "BoundsOf", "ColumnBounds", "RowTest", "all_match", "any_match", "bound_filter", "optional_schema"]
+
+
+class ColumnBounds(Protocol):
+    """What is known of a column's values in some set of rows."""
+
+    @property
+    def lower(self) -> Any:
+        """No value is less (NaN apart); None where unknown. In Iceberg's internal form."""
+
+    @property
+    def upper(self) -> Any:
+        """No value is greater (NaN apart); None where unknown."""
+
+    @property
+    def nulls(self) -> bool:
+        """Whether there may be NULLs."""
+
+    @property
+    def nans(self) -> bool:
+        """Whether there may be NaNs."""
+
+    @property
+    def values(self) -> bool:
+        """Whether there may be values that are neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What is known of a column's values in some set of rows.
-
-    Attributes:
-        lower: No value is less (NaN apart); None where unknown. In Iceberg's internal form.
-        upper: No value is greater (NaN apart); None where unknown.
-        nulls: Whether there may be NULLs.
-        nans: Whether there may be NaNs.
-        values: Whether there may be values that are neither.
-    """
+    """`ColumnBounds` that are at hand; what is not said is unknown."""
 
     lower: Any = None
     upper: Any = None
@@ -61,11 +79,11 @@ class Bounds:
     values: bool = True
 
 
-BoundsOf = Callable[[int], Bounds]
+BoundsOf = Callable[[int], ColumnBounds]
 """What is known of the column with a field id."""
 
 RowTest = Callable[[BoundsOf], bool]
-Leaf = Callable[[Bounds], bool]
+Leaf = Callable[[ColumnBounds], bool]
 
 
 def any_match(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> RowTest:
@@ -166,16 +184,16 @@ def may_match(predicate: BoundPredicate) -> Leaf:
             return may_equal(sorted(predicate.value_set))
         case BoundLessThan():
             value = predicate.literal.value
-            return lambda b: b.values and (b.lower is None or bool(b.lower < value))
+            return lambda b: ((lower := b.lower) is None or bool(lower < value)) and b.values
         case BoundLessThanOrEqual():
             value = predicate.literal.value
-            return lambda b: b.values and (b.lower is None or bool(b.lower <= value))
+            return lambda b: ((lower := b.lower) is None or bool(lower <= value)) and b.values
         case BoundGreaterThan():
             value = predicate.literal.value
-            return lambda b: b.nans or (b.values and (b.upper is None or bool(b.upper > value)))
+            return lambda b: (((upper := b.upper) is None or bool(upper > value)) and b.values) or b.nans
         case BoundGreaterThanOrEqual():
             value = predicate.literal.value
-            return lambda b: b.nans or (b.values and (b.upper is None or bool(b.upper >= value)))
+            return lambda b: (((upper := b.upper) is None or bool(upper >= value)) and b.values) or b.nans
         case BoundStartsWith():
             return may_start(str(predicate.literal.value))
         case BoundNotStartsWith():
@@ -192,9 +210,10 @@ def may_differ(predicate: BoundNotEqualTo | BoundNotIn) -> Leaf:
     """
     values = {predicate.literal.value} if isinstance(predicate, BoundNotEqualTo) else predicate.value_set
 
-    def test(bounds: Bounds) -> bool:
-        one_value = bounds.lower is not None and bounds.lower == bounds.upper
-        return bounds.nans or (bounds.values and not (one_value and bounds.lower in values))
+    def test(bounds: ColumnBounds) -> bool:
+        lower = bounds.lower
+        one_value = lower is not None and lower == bounds.upper
+        return bounds.nans or (bounds.values and not (one_value and lower in values))
 
     return test
 
@@ -202,11 +221,13 @@ def may_differ(predicate: BoundNotEqualTo | BoundNotIn) -> Leaf:
 def may_equal(values: Sequence[Any]) -> Leaf:
     """Whether a row may have one of these values, which ascend."""
 
-    def test(bounds: Bounds) -> bool:
-        if not bounds.values:
+    def test(bounds: ColumnBounds) -> bool:
+        lower = bounds.lower
+        place = 0 if lower is None else bisect_left(values, lower)
+        if place == len(values):
             return False
-        place = 0 if bounds.lower is None else bisect_left(values, bounds.lower)
-        return place < len(values) and (bounds.upper is None or bool(values[place] <= bounds.upper))
+        upper = bounds.upper
+        return (upper is None or bool(values[place] <= upper)) and bounds.values
 
     return test
 
@@ -215,12 +236,11 @@ def may_start(prefix: str) -> Leaf:
     """Whether a row may start with the prefix; bounds may be cut off, the upper one is then rounded up."""
     length = len(prefix)
 
-    def test(bounds: Bounds) -> bool:
+    def test(bounds: ColumnBounds) -> bool:
+        lower, upper = bounds.lower, bounds.upper
         return (
-            bounds.values
-            and (bounds.lower is None or bounds.lower[:length] <= prefix)
-            and (bounds.upper is None or bounds.upper[:length] >= prefix)
-        )
+            (lower is None or lower[:length] <= prefix) and (upper is None or upper[:length] >= prefix)
+        ) and bounds.values
 
     return test
 
@@ -228,10 +248,8 @@ def may_start(prefix: str) -> Leaf:
 def may_not_start(prefix: str) -> Leaf:
     """Whether a row may have another start: not if both bounds have this one."""
 
-    def test(bounds: Bounds) -> bool:
-        if bounds.lower is None or bounds.upper is None:
-            return bounds.values
-        return bounds.values and not (bounds.lower.startswith(prefix) and bounds.upper.startswith(prefix))
+    def test(bounds: ColumnBounds) -> bool:
+        return not both_start(bounds, prefix) and bounds.values
 
     return test
 
@@ -272,27 +290,28 @@ def must_compare(predicate: BoundPredicate) -> Leaf:
     match predicate:
         case BoundLessThan():
             value = predicate.literal.value
-            return lambda b: not b.nulls and not b.nans and b.upper is not None and bool(b.upper < value)
+            return lambda b: (upper := b.upper) is not None and bool(upper < value) and not b.nulls and not b.nans
         case BoundLessThanOrEqual():
             value = predicate.literal.value
-            return lambda b: not b.nulls and not b.nans and b.upper is not None and bool(b.upper <= value)
+            return lambda b: (upper := b.upper) is not None and bool(upper <= value) and not b.nulls and not b.nans
         case BoundGreaterThan():
             value = predicate.literal.value
-            return lambda b: not b.nulls and b.lower is not None and bool(b.lower > value)
+            return lambda b: (lower := b.lower) is not None and bool(lower > value) and not b.nulls
         case BoundGreaterThanOrEqual():
             value = predicate.literal.value
-            return lambda b: not b.nulls and b.lower is not None and bool(b.lower >= value)
+            return lambda b: (lower := b.lower) is not None and bool(lower >= value) and not b.nulls
     return lambda _: False
 
 
 def must_equal(values: Sequence[Any]) -> Leaf:
     """Whether every row has the same value, one of these, which ascend."""
 
-    def test(bounds: Bounds) -> bool:
-        if bounds.nulls or bounds.nans or bounds.lower is None or bounds.lower != bounds.upper:
+    def test(bounds: ColumnBounds) -> bool:
+        lower = bounds.lower
+        if lower is None or lower != bounds.upper or bounds.nulls or bounds.nans:
             return False
-        place = bisect_left(values, bounds.lower)
-        return place < len(values) and bool(values[place] == bounds.lower)
+        place = bisect_left(values, lower)
+        return place < len(values) and bool(values[place] == lower)
 
     return test
 
@@ -303,11 +322,7 @@ def must_differ(values: Sequence[Any]) -> Leaf:
     return lambda bounds: not bounds.nulls and not equal(bounds)
 
 
-def both_start(bounds: Bounds, prefix: str) -> bool:
+def both_start(bounds: ColumnBounds, prefix: str) -> bool:
     """Whether every value starts with the prefix because both bounds do."""
-    return (
-        bounds.lower is not None
-        and bounds.upper is not None
-        and bounds.lower.startswith(prefix)
-        and bounds.upper.startswith(prefix)
-    )
+    lower, upper = bounds.lower, bounds.upper
+    return lower is not None and upper is not None and lower.startswith(prefix) and upper.startswith(prefix)

@@ -10,9 +10,10 @@ their column metrics.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import inclusive_projection
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -27,8 +28,7 @@ from dml.manifests import entries_of, manifests_of
 from dml.model.content_file import FileContent
 from dml.model.manifest import ManifestContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import DeleteFileRef, ScanTask
-from dml.pruning.file_bounds import file_bounds, partition_bounds, primitive_types, summary_bounds
-from dml.pruning.row_tests import any_match, optional_schema
+from dml.scan.pruner import Pruner
 
 __all__ = ["ScanPlan", "plan_scan"]
 
@@ -86,18 +86,18 @@ def plan_scan(
     pruner = Pruner(table.specs(), schema or table.schema(), row_filter or AlwaysTrue(), case_sensitive=case_sensitive)
     live = [manifest for manifest in manifests if manifest.has_live_files and pruner.manifest(manifest)]
     data = [manifest for manifest in live if manifest.content is ManifestContent.DATA]
-    read = read_all(data, table.io, pruner.data_file)
-    entries = [entry for of_manifest in read for entry in of_manifest.wanted]
-    deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if entries else []
-    applicable = read_all(deletes, table.io, pruner.delete_file)
-    index = delete_index((entry for of_manifest in applicable for entry in of_manifest.wanted), table.specs())
+    read = read_all(data, partial(read_data_manifest, io=table.io, pruner=pruner))
+    files = [file for of_manifest in read for file in of_manifest.files]
+    deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if files else []
+    applicable = read_all(deletes, partial(read_delete_manifest, io=table.io, pruner=pruner))
+    index = delete_index((entry for entries in applicable for entry in entries), table.specs())
     opened = {manifest.manifest_path for manifest in data}
     total = sum(of_manifest.live for of_manifest in read) + unopened_files(manifests, opened)
     return ScanPlan(
         snapshot_id=snapshot.snapshot_id,
-        tasks=tuple(scan_task(ordinal, entry, index) for ordinal, entry in enumerate(entries)),
+        tasks=tuple(scan_task(ordinal, file, index) for ordinal, file in enumerate(files)),
         total_data_files=total,
-        skipped_data_files=total - len(entries),
+        skipped_data_files=total - len(files),
         total_manifests=len(manifests),
         manifests_read=len(data) + len(deletes),
     )
@@ -121,94 +121,87 @@ def find_snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
     return snapshot
 
 
-class Pruner:
-    """Decides what cannot match; a filter is projected and bound once for each spec.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFile:
+    """What a scan needs to know of a data file: its entry without the metrics, which are most of it.
 
-    Args:
-        specs: The table's partition specs.
-        schema: The schema that the filter's names belong to.
-        row_filter: An unbound expression.
-        case_sensitive: How its names match.
+    Attributes:
+        path: Location as the manifest has it.
+        file_format: Lower case.
+        record_count: Physical rows.
+        file_size_in_bytes: Size of the whole file.
+        spec_id: Its partition spec.
+        partition: Its partition tuple.
+        data_sequence_number: With what it inherits.
+        first_row_id: v3: the first row id of the file.
+        split_offsets: Where its row groups or stripes start.
     """
 
-    def __init__(
-        self,
-        specs: Mapping[int, PartitionSpec],
-        schema: Schema,
-        row_filter: BooleanExpression,
-        *,
-        case_sensitive: bool,
-    ) -> None:
-        plain = optional_schema(schema)
-        self.prunes = not isinstance(row_filter, AlwaysTrue)
-        self.types = primitive_types(plain)
-        self.file_test = any_match(row_filter, plain, case_sensitive=case_sensitive)
-        # A spec whose source column was dropped since decides nothing: its files are told by their metrics alone.
-        specs = {
-            spec_id: spec
-            for spec_id, spec in specs.items()
-            if all(plain.find_column_name(field.source_id) is not None for field in spec.fields)
-        }
-        self.fields = {spec_id: spec.partition_type(plain) for spec_id, spec in specs.items()}
-        self.partition_tests = {
-            spec_id: any_match(
-                inclusive_projection(plain, spec, case_sensitive)(row_filter),
-                Schema(*self.fields[spec_id].fields),
-                case_sensitive=True,
-            )
-            for spec_id, spec in specs.items()
-        }
+    path: str
+    file_format: str
+    record_count: int
+    file_size_in_bytes: int
+    spec_id: int
+    partition: tuple[Any, ...]
+    data_sequence_number: int
+    first_row_id: int | None
+    split_offsets: tuple[int, ...]
 
-    def manifest(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest may list files with matching rows, or deletes for such files."""
-        spec_id = manifest.partition_spec_id
-        if not self.prunes or manifest.partitions is None or spec_id not in self.fields:
-            return True
-        return self.partition_tests[spec_id](summary_bounds(manifest.partitions, self.fields[spec_id]))
-
-    def data_file(self, entry: ManifestEntry) -> bool:
-        """Whether a data file may hold matching rows."""
+    @staticmethod
+    def of(entry: ManifestEntry) -> "PlannedFile":
+        """The file of an entry."""
         file = entry.data_file
-        return file.record_count != 0 and (
-            not self.prunes or (self.delete_file(entry) and self.file_test(file_bounds(file, self.types)))
+        return PlannedFile(
+            path=file.path,
+            file_format=file.file_format,
+            record_count=file.record_count,
+            file_size_in_bytes=file.file_size_in_bytes,
+            spec_id=file.spec_id,
+            partition=file.partition,
+            data_sequence_number=entry.data_sequence_number or 0,
+            first_row_id=entry.first_row_id,
+            split_offsets=file.split_offsets,
         )
-
-    def delete_file(self, entry: ManifestEntry) -> bool:
-        """Whether a delete file may apply to a data file with matching rows: its partition tells."""
-        file = entry.data_file
-        fields = self.fields.get(file.spec_id)
-        if not self.prunes or fields is None:
-            return True
-        return self.partition_tests[file.spec_id](partition_bounds(file.partition, fields))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadManifest:
-    """What a manifest holds.
+class DataManifest:
+    """What a manifest of data files holds.
 
     Attributes:
-        wanted: The live entries that may matter.
-        live: How many live entries there are.
+        files: The live files that may hold matching rows.
+        live: How many live files there are.
     """
 
-    wanted: tuple[ManifestEntry, ...]
+    files: tuple[PlannedFile, ...]
     live: int
 
 
-def read_all(
-    manifests: Sequence[ManifestFile], io: FileIO, wanted: Callable[[ManifestEntry], bool]
-) -> list[ReadManifest]:
-    """The live entries of manifests, in their order; several are read at once."""
+def read_data_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner) -> DataManifest:
+    """The files of a manifest that may hold matching rows, told by their partitions and then by their metrics."""
+    live = 0
 
-    def read(manifest: ManifestFile) -> ReadManifest:
-        live = 0
-        kept = []
-        for entry in entries_of(manifest, io, live_only=True):
-            live += 1
-            if wanted(entry):
-                kept.append(entry)
-        return ReadManifest(wanted=tuple(kept), live=live)
+    def in_partition(partition: tuple[Any, ...]) -> bool:
+        nonlocal live
+        live += 1
+        return pruner.partition(manifest.partition_spec_id, partition)
 
+    entries = entries_of(manifest, io, live_only=True, in_partition=in_partition)
+    files = tuple(PlannedFile.of(entry) for entry in entries if pruner.data_file(entry.data_file))
+    return DataManifest(files=files, live=live)
+
+
+def read_delete_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner) -> tuple[ManifestEntry, ...]:
+    """The delete files of a manifest that may apply to data files with matching rows: their partitions tell."""
+    in_partition = partial(pruner.partition, manifest.partition_spec_id)
+    return tuple(entries_of(manifest, io, live_only=True, in_partition=in_partition))
+
+
+Read = TypeVar("Read")
+
+
+def read_all(manifests: Sequence[ManifestFile], read: Callable[[ManifestFile], Read]) -> list[Read]:
+    """What is read of each manifest, in their order; several are read at once."""
     if len(manifests) < 2:
         return [read(manifest) for manifest in manifests]
     with ThreadPoolExecutor(min(MAX_THREADS, len(manifests)), thread_name_prefix="manifests") as pool:
@@ -247,11 +240,9 @@ def delete_entry(entry: ManifestEntry) -> DeleteEntry:
     )
 
 
-def scan_task(ordinal: int, entry: ManifestEntry, index: DeleteFileIndex) -> ScanTask:
+def scan_task(ordinal: int, file: PlannedFile, index: DeleteFileIndex) -> ScanTask:
     """The task of a whole data file."""
-    file = entry.data_file
-    sequence_number = entry.data_sequence_number or 0
-    deletes = index.for_data_file(file.path, file.spec_id, file.partition, sequence_number)
+    deletes = index.for_data_file(file.path, file.spec_id, file.partition, file.data_sequence_number)
     return ScanTask(
         file_ordinal=ordinal,
         path=file.path,
@@ -262,8 +253,8 @@ def scan_task(ordinal: int, entry: ManifestEntry, index: DeleteFileIndex) -> Sca
         length=file.file_size_in_bytes,
         spec_id=file.spec_id,
         partition=file.partition,
-        data_sequence_number=sequence_number,
-        first_row_id=entry.first_row_id,
+        data_sequence_number=file.data_sequence_number,
+        first_row_id=file.first_row_id,
         split_offsets=file.split_offsets,
         deletion_vector=None if deletes.deletion_vector is None else delete_ref(deletes.deletion_vector),
         position_deletes=tuple(map(delete_ref, deletes.position_deletes)),

@@ -30,12 +30,14 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
+from pyiceberg.utils.lazydict import LazyDict
 
 from dml.errors import NotFoundError
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.manifest import EntryStatus, ManifestEntry, ManifestFile, PartitionSummary
 from dml.model.scan_task import DeleteFileRef, ScanTask
-from dml.scan.planner import Pruner, delete_index, plan_scan, scan_task
+from dml.scan.planner import PlannedFile, delete_index, plan_scan, scan_task
+from dml.scan.pruner import Pruner
 from dml.scan.reader import TaskReader
 from dml.scan.split import parts_of, split, weight
 
@@ -149,8 +151,8 @@ def test_a_file_that_may_hold_nan_is_kept_for_greater_than(nans, kept):
     bounds = {3: struct.pack("<d", 1.0)}
     entry = data_entry(lower_bounds=bounds, upper_bounds=bounds, nan_value_counts=nans, value_counts={3: 10})
     for row_filter in (GreaterThan("amount", 5.0), GreaterThanOrEqual("amount", 5.0), IsNaN("amount")):
-        assert Pruner({}, SCHEMA, row_filter, case_sensitive=True).data_file(entry) is kept
-    assert not Pruner({}, SCHEMA, LessThan("amount", 1.0), case_sensitive=True).data_file(entry)
+        assert Pruner({}, SCHEMA, row_filter, case_sensitive=True).data_file(entry.data_file) is kept
+    assert not Pruner({}, SCHEMA, LessThan("amount", 1.0), case_sensitive=True).data_file(entry.data_file)
 
 
 def test_partitions_prune_manifests_and_files(catalog, lake):
@@ -168,6 +170,22 @@ def test_partitions_prune_manifests_and_files(catalog, lake):
     assert only.total_data_files == len(everything.tasks)
     early = plan_scan(table, None, LessThan("ts", "2020-01-02T00:00:00"))
     assert ids(table, early, lake) == list(range(24))
+
+
+def test_files_of_other_partitions_are_left_out_before_their_metrics_are_decoded(catalog, monkeypatch):
+    """PyIceberg makes a dict of metrics when they are looked at."""
+    table = catalog.create_table(
+        "db.p", SCHEMA, partition_spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "key"))
+    )
+    table.append(rows(0, 9))
+    decoded = []
+    build = LazyDict._build_dict
+    monkeypatch.setattr(LazyDict, "_build_dict", lambda lazy: decoded.append(lazy) or build(lazy))
+    plan = plan_scan(table, None, And(LessThan("id", 0), EqualTo("key", "a1")))
+    assert (len(plan.tasks), plan.skipped_data_files) == (0, 3)
+    assert not decoded, "the bounds of one column tell enough"
+    assert len(plan_scan(table, None, And(EqualTo("key", "a1"), LessThan("id", 5))).tasks) == 1
+    assert len(decoded) == 2, "the counts of the one file of the partition"
 
 
 def test_a_changed_spec_is_pruned_spec_by_spec(catalog, lake):
@@ -228,27 +246,31 @@ def test_deletes_are_attached_by_kind_and_age():
     positions = data_entry("p.parquet", 5, content=FileContent.POSITION_DELETES)
     equality = data_entry("e.parquet", 6, content=FileContent.EQUALITY_DELETES, equality_ids=(1,))
     index = delete_index([vector, positions, equality], {})
-    with_vector = scan_task(0, data_entry("a.parquet"), index)
+    with_vector = scan_task(0, PlannedFile.of(data_entry("a.parquet")), index)
     assert with_vector.deletion_vector.content_offset == 4
     assert with_vector.position_deletes == ()
     assert [ref.equality_ids for ref in with_vector.equality_deletes] == [(1,)]
-    other = scan_task(1, data_entry("b.parquet"), index)
+    other = scan_task(1, PlannedFile.of(data_entry("b.parquet")), index)
     assert other.deletion_vector is None
     assert [ref.path for ref in other.position_deletes] == ["p.parquet"]
-    newer = scan_task(2, data_entry("c.parquet", 6), index)
+    newer = scan_task(2, PlannedFile.of(data_entry("c.parquet", 6)), index)
     assert not newer.has_deletes
 
 
 def test_unknown_metrics_prune_nothing_and_broken_ones_neither():
     pruner = Pruner({}, SCHEMA, And(GreaterThan("id", 5), EqualTo("key", "x")), case_sensitive=True)
-    assert pruner.data_file(data_entry())
-    assert pruner.data_file(data_entry(lower_bounds={1: b"xx", 2: b"\xff"}, upper_bounds={1: b"", 2: b"\xff"}))
-    assert not pruner.data_file(data_entry(upper_bounds={1: (5).to_bytes(8, "little")}))
-    assert not pruner.data_file(data_entry(upper_bounds={1: (5).to_bytes(4, "little")})), "bounds of an int column"
+    assert pruner.data_file(data_entry().data_file)
+    assert pruner.data_file(
+        data_entry(lower_bounds={1: b"xx", 2: b"\xff"}, upper_bounds={1: b"", 2: b"\xff"}).data_file
+    )
+    assert not pruner.data_file(data_entry(upper_bounds={1: (5).to_bytes(8, "little")}).data_file)
+    assert not pruner.data_file(data_entry(upper_bounds={1: (5).to_bytes(4, "little")}).data_file), (
+        "bounds of an int column"
+    )
 
 
 def test_files_without_rows_are_left_out():
-    assert not Pruner({}, SCHEMA, AlwaysTrue(), case_sensitive=True).data_file(data_entry(record_count=0))
+    assert not Pruner({}, SCHEMA, AlwaysTrue(), case_sensitive=True).data_file(data_entry(record_count=0).data_file)
 
 
 def test_a_manifest_without_summaries_is_read():
@@ -304,7 +326,7 @@ def test_a_partition_with_a_matching_value_is_never_pruned(data):
     spec = PartitionSpec(PartitionField(column, 1000, transform, "part"), spec_id=0)
     pruner = Pruner({0: spec}, SCHEMA, operator(NAMES[column], bound), case_sensitive=True)
     partition = transform.transform(SCHEMA.find_type(column))(value)
-    kept = pruner.data_file(data_entry(partition=(partition,)))
+    kept = pruner.partition(0, (partition,))
     assert kept or not truth(operator, value, bound)
 
 
