@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dml.model.scan_task import ScanContext, ScanTask
+from dml.model.worker_process import settle
 from dml.scan.batches import coalesced
 from dml.scan.reader import TaskReader
 
@@ -45,6 +46,7 @@ class PackedGroups:
 
     def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Reads the groups whose numbers stand in the first column: what `mapInArrow` calls."""
+        settle()
         context: ScanContext = unpack(self.context)
         reader = TaskReader(context)
         for batch in numbers:

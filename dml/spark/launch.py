@@ -101,6 +101,7 @@ def default_settings(environment: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "dml.spark.worker_daemon",
         # Seen over TCP: a task waits about 40 ms for its first rows; over these sockets it does not.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",

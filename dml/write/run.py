@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dml.errors import DmlError, ExecutionError
 from dml.model.task_commit import TaskCommit
+from dml.model.worker_process import settle
 from dml.write.factory import open_job
 from dml.write.output_files import OutputFileFactory
 from dml.write.task_identity import TaskIdentity, current_task
@@ -85,5 +86,6 @@ class WriteTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row with one binary column: the task's `TaskCommit`."""
+        settle()
         commit = write_task(batches, self.spec, current_task())
         yield pa.record_batch([pa.array([commit.to_bytes()], pa.binary())], schema=TASK_COMMIT_SCHEMA)
