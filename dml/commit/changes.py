@@ -5,19 +5,13 @@ Input: made by the action modules. Output: read by the snapshot producer and the
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from dml.model.content_file import ContentFile
+from dml.model.listing import DeleteFileKey, Listing, Partition
 
-__all__ = ["DeleteFileKey", "FileChanges", "Operation", "Partition", "Validation"]
-
-DeleteFileKey = tuple[str, int | None, int | None]
-"""Path, content offset and content size: many deletion vectors share one Puffin file."""
-
-Partition = tuple[int, tuple[Any, ...]]
-"""Spec id and partition tuple."""
+__all__ = ["FileChanges", "Operation", "Validation"]
 
 
 class Operation(StrEnum):
@@ -85,8 +79,8 @@ class FileChanges:
         added_data_files: New data files.
         added_delete_files: New delete files.
         removed_data_files: Paths of data files to remove; each has to be live.
-        removed_partitions: Partitions of `removed_data_files`, where known: manifests without them are not opened.
         removed_delete_files: Keys of delete files to remove.
+        listing: Where those were listed, if known: other manifests are opened only if files are not there any more.
         require_removed_delete_files: Whether each of those has to be live.
         row_filter: Remove all files of rows for which it is true; every row of such a file has to match.
         case_sensitive: How names in `row_filter` match.
@@ -101,8 +95,8 @@ class FileChanges:
     added_data_files: tuple[ContentFile, ...] = ()
     added_delete_files: tuple[ContentFile, ...] = ()
     removed_data_files: frozenset[str] = frozenset()
-    removed_partitions: frozenset[Partition] | None = None
     removed_delete_files: frozenset[DeleteFileKey] = frozenset()
+    listing: Listing | None = None
     require_removed_delete_files: bool = True
     row_filter: BooleanExpression | None = None
     case_sensitive: bool = False

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from pyiceberg.expressions import BooleanExpression
 
-from dml.commit.changes import FileChanges, Operation, Partition
+from dml.commit.changes import FileChanges, Operation
+from dml.model.listing import Listing
 
 __all__ = ["DeleteFiles", "delete_changes"]
 
@@ -20,13 +21,13 @@ class DeleteFiles:
     Attributes:
         row_filter: Remove every file all of whose rows match; a file of which some rows match is an error.
         paths: Remove these files; each has to be live.
-        partitions: Partitions of the files at `paths`, where known.
+        listing: Where the files at `paths` were listed, if known.
         case_sensitive: How names in the filter match.
     """
 
     row_filter: BooleanExpression | None = None
     paths: frozenset[str] = frozenset()
-    partitions: frozenset[Partition] | None = None
+    listing: Listing | None = None
     case_sensitive: bool = False
 
 
@@ -35,7 +36,7 @@ def delete_changes(action: DeleteFiles) -> FileChanges:
     return FileChanges(
         operation=Operation.DELETE,
         removed_data_files=action.paths,
-        removed_partitions=action.partitions,
+        listing=action.listing,
         row_filter=action.row_filter,
         case_sensitive=action.case_sensitive,
         planned_filter=True,

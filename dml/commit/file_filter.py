@@ -16,10 +16,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StructType
 
-from dml.commit.changes import Partition
 from dml.commit.manifests import partition_type
 from dml.errors import CommitConflictError
 from dml.model.content_file import ContentFile, FileContent
+from dml.model.listing import Partition
 from dml.model.manifest import ManifestFile
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
 from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match, optional_schema

@@ -2,6 +2,9 @@
 
 Input: manifests, and what the commit removes. Output: the manifests to carry on, of which only those that lose a file
 are written anew: what stays is EXISTING, what goes is DELETED by this snapshot, what was deleted before is dropped.
+
+Files that are removed by name are looked for where the statement saw them listed; where another commit has moved them,
+among their partitions; and then everywhere.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,12 +12,13 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.table.metadata import TableMetadata
 
-from dml.commit.changes import DeleteFileKey, FileChanges, Partition
+from dml.commit.changes import FileChanges
 from dml.commit.entry_reader import EntryReader
 from dml.commit.file_filter import PartitionSet, RowFilter
 from dml.commit.new_manifests import NewManifests
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.model.content_file import ContentFile
+from dml.model.listing import Partition
 from dml.model.manifest import EntryStatus, ManifestEntry, ManifestFile
 
 __all__ = ["FilteredManifests", "ManifestFilter"]
@@ -71,16 +75,21 @@ class ManifestFilter:
             ValidationFailedError: V9: the filter matches some rows of a file, but not all.
             DmlError: a manifest cannot be read or written.
         """
-        paths, partitions = self._changes.removed_data_files, self._changes.removed_partitions
+        paths, listing = self._changes.removed_data_files, self._changes.listing
 
         def selects(entry: ManifestEntry) -> bool:
             file = entry.data_file
             return file.path in paths or self._replaced.may_match(file) or self._matches(file)
 
-        found = self._filter(manifests, self._opens(bool(paths), partitions), selects)
-        if partitions is not None and len({entry.data_file.path for entry in found.removed} & paths) < len(paths):
-            return self._filter(manifests, self._opens(bool(paths), None), selects)
-        return found
+        def all_found(found: FilteredManifests) -> bool:
+            return len({entry.data_file.path for entry in found.removed} & paths) == len(paths)
+
+        places: list[ManifestTest] = [_everywhere]
+        if not paths:
+            places = [_nowhere]
+        elif listing is not None:
+            places = [_at(listing.data_manifests), self._in_partitions(listing.partitions), _everywhere]
+        return self._filter(manifests, places, all_found, selects)
 
     def delete_files(
         self, manifests: Sequence[ManifestFile], removed: Iterable[ManifestEntry], least_sequence_number: int
@@ -110,26 +119,20 @@ class ManifestFilter:
         def applies_to_nothing(entry: ManifestEntry) -> bool:
             return 0 < (entry.data_sequence_number or 0) < least_sequence_number
 
+        def all_found(found: FilteredManifests) -> bool:
+            return len({entry.data_file.key for entry in found.removed} & keys) == len(keys)
+
         # A delete file that is replaced lies where the one lies that replaces it.
         partitions = {(file.spec_id, file.partition) for file in self._changes.added_delete_files} | set(gone.values())
-        opens = self._opens(bool(keys) or bool(gone), partitions)
-        found = self._filter(manifests, opens, selects, applies_to_nothing)
-        if len(_keys(found.removed) & keys) < len(keys):
-            return self._filter(manifests, lambda _: True, selects, applies_to_nothing)
-        return found
+        places: list[ManifestTest] = [self._in_partitions(partitions), _everywhere] if keys or gone else [_nowhere]
+        # Whether a removed data file has a deletion vector is not known, so all manifests have to be those that were.
+        listing = self._changes.listing
+        if listing is not None and listing.delete_manifests <= {manifest.manifest_path for manifest in manifests}:
+            places.insert(0, _at(listing.delete_manifests))
+        return self._filter(manifests, places, all_found, selects, applies_to_nothing)
 
-    def _opens(self, names_files: bool, partitions: Iterable[Partition] | None) -> ManifestTest:
-        """Whether a manifest may list a file to remove: one that is named, in one of these partitions, or a match."""
-        named = None if partitions is None else PartitionSet(partitions, self._metadata)
-
-        def opens(manifest: ManifestFile) -> bool:
-            return (
-                (names_files and (named is None or named.manifest(manifest)))
-                or self._replaced.manifest(manifest)
-                or (self._rows is not None and self._rows.manifest(manifest))
-            )
-
-        return opens
+    def _in_partitions(self, partitions: Iterable[Partition]) -> ManifestTest:
+        return PartitionSet(partitions, self._metadata).manifest
 
     def _matches(self, file: ContentFile) -> bool:
         if self._rows is None or not self._rows.may_match(file):
@@ -145,13 +148,24 @@ class ManifestFilter:
     def _filter(
         self,
         manifests: Sequence[ManifestFile],
-        opens: ManifestTest,
+        places: Sequence[ManifestTest],
+        all_found: Callable[[FilteredManifests], bool],
         selects: FileTest,
         drops: FileTest = lambda _: False,
     ) -> FilteredManifests:
+        """Look for files that are removed by name in one place after the other, until all are found."""
+        for place in places:
+            found = self._without(manifests, place, selects, drops)
+            if all_found(found):
+                break
+        return found
+
+    def _without(
+        self, manifests: Sequence[ManifestFile], named: ManifestTest, selects: FileTest, drops: FileTest
+    ) -> FilteredManifests:
         """Take out what is selected, and out of the manifests that are written anyway also what may be dropped."""
         live = [manifest for manifest in manifests if manifest.has_live_files]
-        opened = set(self._reader.prepare(manifest for manifest in live if opens(manifest)))
+        opened = set(self._reader.prepare(manifest for manifest in live if named(manifest) or self._matching(manifest)))
         kept: list[ManifestFile] = []
         removed: list[ManifestEntry] = []
         for manifest in live:
@@ -161,15 +175,27 @@ class ManifestFilter:
                 continue
             gone = [entry for entry in entries if selects(entry) or drops(entry)]
             removed += gone
-            kept.append(self._written.rewritten(manifest, _without(entries, gone, self._written.snapshot_id)))
+            kept.append(self._written.rewritten(manifest, _rewritten(entries, gone, self._written.snapshot_id)))
         return FilteredManifests(manifests=tuple(kept), removed=tuple(removed))
 
+    def _matching(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest may list a file to remove that is not named: of a partition, or of a filter's rows."""
+        return self._replaced.manifest(manifest) or (self._rows is not None and self._rows.manifest(manifest))
 
-def _keys(entries: Iterable[ManifestEntry]) -> set[DeleteFileKey]:
-    return {entry.data_file.key for entry in entries}
+
+def _at(locations: frozenset[str]) -> ManifestTest:
+    return lambda manifest: manifest.manifest_path in locations
 
 
-def _without(
+def _everywhere(_: ManifestFile) -> bool:
+    return True
+
+
+def _nowhere(_: ManifestFile) -> bool:
+    return False
+
+
+def _rewritten(
     entries: Iterable[ManifestEntry], gone: Iterable[ManifestEntry], snapshot_id: int
 ) -> tuple[ManifestEntry, ...]:
     leaving = {id(entry) for entry in gone}

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from dml.commit.changes import DeleteFileKey, FileChanges, Operation, Partition, Validation
+from dml.commit.changes import FileChanges, Operation, Validation
 from dml.model.content_file import ContentFile
+from dml.model.listing import DeleteFileKey, Listing
 from dml.options import IsolationLevel
 
 __all__ = ["OverwriteByFilter", "OverwriteFiles", "overwrite_by_filter_changes", "overwrite_changes"]
@@ -22,9 +23,9 @@ class OverwriteFiles:
     Attributes:
         data_files: New data files.
         removed_data_files: Paths of the files that they replace; each has to be live still.
-        removed_partitions: Partitions of those, where known: manifests without them are not opened.
         removed_delete_files: Keys of delete files that go with them. Deletion vectors of removed data files are
             removed in any case.
+        listing: Where all of these were listed, if known: so other manifests need not be opened.
         conflict_detection_filter: Rows that the statement read.
         starting_snapshot_id: The snapshot that it read; None where the table had none.
         isolation_level: Of the command.
@@ -33,8 +34,8 @@ class OverwriteFiles:
 
     data_files: tuple[ContentFile, ...] = ()
     removed_data_files: frozenset[str] = frozenset()
-    removed_partitions: frozenset[Partition] | None = None
     removed_delete_files: frozenset[DeleteFileKey] = frozenset()
+    listing: Listing | None = None
     conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     starting_snapshot_id: int | None = None
     isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
@@ -66,8 +67,8 @@ def overwrite_changes(action: OverwriteFiles) -> FileChanges:
         operation=_operation(adds=bool(action.data_files), removes=bool(action.removed_data_files)),
         added_data_files=action.data_files,
         removed_data_files=action.removed_data_files,
-        removed_partitions=action.removed_partitions,
         removed_delete_files=action.removed_delete_files,
+        listing=action.listing,
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
             conflict_filter=action.conflict_detection_filter,

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from dml.commit.changes import DeleteFileKey, FileChanges, Operation, Partition, Validation
+from dml.commit.changes import FileChanges, Operation, Validation
 from dml.model.content_file import ContentFile
+from dml.model.listing import DeleteFileKey, Listing
 from dml.options import Command, IsolationLevel
 
 __all__ = ["RowDelta", "row_delta_changes"]
@@ -25,7 +26,7 @@ class RowDelta:
         delete_files: New position delete files or deletion vectors.
         rewritten_delete_files: Keys of delete files that `delete_files` hold merged; they are removed.
         removed_data_files: Paths of data files to remove.
-        removed_partitions: Partitions of those, where known.
+        listing: Where the files that are removed were listed, if known: so other manifests need not be opened.
         referenced_data_files: Paths of the data files that `delete_files` point to.
         conflict_detection_filter: Rows that the statement read.
         starting_snapshot_id: The snapshot that it read; None where the table had none.
@@ -38,7 +39,7 @@ class RowDelta:
     delete_files: tuple[ContentFile, ...] = ()
     rewritten_delete_files: frozenset[DeleteFileKey] = frozenset()
     removed_data_files: frozenset[str] = frozenset()
-    removed_partitions: frozenset[Partition] | None = None
+    listing: Listing | None = None
     referenced_data_files: frozenset[str] = frozenset()
     conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     starting_snapshot_id: int | None = None
@@ -57,8 +58,8 @@ def row_delta_changes(action: RowDelta) -> FileChanges:
         added_data_files=action.data_files,
         added_delete_files=action.delete_files,
         removed_data_files=action.removed_data_files,
-        removed_partitions=action.removed_partitions,
         removed_delete_files=action.rewritten_delete_files,
+        listing=action.listing,
         # Two DELETEs that merged the same old position delete file are both right: what it held is in both new ones.
         require_removed_delete_files=not only_deletes,
         validation=Validation(

@@ -29,6 +29,7 @@ from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import DataError, ErrorKind, NotSupportedError
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION
 from dml.model.delta_layout import DeltaLayout
+from dml.model.listing import Listing
 from dml.model.scan_task import ScanTask
 from dml.model.write_context import WriteContext
 from dml.options import Command, IsolationLevel, RowLevelOperationMode, isolation_level, row_level_operation_mode
@@ -223,7 +224,8 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     executed_at = time.perf_counter()
     if outcome.is_empty:
         return nothing_changed(command, target, executed_at - started, outcome.metrics)
-    committed = commit_outcome(engine, planned, context, outcome)
+    listing = delta.scan.plan.listing(outcome.removed_data_files, outcome.rewritten_delete_files)
+    committed = commit_outcome(engine, planned, context, outcome, listing)
     seconds = PhaseSeconds(
         plan=planned_at - started, execute=executed_at - planned_at, commit=time.perf_counter() - executed_at
     )
@@ -326,7 +328,7 @@ def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: 
 
 
 def commit_outcome(
-    engine: Engine, planned: PlannedStatement, context: WriteContext, outcome: WriteOutcome
+    engine: Engine, planned: PlannedStatement, context: WriteContext, outcome: WriteOutcome, listing: Listing
 ) -> CommittedSnapshot:
     """Commit what the tasks wrote; after a failure that certainly published nothing, delete it."""
     plan, target, settings = planned.plan, planned.target, planned.settings
@@ -348,6 +350,7 @@ def commit_outcome(
         action = OverwriteFiles(
             data_files=outcome.data_files,
             removed_data_files=outcome.removed_data_files,
+            listing=listing,
             isolation_level=level,
             **shared,
         )
@@ -357,6 +360,7 @@ def commit_outcome(
             data_files=outcome.data_files,
             delete_files=outcome.delete_files,
             rewritten_delete_files=outcome.rewritten_delete_files,
+            listing=listing,
             referenced_data_files=outcome.referenced_data_files,
             isolation_level=level,
             **shared,

@@ -9,7 +9,7 @@ their column metrics.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import NotFoundError
 from dml.manifests import entries_of, manifests_of
 from dml.model.content_file import FileContent
+from dml.model.listing import DeleteFileKey, Listing
 from dml.model.manifest import ManifestContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.scan.pruner import Pruner
@@ -46,6 +47,8 @@ class ScanPlan:
         skipped_data_files: Those that cannot hold matching rows.
         total_manifests: Manifests of the snapshot, of data and of deletes.
         manifests_read: Those that were opened.
+        data_manifests: The manifest that lists each task's data file, by path.
+        delete_manifests: The manifest that lists each delete file that was looked at, by key.
     """
 
     snapshot_id: int | None
@@ -54,6 +57,23 @@ class ScanPlan:
     skipped_data_files: int = 0
     total_manifests: int = 0
     manifests_read: int = 0
+    data_manifests: Mapping[str, str] = field(default_factory=dict, repr=False)
+    delete_manifests: Mapping[DeleteFileKey, str] = field(default_factory=dict, repr=False)
+
+    def listing(self, data_files: Collection[str], delete_files: Collection[DeleteFileKey]) -> Listing:
+        """Where the snapshot lists files that a statement is to remove.
+
+        Args:
+            data_files: Paths of data files of `tasks`.
+            delete_files: Keys of delete files that apply to data files of `tasks`.
+        """
+        removed = [task for task in self.tasks if task.path in data_files]
+        vectors = {task.deletion_vector.key for task in removed if task.deletion_vector is not None}
+        return Listing(
+            data_manifests=frozenset(self.data_manifests[task.path] for task in removed),
+            delete_manifests=frozenset(self.delete_manifests[key] for key in vectors.union(delete_files)),
+            partitions=frozenset((task.spec_id, task.partition) for task in removed),
+        )
 
 
 def plan_scan(
@@ -100,6 +120,16 @@ def plan_scan(
         skipped_data_files=total - len(files),
         total_manifests=len(manifests),
         manifests_read=len(data) + len(deletes),
+        data_manifests={
+            file.path: manifest.manifest_path
+            for manifest, of_manifest in zip(data, read, strict=True)
+            for file in of_manifest.files
+        },
+        delete_manifests={
+            entry.data_file.key: manifest.manifest_path
+            for manifest, entries in zip(deletes, applicable, strict=True)
+            for entry in entries
+        },
     )
 
 

@@ -20,6 +20,7 @@ from dml.commit import (
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.model.content_file import ContentFile
 from dml.options import Command, IsolationLevel
+from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes
 
 WITH_DELETES = pytest.mark.parametrize("version", [2, 3])
@@ -35,6 +36,7 @@ class Scene:
         self.file = data_file(self.table, [1, 2, 3], "a")
         commit(self.table, AppendFiles(data_files=(self.file,)))
         self.start = self.head()
+        self.listing = plan_scan(self.table, None).listing({self.file.path}, ())
 
     def head(self) -> int | None:
         return self.table.refresh().metadata.current_snapshot_id
@@ -45,7 +47,7 @@ class Scene:
         return OverwriteFiles(
             data_files=(data_file(self.table, [2, 3], "a"),),
             removed_data_files=frozenset({self.file.path}),
-            removed_partitions=frozenset({(0, ("a",))}),
+            listing=self.listing,
             conflict_detection_filter=read or AlwaysTrue(),
             starting_snapshot_id=self.start,
             isolation_level=isolation,
