@@ -124,3 +124,18 @@ def versioned(request: pytest.FixtureRequest) -> tuple[int, str]:
 def kind(request: pytest.FixtureRequest, lake: Lake, versioned: tuple[int, str]) -> Kind:
     """Every kind of table."""
     return Kind(lake=lake, version=versioned[0], mode=versioned[1], partitioned=request.param)
+
+
+@pytest.fixture(
+    params=[
+        (2, "copy-on-write", False),
+        (2, "merge-on-read", True),
+        (3, "copy-on-write", True),
+        (3, "merge-on-read", False),
+    ],
+    ids=str,
+)
+def balanced_kind(request: pytest.FixtureRequest, lake: Lake) -> Kind:
+    """Half of the kinds: every pair of version, mode and layout is among them. For what takes long."""
+    version, mode, partitioned = request.param
+    return Kind(lake=lake, version=version, mode=mode, partitioned=partitioned)

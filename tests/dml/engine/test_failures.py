@@ -39,9 +39,9 @@ def filled(kind: Kind) -> str:
     return name
 
 
-def test_what_fails_in_a_task_leaves_nothing(kind: Kind) -> None:
+def test_what_fails_in_a_task_leaves_nothing(balanced_kind: Kind) -> None:
     """Other tasks had written files by then."""
-    name, lake = filled(kind), kind.lake
+    name, lake = filled(balanced_kind), balanced_kind.lake
     before, rows = lake.state(name), lake.rows(name)
     for what, statement in IN_TASKS.items():
         with pytest.raises(DmlError) as caught:
