@@ -22,6 +22,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataV3
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import (
     AddSchemaUpdate,
@@ -34,7 +35,14 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-__all__ = ["create_table", "delete_old_metadata", "metadata_json", "next_row_id", "support_format_version_3"]
+__all__ = [
+    "create_table",
+    "delete_old_metadata",
+    "metadata_json",
+    "next_row_id",
+    "support_format_version_3",
+    "taken_numbers",
+]
 
 _Stage = Callable[
     [Table | None, Identifier, tuple[TableRequirement, ...], tuple[TableUpdate, ...]],
@@ -192,6 +200,27 @@ def next_row_id(metadata: TableMetadata) -> int:
     )
 
 
+def taken_numbers(metadata: TableMetadata, snapshot: Snapshot) -> str | None:
+    """Which numbers of a new snapshot other snapshots have taken meanwhile: they count for all branches together.
+
+    Args:
+        metadata: The table as it is now.
+        snapshot: What is to be added.
+
+    Returns:
+        Words for an error; None where the snapshot can be added.
+    """
+    if metadata.format_version == 1:
+        return None
+    if snapshot.sequence_number is not None and snapshot.sequence_number <= metadata.last_sequence_number:
+        return (
+            f"sequence number {snapshot.sequence_number} is not above the table's last, {metadata.last_sequence_number}"
+        )
+    if snapshot.first_row_id is not None and snapshot.first_row_id < next_row_id(metadata):
+        return f"first row id {snapshot.first_row_id} is below the table's next, {next_row_id(metadata)}"
+    return None
+
+
 def metadata_json(metadata: TableMetadata) -> str:
     """Table metadata as the JSON of its metadata file, in every format version."""
     if not isinstance(metadata, TableMetadataV3):
@@ -246,19 +275,9 @@ def _stage(
 def _check_snapshots_are_new(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> None:
     # A commit to another branch satisfies every requirement, and yet takes the sequence number and the row ids.
     for update in updates:
-        if not isinstance(update, AddSnapshotUpdate) or metadata.format_version == 1:
-            continue
-        snapshot = update.snapshot
-        if snapshot.sequence_number is not None and snapshot.sequence_number <= metadata.last_sequence_number:
-            raise CommitFailedException(
-                f"Requirement failed: sequence number {snapshot.sequence_number} is not above the table's last, "
-                f"{metadata.last_sequence_number}"
-            )
-        if snapshot.first_row_id is not None and snapshot.first_row_id < next_row_id(metadata):
-            raise CommitFailedException(
-                f"Requirement failed: first row id {snapshot.first_row_id} is below the table's next, "
-                f"{next_row_id(metadata)}"
-            )
+        taken = taken_numbers(metadata, update.snapshot) if isinstance(update, AddSnapshotUpdate) else None
+        if taken is not None:
+            raise CommitFailedException(f"Requirement failed: {taken}")
 
 
 def _upgrades(updates: tuple[TableUpdate, ...], current_table: Table | None) -> bool:

@@ -18,9 +18,12 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Identifier
 
-__all__ = ["Outcome", "has_landed", "outcome_of"]
+from dml.iceberg import taken_numbers
+
+__all__ = ["Outcome", "has_landed", "outcome_of", "was_outrun"]
 
 
 class Outcome(Enum):
@@ -48,6 +51,20 @@ def outcome_of(error: Exception) -> Outcome:
     if isinstance(error, CommitFailedException):
         return Outcome.LOST
     return Outcome.REFUSED if isinstance(error, _REFUSALS) else Outcome.UNKNOWN
+
+
+def was_outrun(error: Exception, catalog: Catalog, identifier: Identifier, snapshot: Snapshot) -> bool:
+    """Whether a refusal is a race that was lost to another branch.
+
+    A conflict is 409, but many servers answer 400 to a snapshot whose sequence number is taken (apache/iceberg#15001).
+    """
+    if not isinstance(error, BadRequestError):
+        return False
+    try:
+        metadata = catalog.load_table(identifier).metadata
+    except Exception:  # noqa: BLE001 - the refusal stands, whatever the catalog raises now
+        return False
+    return taken_numbers(metadata, snapshot) is not None
 
 
 def has_landed(catalog: Catalog, identifier: Identifier, snapshot_id: int) -> tuple[TableMetadata, str] | None:

@@ -26,7 +26,7 @@ from dml.commit.cleanup import delete_quietly
 from dml.commit.delete_files import DeleteFiles, delete_changes
 from dml.commit.entry_reader import EntryReader
 from dml.commit.new_manifests import NewManifests
-from dml.commit.outcome import Outcome, has_landed, outcome_of
+from dml.commit.outcome import Outcome, has_landed, outcome_of, was_outrun
 from dml.commit.overwrite_files import (
     OverwriteByFilter,
     OverwriteFiles,
@@ -234,7 +234,7 @@ class _Publication:
         try:
             response = self._catalog.commit_table(self._table, prepared.requirements, prepared.updates)
         except Exception as error:  # noqa: BLE001 - each catalog raises what its drivers raise
-            return self._answered(error)
+            return self._answered(error, prepared.snapshot)
         self._delete_old_metadata(response.metadata)
         return response.metadata, response.metadata_location
 
@@ -244,13 +244,15 @@ class _Publication:
         except Exception as error:  # noqa: BLE001 - the commit stands, whatever the storage says of old files
             _LOGGER.warning("Could not delete old metadata files of '%s': %s", ".".join(self._name), error)
 
-    def _answered(self, error: Exception) -> tuple[TableMetadata, str]:
+    def _answered(self, error: Exception, snapshot: Snapshot) -> tuple[TableMetadata, str]:
         """What became of a commit that the catalog answered with an error."""
         outcome = outcome_of(error)
         if outcome is Outcome.LOST:
             raise error
         action = f"Committing to the table '{'.'.join(self._name)}'"
         if outcome is Outcome.REFUSED:
+            if was_outrun(error, self._catalog, self._name, snapshot):
+                raise CommitFailedException(str(error)) from error
             raise translate(error, action, self._catalog.properties) from error
         landed = has_landed(self._catalog, self._name, self._producer.snapshot_id)
         if landed is None:
