@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Final
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -108,15 +109,34 @@ def create_table(
     version = int(properties["format-version"])
     if version < _ROW_LINEAGE_VERSION:
         raise ValueError(f"default values of columns need format version 3, and the table has {version}")
-    transaction = catalog.create_table_transaction(identifier, schema, location, partition_spec, sort_order, properties)
+    staged = _two_parts(catalog, identifier)
+    transaction = catalog.create_table_transaction(staged, schema, location, partition_spec, sort_order, properties)
     transaction._updates = tuple(  # noqa: SLF001
         AddSchemaUpdate(schema_=_schema_with_defaults(update.schema_, schema))
         if isinstance(update, AddSchemaUpdate)
         else update
         for update in transaction._updates  # noqa: SLF001
     )
-    transaction.commit_transaction()
+    try:
+        transaction.commit_transaction()
+    except CommitFailedException as error:
+        # All that it requires is that there is no such table.
+        raise TableAlreadyExistsError(f"Table {'.'.join(identifier)} already exists") from error
     return catalog.load_table(identifier)
+
+
+def _two_parts(catalog: Catalog, identifier: Identifier) -> Identifier:
+    """The name under which a SQL catalog stages a table.
+
+    It stores a namespace as one text with dots, but staging takes names of two parts only, and unlike the creation of a
+    table does not look whether the namespace is there.
+    """
+    if not isinstance(catalog, SqlCatalog):
+        return identifier
+    namespace = Catalog.namespace_from(identifier)
+    if not catalog.namespace_exists(namespace):
+        raise NoSuchNamespaceError(f"Namespace does not exist: {namespace}")
+    return Catalog.namespace_to_string(namespace), Catalog.table_name_from(identifier)
 
 
 def delete_old_metadata(catalog: Catalog, table: Table, committed: TableMetadata) -> None:

@@ -181,6 +181,24 @@ def test_default_values_of_columns_are_kept(catalog: Catalog) -> None:
     assert stored(table)["format-version"] == 3
 
 
+def test_default_values_are_kept_in_nested_namespaces(catalog: Catalog) -> None:
+    """PyIceberg stages tables of one-part namespaces only."""
+    create_namespace(catalog, ("db", "inner"))
+    schema = Schema(NestedField(1, "id", LongType(), required=False, initial_default=7, write_default=7))
+    table = create_table(catalog, ("db", "inner", "t"), schema, properties={"format-version": "3"})
+    plain = create_table(catalog, ("db", "inner", "plain"), SCHEMA)
+    assert table.name() == ("db", "inner", "t")
+    assert table.location().removesuffix("/t") == plain.location().removesuffix("/plain")
+    commit(table, AppendFiles())
+    again = load_table(catalog, ("db", "inner", "t"))
+    assert again.schema().find_field("id").write_default == 7
+    assert len(again.metadata.snapshots) == 1
+    with pytest.raises(AlreadyExistsError):
+        create_table(catalog, ("db", "inner", "t"), schema, properties={"format-version": "3"})
+    with pytest.raises(NotFoundError, match="other"):
+        create_table(catalog, ("db", "other", "t"), schema, properties={"format-version": "3"})
+
+
 def test_default_values_need_version_3(catalog: Catalog) -> None:
     schema = Schema(NestedField(1, "id", LongType(), required=False, write_default=1))
     with pytest.raises(AnalysisError, match="default values of columns need format version 3"):

@@ -71,6 +71,14 @@ def test_defaults_are_initial_and_write_defaults_of_a_version_3_table(new_table:
     assert fields["d"].required
 
 
+def test_a_table_of_a_nested_namespace_can_have_defaults(lake: Lake) -> None:
+    lake.run("CREATE NAMESPACE db.inner")
+    lake.run("CREATE TABLE db.inner.t (id INT, x INT DEFAULT 5) TBLPROPERTIES ('format-version' = '3')")
+    lake.run("ALTER TABLE db.inner.t ADD COLUMN y INT DEFAULT 6")
+    fields = lake.catalog.load_table(("db", "inner", "t")).schema().fields
+    assert [(field.name, field.initial_default) for field in fields] == [("id", None), ("x", 5), ("y", 6)]
+
+
 @pytest.mark.parametrize("old", [1, 2])
 def test_a_default_needs_version_3(new_table: NewTable, old: int) -> None:
     with pytest.raises(NotSupportedError, match="'format-version' = '3'"):
