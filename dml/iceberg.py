@@ -12,6 +12,7 @@ Source: Iceberg specification, "Table Metadata Fields", "Row Lineage".
 """
 
 import gzip
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -21,7 +22,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, Ta
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import StagedTable, Table
+from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortOrder
@@ -37,8 +38,8 @@ from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 __all__ = [
+    "commit_table",
     "create_table",
-    "delete_old_metadata",
     "metadata_json",
     "next_row_id",
     "support_format_version_3",
@@ -50,6 +51,7 @@ _Stage = Callable[
     StagedTable,
 ]
 
+_LOGGER = logging.getLogger(__name__)
 _ROW_LINEAGE_VERSION: Final = 3
 
 
@@ -139,16 +141,29 @@ def _two_parts(catalog: Catalog, identifier: Identifier) -> Identifier:
     return Catalog.namespace_to_string(namespace), Catalog.table_name_from(identifier)
 
 
-def delete_old_metadata(catalog: Catalog, table: Table, committed: TableMetadata) -> None:
-    """Delete metadata files that fell out of the metadata log, where the table's properties ask for it.
+def commit_table(
+    catalog: Catalog, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+) -> CommitTableResponse:
+    """Commit, and delete the metadata files that fell out of the metadata log, where the table's properties ask for it.
+
+    A server looks after its metadata files itself. For other catalogs PyIceberg deletes them in its own transactions only.
 
     Args:
-        catalog: The catalog; a server looks after its metadata files itself.
-        table: The table as it was before the commit.
-        committed: The table's metadata after it.
+        catalog: The catalog.
+        table: The table as it was when the updates were made.
+        requirements: What has to be true of it.
+        updates: What changes.
+
+    Raises:
+        Exception: PyIceberg's, as the catalog raises them; nothing is raised once the commit is done.
     """
+    response = catalog.commit_table(table, requirements, updates)
     if isinstance(catalog, MetastoreCatalog):
-        catalog._delete_old_metadata(table.io, table.metadata, committed)  # noqa: SLF001
+        try:
+            catalog._delete_old_metadata(table.io, table.metadata, response.metadata)  # noqa: SLF001
+        except Exception as error:  # noqa: BLE001 - the commit stands, whatever the storage says of old files
+            _LOGGER.warning("Could not delete old metadata files of '%s': %s", ".".join(table.name()), error)
+    return response
 
 
 def _has_defaults(field_type: IcebergType) -> bool:

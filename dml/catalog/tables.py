@@ -194,7 +194,7 @@ def set_properties(table: Table, updates: Mapping[str, str], removals: Collectio
     with translated(f"Setting properties of the table '{_shown(name)}'", table.catalog):
         if changes:
             requirement = AssertTableUUID(uuid=table.metadata.table_uuid)
-            table.catalog.commit_table(table, (requirement,), tuple(changes))
+            iceberg.commit_table(table.catalog, table, (requirement,), tuple(changes))
         return table.catalog.load_table(name) if changes else table
 
 

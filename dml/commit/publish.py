@@ -7,7 +7,6 @@ has the snapshot. Metadata files of attempts that are certainly lost are deleted
 caller's.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, assert_never, overload
@@ -39,7 +38,7 @@ from dml.commit.row_delta import RowDelta, row_delta_changes
 from dml.commit.snapshot_producer import Prepared, SnapshotProducer
 from dml.commit.target import Target
 from dml.errors import CommitConflictError, CommitStateUnknownError
-from dml.iceberg import delete_old_metadata
+from dml.iceberg import commit_table
 from dml.options import CommitOptions
 
 __all__ = ["Action", "CommittedSnapshot", "commit"]
@@ -47,7 +46,6 @@ __all__ = ["Action", "CommittedSnapshot", "commit"]
 Action = AppendFiles | DeleteFiles | OverwriteFiles | OverwriteByFilter | ReplacePartitions | RowDelta
 """What a commit can do."""
 
-_LOGGER = logging.getLogger(__name__)
 _WAP_ID = "wap.id"
 
 
@@ -232,17 +230,10 @@ class _Publication:
         if prepared.is_empty and self._skip_empty:
             return None
         try:
-            response = self._catalog.commit_table(self._table, prepared.requirements, prepared.updates)
+            response = commit_table(self._catalog, self._table, prepared.requirements, prepared.updates)
         except Exception as error:  # noqa: BLE001 - each catalog raises what its drivers raise
             return self._answered(error, prepared.snapshot)
-        self._delete_old_metadata(response.metadata)
         return response.metadata, response.metadata_location
-
-    def _delete_old_metadata(self, committed: TableMetadata) -> None:
-        try:
-            delete_old_metadata(self._catalog, self._table, committed)
-        except Exception as error:  # noqa: BLE001 - the commit stands, whatever the storage says of old files
-            _LOGGER.warning("Could not delete old metadata files of '%s': %s", ".".join(self._name), error)
 
     def _answered(self, error: Exception, snapshot: Snapshot) -> tuple[TableMetadata, str]:
         """What became of a commit that the catalog answered with an error."""

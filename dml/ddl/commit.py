@@ -18,6 +18,7 @@ from dml.catalog import translated
 from dml.ddl.quoting import quote_name
 from dml.ddl.tables import load_table
 from dml.errors import CommitConflictError
+from dml.iceberg import commit_table
 from dml.options import CommitOptions
 
 __all__ = ["MetadataChange", "commit_change"]
@@ -79,5 +80,5 @@ def _attempt(catalog: Catalog, identifier: tuple[str, ...], change: Callable[[Ta
         return table
     same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
     with translated(f"Changing the table '{quote_name(identifier)}'", catalog):
-        catalog.commit_table(table, (same_table, *planned.requirements), planned.updates)
+        commit_table(catalog, table, (same_table, *planned.requirements), planned.updates)
     return load_table(catalog, identifier)

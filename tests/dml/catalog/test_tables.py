@@ -216,13 +216,37 @@ def test_metadata_is_compressed_where_its_name_says_so(catalog: Catalog) -> None
     assert FromInputFile.table_metadata(table.io.new_input(location)) == table.metadata
 
 
-def test_old_metadata_files_are_deleted_where_the_table_says_so(catalog: Catalog) -> None:
-    properties = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "2"}
+def metadata_files(table: Table) -> int:
+    return len(list((Path(table.location().removeprefix("file://")) / "metadata").glob("*.metadata.json")))
+
+
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+def test_old_metadata_files_are_deleted_where_the_table_says_so(catalog: Catalog, version: str) -> None:
+    """After commits of data as after those of properties; the log names those that are left."""
+    properties = {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "2",
+        "format-version": version,
+    }
     table = create_table(catalog, ("db", "t"), SCHEMA, properties=properties)
     for _ in range(5):
         commit(table, AppendFiles())
-    folder = Path(table.location().removeprefix("file://")) / "metadata"
-    assert len(list(folder.glob("*.metadata.json"))) == 3
+    assert metadata_files(table.refresh()) == 3
+    for number in range(4):
+        table = set_properties(table, {"number": str(number)})
+        assert metadata_files(table) == 3
+    assert len(stored(table)["metadata-log"]) == 2
+    table = set_properties(table, {"write.metadata.previous-versions-max": "1"})
+    assert metadata_files(table) == 2
+
+
+def test_old_metadata_files_stay_where_the_table_does_not_ask(catalog: Catalog) -> None:
+    """The log is short all the same."""
+    table = create_table(catalog, ("db", "t"), SCHEMA, properties={"write.metadata.previous-versions-max": "2"})
+    for _ in range(5):
+        commit(table, AppendFiles())
+    assert metadata_files(table) == 6
+    assert len(stored(table.refresh())["metadata-log"]) == 2
 
 
 def test_a_snapshot_with_numbers_that_another_branch_took_is_not_added(catalog: Catalog) -> None:

@@ -27,14 +27,15 @@ from pyiceberg.types import (
 )
 
 from dml.catalog import create_table, set_properties
-from dml.commit import AppendFiles, DeleteFiles, commit, selects_whole_files
+from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit, selects_whole_files
 from dml.commit.manifest_merge import pack_from_end
 from dml.commit.manifests import ManifestWriter, write_manifest_list
 from dml.errors import CorruptFileError
 from dml.manifests import entries_of, manifests_of, read_manifest_list
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
-from tests.dml.commit.builders import data_file, ids, new_table
+from dml.options import Command
+from tests.dml.commit.builders import data_file, deletes, ids, new_table
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
 
@@ -126,6 +127,39 @@ def test_manifests_are_not_merged_where_the_table_says_so(catalog: Catalog) -> N
     for number in range(3):
         commit(table, AppendFiles(data_files=(data_file(table, [number]),)))
     assert len(manifests(table)) == 3
+
+
+def test_manifests_are_merged_up_to_their_target_size(catalog: Catalog) -> None:
+    table = new_table(catalog, 2, **{"commit.manifest-merge.enabled": "false"})
+    for number in range(6):
+        commit(table, AppendFiles(data_files=(data_file(table, [number]),)))
+    sizes = [manifest.manifest_length for manifest in manifests(table)]
+    set_properties(
+        table,
+        {
+            "commit.manifest-merge.enabled": "true",
+            "commit.manifest.min-count-to-merge": "2",
+            "commit.manifest.target-size-bytes": str(max(sizes) * 2),
+        },
+    )
+    made = commit(table, AppendFiles(data_files=(data_file(table, [6]),)))
+    counts = [(m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests(table)]
+    assert counts == [1, 2, 2, 2]
+    assert ids(made.metadata_location) == list(range(7))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_delete_manifests_are_merged_as_well_and_apart(catalog: Catalog, version: int) -> None:
+    table = new_table(catalog, version, **{"commit.manifest.min-count-to-merge": "3"})
+    file = [data_file(table, [10 * number, 10 * number + 1]) for number in range(3)]
+    commit(table, AppendFiles(data_files=tuple(file)))
+    for number in range(3):
+        start = table.refresh().metadata.current_snapshot_id
+        delete = deletes(table, file[number], [0])
+        made = commit(table, RowDelta(command=Command.DELETE, delete_files=(delete,), starting_snapshot_id=start))
+    found = [(m.content, m.added_files_count, m.existing_files_count) for m in manifests(table)]
+    assert found == [(ManifestContent.DATA, 3, 0), (ManifestContent.DELETES, 1, 2)]
+    assert ids(made.metadata_location) == [1, 11, 21]
 
 
 def test_packing_starts_with_the_oldest_and_keeps_the_order() -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -486,3 +487,17 @@ def test_many_writers_at_once_all_get_their_column(new_table: NewTable) -> None:
     fields = lake.table().schema().fields
     assert {field.name for field in fields} == {"id", "c0", "c1", "c2", "c3"}
     assert sorted(field.field_id for field in fields) == [1, 2, 3, 4, 5]
+
+
+def test_old_metadata_files_are_deleted_where_the_table_says_so(new_table: NewTable) -> None:
+    """Its own properties say so, from the statement on that sets them."""
+    lake = alter(new_table("id INT"), "ADD COLUMN a INT")
+    folder = Path(lake.table().location().removeprefix("file://")) / "metadata"
+    alter(lake, "SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')")
+    assert len(list(folder.glob("*.metadata.json"))) == 3
+    alter(lake, "SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '1')")
+    alter(lake, "ADD COLUMN b INT")
+    assert len(list(folder.glob("*.metadata.json"))) == 2
+    alter(lake, "RENAME COLUMN b TO c")
+    assert len(list(folder.glob("*.metadata.json"))) == 2
+    assert lake.columns() == ["1: id: optional int", "2: a: optional int", "3: c: optional int"]
