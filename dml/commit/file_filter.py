@@ -17,6 +17,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StructType
 
 from dml.commit.manifests import partition_type
+from dml.deletes.delete_file_index import partition_key
 from dml.errors import CommitConflictError
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.listing import Partition
@@ -143,9 +144,10 @@ class PartitionSet:
     """
 
     def __init__(self, partitions: Iterable[Partition], metadata: TableMetadata) -> None:
-        self._partitions = frozenset(partitions)
+        listed = frozenset(partitions)
+        self._keys = {partition_key(*partition) for partition in listed}
         self._by_spec: dict[int, list[tuple[Any, ...]]] = {}
-        for spec_id, partition in self._partitions:
+        for spec_id, partition in listed:
             self._by_spec.setdefault(spec_id, []).append(partition)
         specs = metadata.specs()
         self._fields = {
@@ -165,7 +167,7 @@ class PartitionSet:
 
     def may_match(self, file: ContentFile) -> bool:
         """Whether a file lies in one of the partitions."""
-        return (file.spec_id, file.partition) in self._partitions
+        return partition_key(file.spec_id, file.partition) in self._keys
 
 
 def _may_contain(summaries: BoundsOf, fields: StructType, partition: tuple[Any, ...]) -> bool:

@@ -179,7 +179,7 @@ class SnapshotProducer:
         data = manifest_filter.data_files([m for m in base if m.content is ManifestContent.DATA])
         if changes.validation.deletes_of_replaced_files and window.snapshots:
             added = window.entries(ManifestContent.DELETES, EntryStatus.ADDED, _DELETING, wanted)
-            check_deletes_of_replaced_files(data.removed, added, wanted)
+            check_deletes_of_replaced_files(data.removed, added)
         check_removed_files_are_live(changes.removed_data_files - {entry.data_file.path for entry in data.removed})
         least = _least_sequence_number(data.manifests, metadata)
         deletes = manifest_filter.delete_files(

@@ -19,12 +19,13 @@ V8     a file is both removed and pointed to by a new delete       row delta
 V9, the rule that a filter removes whole files only, is where manifests are filtered.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dml.commit.changes import FileChanges, Operation
 from dml.commit.file_filter import FileFilter
+from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.model.content_file import ContentFile, FileContent
@@ -246,37 +247,34 @@ def check_removed_files_are_live(missing: Iterable[str]) -> None:
         raise _conflict("Missing required files to delete", found)
 
 
-def check_deletes_of_replaced_files(
-    removed: Iterable[ManifestEntry], new_deletes: Iterable[ManifestEntry], wanted: FileFilter
-) -> None:
-    """V2.
+def check_deletes_of_replaced_files(removed: Iterable[ManifestEntry], new_deletes: Iterable[ManifestEntry]) -> None:
+    """V2: whatever rows the statement read, it carried all others of the files, and a delete of any would be undone.
 
     Args:
         removed: Entries of the data files that this commit replaces.
         new_deletes: Entries of the delete files that other commits added.
-        wanted: The files that hold rows which the statement read.
 
     Raises:
         CommitConflictError: a new delete applies to a replaced file.
     """
-    replaced = {(entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
+    replaced = {partition_key(entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
     paths = {entry.data_file.path for entry in removed}
     found = [
         Conflict(label="V2", path=_name(entry.data_file), snapshot_id=entry.snapshot_id)
         for entry in new_deletes
-        if _may_apply(entry.data_file, paths, replaced) and wanted.may_match(entry.data_file)
+        if _may_apply(entry.data_file, paths, replaced)
     ]
     if found:
         raise _conflict("Cannot commit, found new delete for replaced data file", found)
 
 
-def _may_apply(delete: ContentFile, paths: set[str], partitions: set[tuple[int, tuple[object, ...]]]) -> bool:
+def _may_apply(delete: ContentFile, paths: set[str], partitions: set[Hashable]) -> bool:
     scope = _only_data_file(delete)
     if scope is not None:
         return scope in paths
     # An equality delete without a partition applies to the whole table.
     is_global = delete.content is FileContent.EQUALITY_DELETES and not delete.partition
-    return bool(partitions) and (is_global or (delete.spec_id, delete.partition) in partitions)
+    return bool(partitions) and (is_global or partition_key(delete.spec_id, delete.partition) in partitions)
 
 
 def _only_data_file(delete: ContentFile) -> str | None:

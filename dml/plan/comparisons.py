@@ -8,6 +8,7 @@ values, so `>` on floats comes with "or is NaN".
 """
 
 import math
+import struct
 from collections.abc import Callable, Sequence
 from decimal import ROUND_FLOOR, Context, Decimal
 from enum import StrEnum
@@ -351,6 +352,8 @@ def is_in(column: Column, constants: Sequence[Constant], zone: TimeZone, *, nega
     if any(test is None for test in tests):
         return None
     possible = [test for test in tests if test is not None and not isinstance(test, AlwaysFalse)]
+    if isinstance(column.field_type, FloatType) and coincide(possible):
+        return None
     return none_of(column.name, possible) if negated else one_of(column.name, possible)
 
 
@@ -358,6 +361,12 @@ def keeps_text(field_type: IcebergType, values: Sequence[Constant]) -> bool:
     """Whether a list with strings is compared value by value: Spark may turn the column into text instead."""
     only_text = all(value.kind is Kind.STRING for value in values)
     return only_text and isinstance(field_type, (StringType, DateType, IntegerType, LongType))
+
+
+def coincide(tests: Sequence[BooleanExpression]) -> bool:
+    """Whether two constants are one 32-bit number: bound to a float column, a set of literals keeps one of them."""
+    values = [test.literal.value for test in tests if isinstance(test, EqualTo)]
+    return len({struct.pack("<f", value) for value in values}) < len(set(values))
 
 
 def one_of(name: str, tests: Sequence[BooleanExpression]) -> BooleanExpression:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, KNOWN_CODECS
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.types import NestedField
 
 from dml.pruning.row_tests import Bounds
 from dml.scan.avro_schema import AvroField, avro_fields
@@ -51,7 +52,7 @@ class AvroFile:
             raise ValueError(f"it is compressed with the unknown codec '{codec}'")
         self.codec = KNOWN_CODECS[codec]
 
-    def bounds(self, piece: Piece, field_id: int) -> Bounds:  # noqa: ARG002 - the protocol of all formats
+    def bounds(self, piece: Piece, field: NestedField) -> Bounds:  # noqa: ARG002 - the protocol of all formats
         """Nothing: Avro has no statistics."""
         return UNKNOWN
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+from pyiceberg.types import NestedField
 
 from dml.pruning.row_tests import Bounds
 from dml.scan.file_fields import FileField
@@ -46,7 +47,7 @@ class DataFile(Protocol):
     def pieces(self) -> tuple[Piece, ...]:
         """Its pieces, in order."""
 
-    def bounds(self, piece: Piece, field_id: int) -> Bounds:
+    def bounds(self, piece: Piece, field: NestedField) -> Bounds:
         """What its statistics tell of a column in one piece."""
 
     def batches(self, pieces: Sequence[Piece], columns: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import orc
 from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.types import NestedField
 
 from dml.pruning.row_tests import Bounds
 from dml.scan.data_file import Piece
@@ -35,7 +36,7 @@ class OrcFile:
         self.fields = file_fields(self.schema, name_mapping)
         self.pieces = (Piece(index=0, start=0, first_position=0, rows=self.file.nrows),) if self.file.nrows else ()
 
-    def bounds(self, piece: Piece, field_id: int) -> Bounds:  # noqa: ARG002 - the protocol of all formats
+    def bounds(self, piece: Piece, field: NestedField) -> Bounds:  # noqa: ARG002 - the protocol of all formats
         """Nothing: Arrow does not show the statistics of stripes."""
         return UNKNOWN
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.types import DateType, NestedField
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
 from dml.pruning.row_tests import Bounds
@@ -48,12 +49,14 @@ class ParquetFile:
         self.pieces = tuple(row_groups(self.metadata))
         self.leaf_of = dict(plain_leaves(self.fields, self.leaves))
 
-    def bounds(self, piece: Piece, field_id: int) -> Bounds:
+    def bounds(self, piece: Piece, field: NestedField) -> Bounds:
         """What the row group's statistics tell of a column; nothing of one inside a list or map."""
-        leaf = self.leaf_of.get(field_id)
+        leaf = self.leaf_of.get(field.field_id)
         if leaf is None:
             return UNKNOWN
         column, field_type = leaf
+        if pa.types.is_date(field_type) != isinstance(field.field_type, DateType):
+            return UNKNOWN  # dates that were promoted to timestamps are still counted in days
         statistics = self.metadata.row_group(piece.index).column(column).statistics
         return UNKNOWN if statistics is None else statistics_bounds(statistics, field_type, piece.rows)
 

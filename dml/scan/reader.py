@@ -24,7 +24,7 @@ from pyiceberg.types import NestedField
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError
 from dml.model.scan_task import ScanContext, ScanTask
-from dml.pruning.row_tests import any_match
+from dml.pruning.row_tests import Bounds, any_match
 from dml.scan.applied_deletes import DeleteLoader, EqualityDeletes
 from dml.scan.arrow_types import arrow_field
 from dml.scan.batches import coalesced, empty_rows
@@ -256,7 +256,7 @@ class FileView:
         """Runs of neighbouring pieces in which a row may match the filters."""
         may_match = self.reader.may_match
         if may_match is not None:
-            pieces = [piece for piece in pieces if may_match(partial(self.file.bounds, piece))]
+            pieces = [piece for piece in pieces if may_match(partial(self._bounds, piece))]
         filter_places = sorted(self.places[i] for i in self.filter_ids if i in self.places)
         if not self.file.columnar or not filter_places or self.output_places <= set(filter_places):
             yield from runs(pieces)
@@ -266,6 +266,9 @@ class FileView:
         for piece in pieces:
             if any(view.filtered(batch).any() for _, batch in view.rows([piece])):
                 yield [piece]
+
+    def _bounds(self, piece: Piece, field_id: int) -> Bounds:
+        return self.file.bounds(piece, self.reader.schema.find_field(field_id))
 
     def _probe(self, places: list[int]) -> "FileView":
         probe = object.__new__(FileView)

@@ -105,6 +105,28 @@ def position_deletes(table: Table, of: ContentFile, positions: Iterable[int]) ->
     )
 
 
+def equality_deletes(table: Table, of: ContentFile, row_id: int) -> ContentFile:
+    """An equality delete file for one id, in the partition of a data file."""
+    path = f"{table.location()}/data/{next(NUMBERS):05}-equality.parquet"
+    local = Path(path.removeprefix("file://"))
+    pq.write_table(pa.table({"id": [row_id]}, schema=pa.schema([ARROW.field("id")])), local)
+    bound = {1: to_bytes(LongType(), row_id)}
+    return ContentFile(
+        content=FileContent.EQUALITY_DELETES,
+        path=path,
+        file_format="parquet",
+        spec_id=of.spec_id,
+        partition=of.partition,
+        record_count=1,
+        file_size_in_bytes=local.stat().st_size,
+        value_counts={1: 1},
+        null_value_counts={1: 0},
+        lower_bounds=bound,
+        upper_bounds=bound,
+        equality_ids=(1,),
+    )
+
+
 def vectors(table: Table, deletes: Sequence[tuple[ContentFile, Iterable[int]]]) -> tuple[ContentFile, ...]:
     """One Puffin file with a deletion vector for each data file."""
     path = f"{table.location()}/data/{next(NUMBERS):05}-deletes.puffin"

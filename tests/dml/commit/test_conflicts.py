@@ -21,7 +21,7 @@ from dml.errors import CommitConflictError, ValidationFailedError
 from dml.model.content_file import ContentFile
 from dml.options import Command, IsolationLevel
 from dml.scan.planner import plan_scan
-from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes
+from tests.dml.commit.builders import data_file, deletes, equality_deletes, ids, new_table, position_deletes
 
 WITH_DELETES = pytest.mark.parametrize("version", [2, 3])
 SERIALIZABLE, SNAPSHOT = IsolationLevel.SERIALIZABLE, IsolationLevel.SNAPSHOT
@@ -140,6 +140,23 @@ def test_copy_on_write_and_a_row_delete_elsewhere(catalog: Catalog, version: int
     delete = deletes(scene.table, elsewhere, [0])
     scene.others(RowDelta(command=Command.DELETE, delete_files=(delete,), starting_snapshot_id=scene.start))
     assert ids(commit(scene.table, scene.copy_on_write()).metadata_location) == [2, 3, 8]
+
+
+@WITH_DELETES
+@pytest.mark.parametrize("isolation", IsolationLevel)
+def test_copy_on_write_and_an_equality_delete_of_a_row_that_it_carries(
+    catalog: Catalog, version: int, isolation: IsolationLevel
+) -> None:
+    """The filter does not cover the row, and yet the new file would bring it back."""
+    scene = Scene(catalog, version)
+    scene.others(
+        RowDelta(
+            command=Command.UPDATE,
+            delete_files=(equality_deletes(scene.table, scene.file, 3),),
+            starting_snapshot_id=scene.start,
+        )
+    )
+    refused(scene, scene.copy_on_write(isolation, EqualTo("id", 1)), "V2", "found new delete for replaced data file")
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

@@ -1,10 +1,17 @@
 """Every producer on every format version: rows as other readers see them, operation and summary."""
 
+from dataclasses import replace
+
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, EqualTo, GreaterThan, LessThan
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DoubleType, LongType, NestedField
 
+from dml.catalog import create_table
 from dml.commit import (
     AppendFiles,
     CommittedSnapshot,
@@ -288,3 +295,16 @@ def test_deletes_of_the_other_version_are_refused(catalog: Catalog, version: int
     action = RowDelta(command=Command.DELETE, delete_files=(delete,), starting_snapshot_id=now(table))
     with pytest.raises(ValidationFailedError, match=message):
         commit(table, action)
+
+
+def test_the_partition_of_nan_is_replaced_like_any_other(catalog: Catalog) -> None:
+    schema = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "d", DoubleType(), required=False))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "d"), spec_id=0)
+    table = create_table(catalog, ("db", "nan"), schema, partition_spec=spec, properties={"format-version": "2"})
+    old, new = (
+        replace(data_file(table, [row_id]), partition=(float("nan"),), lower_bounds={}, upper_bounds={})
+        for row_id in (1, 2)
+    )
+    commit(table, AppendFiles(data_files=(old,)))
+    made = commit(table, ReplacePartitions(data_files=(new,)))
+    assert (made.summary["deleted-data-files"], made.summary["total-data-files"]) == ("1", "1")

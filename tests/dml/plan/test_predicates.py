@@ -482,6 +482,12 @@ def test_no_row_that_satisfies_a_condition_is_ever_pruned_or_filtered(connection
             assert kept == expected
 
 
+@pytest.mark.parametrize("text", ["f IN (0.1D, 0.10000000149011612D)", "f NOT IN (0.1D, 0.10000000149011612D)"])
+def test_numbers_that_are_one_32_bit_number_do_not_hide_each_other(text):
+    """Spark compares floats as doubles; PyIceberg's set of a float column's literals would keep one of the two."""
+    assert not pushed(text).complete
+
+
 def test_pruning_is_as_sharp_as_bounds_allow():
     """Guards against an evaluator that keeps everything."""
     bounds = bounds_of(as_table([dict.fromkeys(VALUES) | {"i": 1, "s": "ab", "d": 1.0}]))

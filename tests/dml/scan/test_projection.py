@@ -7,6 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyiceberg.expressions import GreaterThan
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import create_mapping_from_schema
@@ -81,6 +82,17 @@ def test_promotions_and_other_writers_types(lake, field, written, values, kind, 
     for spark in (True, False):
         found = lake.read(lake.task(path), lake.context(Schema(optional(1, "c", kind))), spark_types=spark)
         assert found.column("c").to_pylist() == expected
+
+
+def test_dates_promoted_to_timestamps_are_not_pruned_by_their_statistics(lake, field):
+    """Statistics count days, the filter microseconds."""
+    days = [dt.date(2020, 1, 1), dt.date(2021, 1, 1)]
+    path = lake.parquet(pa.table([days], schema=pa.schema([field(1, "c", pa.date32())])))
+    context = lake.context(
+        Schema(optional(1, "c", TimestampType())), row_filter=GreaterThan("c", "2020-06-01T00:00:00")
+    )
+    found = lake.read(lake.task(path), context)
+    assert dt.datetime(2021, 1, 1) in found.column("c").to_pylist()  # noqa: DTZ001
 
 
 def test_int96_timestamps_of_spark_are_read_in_microseconds(lake):
