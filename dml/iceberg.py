@@ -146,7 +146,7 @@ def commit_table(
 ) -> CommitTableResponse:
     """Commit, and delete the metadata files that fell out of the metadata log, where the table's properties ask for it.
 
-    A server looks after its metadata files itself. For other catalogs PyIceberg deletes them in its own transactions only.
+    A server looks after its metadata files itself. For other catalogs PyIceberg does so in its own transactions alone.
 
     Args:
         catalog: The catalog.
