@@ -27,6 +27,7 @@ MAGIC = b"Obj\x01"
 SCHEMA_KEY = "avro.schema"
 SYNC_BYTES = 16
 BUFFER_BYTES = 1 << 20
+MAX_ROWS = 2**63 - 1
 
 
 class AvroFile:
@@ -45,8 +46,8 @@ class AvroFile:
         self.metadata, self.sync = self._header()
         self.decoders = avro_fields(json.loads(self.metadata[SCHEMA_KEY]))
         self.fields = with_ids(self.decoders, name_mapping)
-        # Rows are not counted in the file's header: -1 says that nobody may rely on it.
-        self.pieces = (Piece(index=0, start=0, first_position=0, rows=-1),)
+        # Rows are not counted in the file's header, so any position may be in it.
+        self.pieces = (Piece(index=0, start=0, first_position=0, rows=MAX_ROWS),)
         codec = self.metadata.get(AVRO_CODEC_KEY, b"null").decode()
         if codec not in KNOWN_CODECS:
             raise ValueError(f"it is compressed with the unknown codec '{codec}'")

@@ -24,7 +24,7 @@ class Piece:
         index: Its place in the file.
         start: Offset of its first byte.
         first_position: Position in the file of its first row.
-        rows: Its rows.
+        rows: How many rows it has; where the format does not say, more than any file has.
     """
 
     index: int

@@ -7,6 +7,7 @@ import uuid
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import orc
@@ -41,6 +42,7 @@ from pyiceberg.types import (
 from dml.errors import CorruptFileError
 from dml.model import columns
 from dml.scan.avro_schema import avro_fields
+from dml.scan.reader import scan_file
 
 
 def optional(field_id, name, kind):
@@ -188,6 +190,19 @@ def test_avro_files_are_filtered_and_keep_their_positions(lake):
     found = lake.read(lake.task(path), context)
     assert found.column(columns.POS).to_pylist() == list(range(7, 1000, 50))
     assert found.column("s").to_pylist() == [f"s{i}" for i in range(7, 1000, 50)]
+
+
+@pytest.mark.parametrize("positions", [[0], [999], [3, 500]])
+def test_rows_of_avro_and_orc_files_are_found_by_position(lake, positions):
+    """An update in merge-on-read asks for the row groups of some positions; these formats have one piece."""
+    avro = avro_file(lake, Schema(optional(1, "a", IntegerType())), [[i] for i in range(1000)])
+    stripes = orc_file(lake, pa.table([list(range(1000))], schema=pa.schema([orc_id(1, "a", pa.int32())])))
+    for path in (avro, stripes):
+        context = lake.context(Schema(optional(1, "a", LongType())), batch_rows=64)
+        found = {}
+        for part in scan_file(lake.task(path), context, np.array(positions)):
+            found |= dict(enumerate(part.batch.column("a").to_pylist(), part.start_position))
+        assert [found[position] for position in positions] == positions
 
 
 def test_position_deletes_may_be_avro_or_orc(lake):
