@@ -44,6 +44,7 @@ class ErrorKind(StrEnum):
     SYNTAX = "syntax"
     ANALYSIS = "analysis"
     UNRESOLVED_COLUMN = "unresolved-column"
+    UNRESOLVED_FUNCTION = "unresolved-function"
     AMBIGUOUS_COLUMN = "ambiguous-column"
     TYPE_MISMATCH = "type-mismatch"
     INVALID_ASSIGNMENT = "invalid-assignment"
@@ -79,59 +80,37 @@ class DmlError(Exception):
         message: What happened and where, one sentence, without a final period.
         kind: The stable code; each class has a default.
         hint: What to do about it, one sentence.
+        sql: The whole statement, where there is one.
+        position: Offset of the offending text in `sql`, from 0; None where no place can be named.
+        length: Length of the offending text, at least 1.
+        expected: What was expected there.
         **context: Facts for programs (`table`, `column`, `file`, `snapshot_id` ...), read as `error.context`.
     """
 
     default_kind: ClassVar[ErrorKind] = ErrorKind.EXECUTION
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, kind: ErrorKind | None = None, hint: str | None = None, **context: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        self.kind = kind or self.default_kind
-        self.hint = hint
-        self.context = context
-
-    def __str__(self) -> str:
-        return f"{self.message}. {self.hint}" if self.hint else self.message
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return rebuild, (type(self), self.__dict__.copy())
-
-
-class SqlError(DmlError):
-    """The text of a statement is wrong.
-
-    Args:
-        message: What is wrong.
-        sql: The whole statement.
-        position: Offset of the offending character in `sql`, from 0; None where no place can be named.
-        length: Length of the offending text, at least 1.
-        expected: What was expected there.
-        kind: The stable code.
-        hint: What to do about it.
-        **context: Further facts.
-    """
-
-    default_kind = ErrorKind.SYNTAX
-
     def __init__(
         self,
         message: str,
         *,
+        kind: ErrorKind | None = None,
+        hint: str | None = None,
         sql: str = "",
         position: int | None = None,
         length: int = 1,
         expected: str | None = None,
-        kind: ErrorKind | None = None,
-        hint: str | None = None,
         **context: Any,
     ) -> None:
-        super().__init__(message, kind=kind, hint=hint, **context)
+        super().__init__(message)
+        self.message = message
+        self.kind = kind or self.default_kind
+        self.hint = hint
         self.sql = sql
         self.position = position
         self.length = max(1, length)
         self.expected = expected
+        self.context = context
 
     @property
     def line(self) -> int | None:
@@ -145,14 +124,35 @@ class SqlError(DmlError):
             return None
         return self.position - (self.sql.rfind("\n", 0, self.position) + 1) + 1
 
+    def point_at(self, sql: str, start: int, end: int) -> None:
+        """Give the error its place in a statement.
+
+        Args:
+            sql: The statement.
+            start: Offset of the offending text.
+            end: Offset after it.
+        """
+        self.sql, self.position, self.length = sql, start, max(1, end - start)
+
     def __str__(self) -> str:
         text = self.message + (f", expected {self.expected}" if self.expected else "")
         if self.position is not None and self.line is not None and self.column is not None:
             source = self.sql.split("\n")[self.line - 1] if self.sql else ""
+            # A tab stays one in the line below, or the marks would stand elsewhere.
+            indent = "".join("\t" if character == "\t" else " " for character in source[: self.column - 1])
             marks = "^" * max(1, min(self.length, len(source) - self.column + 1))
-            text += f" (line {self.line}, column {self.column})\n  {source}\n  {' ' * (self.column - 1)}{marks}"
+            text += f" (line {self.line}, column {self.column})\n  {source}\n  {indent}{marks}"
             return f"{text}\n{self.hint}" if self.hint else text
         return f"{text}. {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuild, (type(self), self.__dict__.copy())
+
+
+class SqlError(DmlError):
+    """The text of a statement is wrong."""
+
+    default_kind = ErrorKind.SYNTAX
 
 
 class AnalysisError(SqlError):

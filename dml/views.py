@@ -18,7 +18,6 @@ from dml.errors import NotFoundError
 from dml.spark.types import quoted
 from dml.sqlparse.render import relation_aliases, render
 from dml.sqlparse.statements import Fragment, Span, TableReference
-from dml.suggestions import did_you_mean
 
 __all__ = ["StatementViews"]
 
@@ -72,17 +71,12 @@ class StatementViews:
 
     def missing(self, reference: TableReference) -> NotFoundError:
         """The error for a table that none of our catalogs has."""
-        catalog_name, rest = self.registry.split(reference.parts)
-        known = self.registry.table_names(rest[:-1], catalog_name)
-        namespace = ".".join(rest[:-1])
         return NotFoundError(
             f"There is no table '{'.'.join(reference.parts)}'",
             sql=self.statement,
             position=reference.span.start,
             length=reference.span.end - reference.span.start,
-            hint=did_you_mean(rest[-1], known)
-            if known
-            else f"The catalog '{catalog_name}' has no table in the namespace '{namespace}'",
+            hint=self.registry.proposal(reference.parts),
         )
 
     def place(self, reference: TableReference, resolved: ResolvedTable, placeholder: str) -> None:

@@ -50,11 +50,11 @@ def read_value(
         return None, cursor.span_from(begin)
     value = reader.expression(begin, end)
     if value.ast is None:
-        _check_comma(cursor, begin, end)
+        _check_comma(cursor, begin, end, stops)
     return value, cursor.span_from(begin)
 
 
-def _check_comma(cursor: Cursor, begin: int, end: int) -> None:
+def _check_comma(cursor: Cursor, begin: int, end: int, stops: frozenset[str]) -> None:
     # SET a = 1 b = 2: a name and `=` right behind an operand.
     source = cursor.source
     index = begin + 1
@@ -70,5 +70,5 @@ def _check_comma(cursor: Cursor, begin: int, end: int) -> None:
             and not source.is_operator(index)
         ):
             cursor.index = index
-            cursor.fail(expected="',' between two assignments")
+            cursor.fail(expected="',' between two assignments", keywords=stops)
         index = source.partner.get(index, index) + 1

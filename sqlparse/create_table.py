@@ -151,7 +151,9 @@ def _query(cursor: Cursor, reader: FragmentReader) -> Fragment | None:
         return None
     if cursor.key() not in _QUERY:
         cursor.fail(
-            expected="a query" if explicit else "a clause of CREATE TABLE, AS query or the end of the statement"
+            expected="a query"
+            if explicit
+            else "USING, PARTITIONED BY, TBLPROPERTIES, COMMENT, LOCATION, AS query or the end of the statement"
         )
     begin, end = cursor.index, cursor.source.end
     cursor.index = end

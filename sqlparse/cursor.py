@@ -7,11 +7,12 @@ place and says what was expected there.
 from typing import NoReturn
 
 from dml.errors import ErrorKind, SqlError
+from dml.sqlparse.diagnosis import diagnose
 from dml.sqlparse.keywords import words
 from dml.sqlparse.statements import Span
 from dml.sqlparse.tokens import Kind, Source, string_value
 
-__all__ = ["Cursor", "NotOurs"]
+__all__ = ["Cursor", "NotOurs", "unexpected"]
 
 # Words that end an expression where an operator may stand: no expression goes on with them.
 _NEVER_IN_EXPRESSION = words(
@@ -19,6 +20,14 @@ _NEVER_IN_EXPRESSION = words(
 )
 _CLAUSES = frozenset({"WHEN", "THEN", "WHERE"})
 _WITH_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
+
+
+def unexpected(source: Source, index: int) -> str:
+    """The sentence about a token that cannot stand where it stands."""
+    text = source.text(index)
+    if not text:
+        return "The statement ends too early"
+    return f"Unexpected {text if len(text) <= 40 else text[:37] + '...'!r}"
 
 
 class NotOurs(Exception):  # noqa: N818 - not an error: the statement goes to Spark
@@ -117,7 +126,14 @@ class Cursor:
 
     # ---- expressions ------------------------------------------------------------------------------------------
 
-    def expression(self, what: str, *, stops: frozenset[str] = frozenset(), foreign_hint: str | None = None) -> int:
+    def expression(
+        self,
+        what: str,
+        *,
+        stops: frozenset[str] = frozenset(),
+        foreign_hint: str | None = None,
+        after: str | None = None,
+    ) -> int:
         """Finds the end of the expression that begins here.
 
         Args:
@@ -125,6 +141,7 @@ class Cursor:
             stops: Words and symbols that end it where an operator may stand; a closing bracket and the end of the
                 statement always do.
             foreign_hint: What to do about a clause that cannot stand there.
+            after: What has to follow it; the end of the expression if not given.
 
         Returns:
             The index after its last token; the cursor stands there.
@@ -145,7 +162,7 @@ class Cursor:
                 if key in stops:
                     break
                 if key in _NEVER_IN_EXPRESSION or (key in _WITH_BY and self.key(1) == "BY"):
-                    self.fail(expected=f"the end of {what}", hint=foreign_hint)
+                    self.fail(expected=after or f"the end of {what}", hint=foreign_hint, keywords=stops)
             self.index = source.partner.get(self.index, self.index) + 1
         if self.index == begin:
             self.fail(expected=what)
@@ -162,16 +179,28 @@ class Cursor:
 
     # ---- errors -----------------------------------------------------------------------------------------------
 
-    def fail(self, message: str | None = None, *, expected: str | None = None, hint: str | None = None) -> NoReturn:
-        """Raises a syntax error at the next token."""
-        token = self.source.tokens[min(self.index, self.source.end)]
+    def fail(
+        self,
+        message: str | None = None,
+        *,
+        expected: str | None = None,
+        hint: str | None = None,
+        keywords: frozenset[str] = frozenset(),
+    ) -> NoReturn:
+        """Raises a syntax error at the next token, or at the one before that is to blame.
+
+        Args:
+            message: What is wrong; None says what stands there.
+            expected: What was expected.
+            hint: What to do about it.
+            keywords: Keywords that could stand there, besides those in `expected`.
+        """
+        index = min(self.index, self.source.end)
         if message is None:
-            text = self.source.text(self.index)
-            message = (
-                f"Unexpected {text if len(text) <= 40 else text[:37] + '...'!r}"
-                if text
-                else "The statement ends too early"
-            )
+            found = diagnose(self.source, index, expected, keywords)
+            index, expected, hint = found.index, found.expected or expected, found.hint or hint
+            message = unexpected(self.source, index)
+        token = self.source.tokens[index]
         raise SqlError(
             message,
             sql=self.source.sql,

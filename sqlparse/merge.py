@@ -31,6 +31,7 @@ _THEN = frozenset({"THEN", "WHEN"})
 _MATCHED = "MATCHED"
 _NOT_MATCHED = "NOT MATCHED"
 _BY_SOURCE = "NOT MATCHED BY SOURCE"
+_BARE_QUERY = "A query is a source when it stands in parentheses: USING (SELECT ...) AS s."
 
 
 def read_merge(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -> MergeStatement:
@@ -40,8 +41,9 @@ def read_merge(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) ->
     cursor.expect("INTO")
     target = read_target(cursor, reader, aliased=True)
     cursor.expect("USING")
+    bare_query = cursor.key() in {"SELECT", "WITH"}
     source, alias, columns = _source(cursor, reader)
-    cursor.expect("ON", hint=_join_hint(cursor))
+    cursor.expect("ON", hint=_BARE_QUERY if bare_query else _join_hint(cursor))
     begin = cursor.index
     condition = reader.expression(begin, cursor.expression("the ON condition", stops=_WHEN))
     matched: list[WhenMatched] = []
@@ -131,7 +133,8 @@ def _when(
     condition = None
     if cursor.accept("AND"):
         start = cursor.index
-        condition = reader.expression(start, cursor.expression("the condition of the WHEN clause", stops=_THEN))
+        what = "the condition of the WHEN clause"
+        condition = reader.expression(start, cursor.expression(what, stops=_THEN, after=f"THEN after {what}"))
     cursor.expect("THEN", hint=None if condition else "A WHEN clause reads: WHEN ... [AND condition] THEN action.")
     if kind == _NOT_MATCHED:
         insert = _insert(cursor, reader, target)

@@ -35,6 +35,8 @@ def read_target(cursor: Cursor, reader: FragmentReader, *, aliased: bool) -> Tab
     if found.is_function:
         cursor.fail(expected="the name of a table", hint="A function's result cannot be written to.")
     if source.tokens[found.index].key == ".":
+        if tuple(part.upper() for part in reference.parts) == ("TABLE",):
+            cursor.fail_at(reference.span, "Unexpected 'TABLE'", expected="the name of a table", hint="Leave it out.")
         cursor.index += 1
         cursor.fail(expected="a name after '.'")
     if reference.version is not None or reference.timestamp is not None:

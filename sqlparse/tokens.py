@@ -339,8 +339,13 @@ class _Matcher:
 
 def _unbalanced(sql: str, token: Token) -> SqlError:
     counterpart = {"(": ")", "[": "]", ")": "(", "]": "["}[token.key]
+    opens = token.key in {"(", "["}
     return SqlError(
-        f"The parentheses are not balanced: '{token.key}' has no '{counterpart}'", sql=sql, position=token.start
+        f"The parentheses are not balanced: '{token.key}' has no '{counterpart}'",
+        sql=sql,
+        position=token.start,
+        expected=f"'{counterpart}' after it" if opens else None,
+        hint=None if opens else f"Take it out, or write '{counterpart}' where it begins.",
     )
 
 

@@ -4,7 +4,7 @@ Input: the parts of a name as written (`prod.db.t`, `db.t`, `t`, `db.t.branch_au
 Output: a `ResolvedTable`, or None where the name is none of ours and Spark should look at it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,7 +13,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from dml.errors import NotFoundError
-from dml.suggestions import did_you_mean
+from dml.suggestions import did_you_mean, nearest
 
 __all__ = ["METADATA_TABLES", "CatalogRegistry", "ResolvedTable"]
 
@@ -168,3 +168,25 @@ class CatalogRegistry:
             return [identifier[-1] for identifier in self.catalog(catalog_name).list_tables(namespace)]
         except NoSuchNamespaceError:
             return []
+
+    def proposal(self, parts: tuple[str, ...], others: Iterable[str] = ()) -> str:
+        """What could have been meant by the name of a table that is not there, as the hint of an error.
+
+        Args:
+            parts: The name as written.
+            others: Further names that stand for tables, such as temporary views.
+        """
+        catalog_name, rest = self.split(parts)
+        if len(rest) > 2 and self.resolve(parts[:-1]) is not None:
+            kinds = f"branches ('{BRANCH_PREFIX}...') and tags ('{TAG_PREFIX}...')"
+            near = nearest(rest[-1], METADATA_TABLES)
+            return near or f"After a table's name stand its metadata tables ('snapshots', ...), {kinds}"
+        if len(parts) > 2 and parts[0] not in self.catalogs:
+            return f"There is no catalog '{parts[0]}'. {did_you_mean(parts[0], self.catalogs)}"
+        namespace = rest[:-1]
+        known = [*others, *self.table_names(namespace, catalog_name)]
+        if known:
+            return did_you_mean(rest[-1], known)
+        near = nearest(".".join(namespace), [".".join(name) for name in self.catalog(catalog_name).list_namespaces()])
+        nothing = f"The catalog '{catalog_name}' has no table in the namespace '{'.'.join(namespace)}'"
+        return nothing if near is None or f"'{'.'.join(namespace)}'" in near else f"{nothing}. {near}"

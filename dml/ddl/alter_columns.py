@@ -18,7 +18,8 @@ from dml.ddl.schema_change import add_field, alter_field, drop_field, find_field
 from dml.ddl.transforms import term_text
 from dml.ddl.types import parse_type, type_text
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
-from dml.sqlparse.statements import AddColumns, AlterColumn, DropColumns
+from dml.sqlparse.places import at
+from dml.sqlparse.statements import AddColumns, AlterColumn, ColumnDefinition, DropColumns
 
 __all__ = ["altered_column", "with_columns", "without_columns"]
 
@@ -32,15 +33,22 @@ def with_columns(action: AddColumns, metadata: TableMetadata, time_zone: str) ->
     """
     schema, last_column_id = metadata.schema(), metadata.last_column_id
     for definition in action.columns:
-        field = field_of(definition, format_version=metadata.format_version, time_zone=time_zone)
-        if field.required and field.initial_default is None:
-            raise NotSupportedError(
-                f"Column {quote_name(definition.path)} cannot be added as NOT NULL: rows that are there have no value",
-                hint="Leave NOT NULL out, or give it a DEFAULT (format version 3)",
-            )
-        schema = add_field(schema, definition.path, field, last_column_id=last_column_id, move=definition.position)
+        with at(definition.span):
+            schema = _with_column(definition, schema, last_column_id, metadata.format_version, time_zone)
         last_column_id = max(last_column_id, schema.highest_field_id)
     return schema
+
+
+def _with_column(
+    definition: ColumnDefinition, schema: Schema, last_column_id: int, format_version: int, time_zone: str
+) -> Schema:
+    field = field_of(definition, format_version=format_version, time_zone=time_zone)
+    if field.required and field.initial_default is None:
+        raise NotSupportedError(
+            f"Column {quote_name(definition.path)} cannot be added as NOT NULL: rows that are there have no value",
+            hint="Leave NOT NULL out, or give it a DEFAULT (format version 3)",
+        )
+    return add_field(schema, definition.path, field, last_column_id=last_column_id, move=definition.position)
 
 
 def without_columns(action: DropColumns, metadata: TableMetadata) -> Schema:
@@ -51,11 +59,12 @@ def without_columns(action: DropColumns, metadata: TableMetadata) -> Schema:
         NotSupportedError: the table is partitioned or sorted by a column.
     """
     schema = metadata.schema()
-    for path in action.columns:
+    for path, span in zip(action.columns, action.spans, strict=True):
         if action.if_exists and not _has_column(schema, path):
             continue
-        _refuse_used(find_field(schema, path), path, metadata)
-        schema = drop_field(schema, path)
+        with at(span):
+            _refuse_used(find_field(schema, path), path, metadata)
+            schema = drop_field(schema, path)
     return schema
 
 
@@ -127,12 +136,14 @@ def _promoted(field: NestedField, action: AlterColumn, data_type: str) -> Iceber
         raise NotSupportedError(
             change,
             hint="Add, drop or alter the fields inside it one by one",
+            type=data_type,
         )
     if not is_promotion(old, new):
         raise NotSupportedError(
             change,
             kind=ErrorKind.TYPE_MISMATCH,
             hint="Possible are int to bigint, float to double, and a decimal of more digits and the same scale",
+            type=data_type,
         )
     return new
 
@@ -142,6 +153,7 @@ def _made_optional(path: tuple[str, ...], *, required: bool) -> bool:
         raise NotSupportedError(
             f"Column {quote_name(path)} cannot become NOT NULL: rows may have no value there",
             hint="Create a new table with the column NOT NULL, and insert the rows",
+            column=quote_name(path),
         )
     return False
 
@@ -156,6 +168,7 @@ def _write_default(action: AlterColumn, text: str, format_version: int, field: N
             f"Column {quote_name(action.column)} is NOT NULL, so its default cannot be NULL",
             kind=ErrorKind.INVALID_VALUE,
             hint="DROP DEFAULT takes the default away",
+            column=quote_name(action.column),
         )
     return value
 
@@ -166,4 +179,5 @@ def _refuse_lost(parent: NestedField, path: tuple[str, ...], changes: Mapping[st
         raise NotSupportedError(
             f"{quote_name(path)} is the inside of {type_text(parent.field_type)}: it has no comment and no default",
             hint=f"Give them to {quote_name(path[:-1])}",
+            column=quote_name(path),
         )

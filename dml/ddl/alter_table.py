@@ -40,6 +40,7 @@ from dml.ddl.sort_order import distribution_mode, new_sort_order
 from dml.ddl.tables import existing_table, missing_namespace, missing_table
 from dml.ddl.updates import schema_updates, sort_order_updates, spec_updates, upgrade_updates
 from dml.errors import NotSupportedError
+from dml.sqlparse.places import at
 from dml.sqlparse.statements import (
     AddColumns,
     AddPartitionField,
@@ -124,11 +125,14 @@ def metadata_change(action: AlterAction, metadata: TableMetadata, *, time_zone: 
         case AlterColumns():
             return _schema_change(metadata, _with_altered(action.columns, metadata, time_zone))
         case AddPartitionField():
-            return _spec_change(metadata, add_partition_field(metadata, action.term))
+            with at(action.term.span):
+                return _spec_change(metadata, add_partition_field(metadata, action.term))
         case DropPartitionField():
-            return _spec_change(metadata, drop_partition_field(metadata, action.term))
+            with at(action.term.span):
+                return _spec_change(metadata, drop_partition_field(metadata, action.term))
         case ReplacePartitionField():
-            return _spec_change(metadata, replace_partition_field(metadata, action.old, action.new))
+            with at(action.old.span):
+                return _spec_change(metadata, replace_partition_field(metadata, action.old, action.new))
         case SetWriteOrder():
             return _write_order(action, metadata)
         case RenameTable():

@@ -22,6 +22,7 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
     TableUpdate,
 )
+from pyiceberg.types import NestedField
 
 from dml import catalog as catalogs
 from dml.ddl.columns import check_format_version, field_of, refuse_reserved_name
@@ -34,7 +35,8 @@ from dml.ddl.spark_schema import schema_of
 from dml.ddl.tables import existing_table, load_table, missing_namespace, missing_table
 from dml.ddl.updates import schema_updates, sort_order_updates, spec_updates, upgrade_updates
 from dml.errors import AlreadyExistsError, AnalysisError, NotSupportedError
-from dml.sqlparse.statements import CreateTable
+from dml.sqlparse.places import at
+from dml.sqlparse.statements import ColumnDefinition, CreateTable
 
 __all__ = ["create_table"]
 
@@ -124,9 +126,8 @@ def _definition(statement: CreateTable, schema: Schema | None, time_zone: str, d
         properties[COMMENT] = statement.comment
     check_properties(properties)
     if schema is None:
-        schema = schema_of(
-            tuple(field_of(column, format_version=format_version, time_zone=time_zone) for column in statement.columns)
-        )
+        fields = tuple(_field(column, format_version, time_zone) for column in statement.columns)
+        schema = schema_of(fields, tuple(column.span for column in statement.columns))
     else:
         schema = Schema(*assign_field_ids(schema.fields, counting_ids(1)))
         for field in schema.fields:
@@ -139,6 +140,11 @@ def _definition(statement: CreateTable, schema: Schema | None, time_zone: str, d
         properties=properties,
         location=statement.location,
     )
+
+
+def _field(column: ColumnDefinition, format_version: int, time_zone: str) -> NestedField:
+    with at(column.span):
+        return field_of(column, format_version=format_version, time_zone=time_zone)
 
 
 def _create(definition: _Definition, catalog: Catalog, identifier: tuple[str, ...]) -> Table:

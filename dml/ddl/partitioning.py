@@ -5,7 +5,7 @@ specs. Field names, the reuse of field ids and the void fields of version 1 foll
 `id_bucket`) and `BaseUpdatePartitionSpec` (ALTER: `id_bucket_4`); Iceberg specification, "Partition Evolution".
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -17,6 +17,7 @@ from dml.ddl.field_ids import ids_by_name
 from dml.ddl.quoting import quote_name
 from dml.ddl.transforms import AnyTransform, bind_term, term_text
 from dml.errors import AlreadyExistsError, NotFoundError, NotSupportedError
+from dml.sqlparse.places import at
 from dml.sqlparse.statements import TransformTerm
 
 __all__ = [
@@ -47,19 +48,24 @@ def new_spec(terms: tuple[TransformTerm, ...], schema: Schema) -> PartitionSpec:
     """
     fields: list[PartitionField] = []
     for term in terms:
-        source, transform = bind_term(term, schema)
-        name = term.name or _source_name(schema, source) + SUFFIXES.get(term.transform, f"_{term.transform}")
-        added = PartitionField(source.field_id, PARTITION_FIELD_ID_START + len(fields), transform, name)
-        for field in fields:
-            if field.source_id == added.source_id and _redundant(field.transform, transform):
-                raise AlreadyExistsError(
-                    f"The partition field {term_text(added, schema)} repeats {term_text(field, schema)}",
-                    hint="Leave one of them out",
-                )
-        fields.append(added)
+        with at(term.span):
+            fields.append(_new_field(term, schema, fields))
     spec = PartitionSpec(*fields)
     check_partition_names((spec,), schema)
     return spec
+
+
+def _new_field(term: TransformTerm, schema: Schema, before: Sequence[PartitionField]) -> PartitionField:
+    source, transform = bind_term(term, schema)
+    name = term.name or _source_name(schema, source) + SUFFIXES.get(term.transform, f"_{term.transform}")
+    added = PartitionField(source.field_id, PARTITION_FIELD_ID_START + len(before), transform, name)
+    for field in before:
+        if field.source_id == added.source_id and _redundant(field.transform, transform):
+            raise AlreadyExistsError(
+                f"The partition field {term_text(added, schema)} repeats {term_text(field, schema)}",
+                hint="Leave one of them out",
+            )
+    return added
 
 
 def add_partition_field(metadata: TableMetadata, term: TransformTerm) -> PartitionSpec:
@@ -111,13 +117,16 @@ def replace_partition_field(metadata: TableMetadata, old: TransformTerm, new: Tr
         AlreadyExistsError: the new field, or one of its name, is there.
     """
     dropped = _found(metadata, old)
-    source, transform = bind_term(new, metadata.schema())
+    with at(new.span):
+        source, transform = bind_term(new, metadata.schema())
     if dropped.source_id == source.field_id and dropped.transform == transform:
         renamed = [
             _renamed(field, new.name or field.name) if field == dropped else field for field in metadata.spec().fields
         ]
         return _finished(metadata, renamed)
-    return _finished(metadata, _with_added(metadata, _without(metadata, old), new))
+    kept = _without(metadata, old)
+    with at(new.span):
+        return _finished(metadata, _with_added(metadata, kept, new))
 
 
 def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Schema) -> PartitionSpec:

@@ -101,6 +101,7 @@ def check_removals(keys: Iterable[str]) -> None:
                 "A table always has a format version",
                 kind=ErrorKind.INVALID_PROPERTY,
                 hint="It can be set to a higher one",
+                property=FORMAT_VERSION,
             )
         _refuse_reserved(key)
 

@@ -224,6 +224,7 @@ def _index(fields: Fields, path: Path, depth: int) -> int:
                 f"Column {quote_name(path)} can be any of {', '.join(fields[index].name for index in found)}",
                 kind=ErrorKind.AMBIGUOUS_COLUMN,
                 hint="Write it in the case that it has",
+                column=name,
             )
         return exact[0]
     if not found:
@@ -249,6 +250,7 @@ def _at(fields: Fields, path: Path, depth: int, change: FieldsChange, *, inside:
         raise NotSupportedError(
             f"{quote_name(path)} is the inside of {type_text(found.field_type)}, no field of a struct",
             hint="Only its type and its comment can change",
+            column=quote_name(path),
         )
     children = _at(children_of(found.field_type), path, depth + 1, change, inside=inside)
     changed = with_field(found, field_type=_rebuilt(found.field_type, children))
@@ -285,13 +287,16 @@ def _grown(kind: IcebergType, path: Path, change: Callable[[Fields], Fields]) ->
             raise AnalysisError(
                 f"{quote_name(path[:-1])} of type {type_text(kind)} has no fields, so '{path[-1]}' cannot be added",
                 kind=ErrorKind.TYPE_MISMATCH,
+                column=quote_name(path),
             )
 
 
 def _refuse_map_key(found: NestedField, path: Path, depth: int) -> None:
     if isinstance(found.field_type, MapType) and path[depth + 1].lower() == "key":
         raise NotSupportedError(
-            f"{quote_name(path)} is in the key of a map", hint="The type of a key cannot change: add a new column"
+            f"{quote_name(path)} is in the key of a map",
+            hint="The type of a key cannot change: add a new column",
+            column=quote_name(path),
         )
 
 
@@ -311,7 +316,9 @@ def _moved(fields: Fields, index: int, path: Path, move: ColumnPosition) -> Fiel
     if move.after is None:
         return (field, *others)
     if move.after.lower() == field.name.lower():
-        raise AnalysisError(f"Column {quote_name(path)} cannot go after itself", hint="Name another column")
+        raise AnalysisError(
+            f"Column {quote_name(path)} cannot go after itself", hint="Name another column", column=move.after
+        )
     behind = _index(others, (*path[:-1], move.after), len(path) - 1) + 1
     return (*others[:behind], field, *others[behind:])
 

@@ -11,6 +11,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from dml.ddl.quoting import quote_name
 from dml.ddl.transforms import bind_term, transform_text
 from dml.options import DistributionMode
+from dml.sqlparse.places import at
 from dml.sqlparse.statements import SetWriteOrder, TransformTerm
 
 __all__ = ["distribution_mode", "new_sort_order", "sort_order_text"]
@@ -54,7 +55,8 @@ def sort_order_text(order: SortOrder, schema: Schema) -> str:
 
 
 def _sort_field(term: TransformTerm, schema: Schema) -> SortField:
-    source, transform = bind_term(term, schema)
+    with at(term.span):
+        source, transform = bind_term(term, schema)
     return SortField(
         source_id=source.field_id,
         transform=transform,

@@ -13,6 +13,8 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from dml.ddl.field_ids import assign_field_ids, counting_ids
 from dml.ddl.types import parse_fields, parse_type
 from dml.errors import AlreadyExistsError
+from dml.sqlparse.places import at
+from dml.sqlparse.statements import Span
 
 __all__ = ["schema_from_ddl", "schema_from_json", "schema_of"]
 
@@ -52,11 +54,12 @@ def schema_from_ddl(text: str) -> Schema:
     return schema_of(parse_fields(text))
 
 
-def schema_of(fields: tuple[NestedField, ...]) -> Schema:
+def schema_of(fields: tuple[NestedField, ...], places: tuple[Span, ...] = ()) -> Schema:
     """A schema of fields that have no ids yet.
 
     Args:
         fields: The columns.
+        places: Where they stand in the statement, if they do.
 
     Returns:
         The schema, with ids from 1.
@@ -65,11 +68,14 @@ def schema_of(fields: tuple[NestedField, ...]) -> Schema:
         AlreadyExistsError: two columns have one name.
     """
     folded: set[str] = set()
-    for field in fields:
+    for index, field in enumerate(fields):
         if field.name.lower() in folded:
-            raise AlreadyExistsError(
-                f"The column '{field.name}' is there twice", hint="Names differ by more than case", column=field.name
-            )
+            with at(places[index] if places else None):
+                raise AlreadyExistsError(
+                    f"The column '{field.name}' is there twice",
+                    hint="Names differ by more than case",
+                    column=field.name,
+                )
         folded.add(field.name.lower())
     return Schema(*assign_field_ids(fields, counting_ids(1)))
 

@@ -214,7 +214,7 @@ def _type(reader: _Reader) -> IcebergType:
     reader.at += 1
     word = value.lower()
     if word in REFUSED:
-        raise NotSupportedError(f"Iceberg tables have no type '{word}' here", hint=REFUSED[word], type=reader.text)
+        raise NotSupportedError(f"Iceberg tables have no type '{word}' here", hint=REFUSED[word], type=value)
     if word in SHAPES:
         return SHAPES[word](reader)
     if word in PRIMITIVES:
@@ -228,7 +228,7 @@ def _type(reader: _Reader) -> IcebergType:
         f"There is no type '{value}'",
         kind=ErrorKind.TYPE_MISMATCH,
         hint=did_you_mean(word, (*PRIMITIVES, *SHAPES)),
-        type=reader.text,
+        type=value,
     )
 
 
@@ -299,6 +299,7 @@ def _decimal(reader: _Reader) -> IcebergType:
             f"There is no type decimal({precision}, {scale})",
             kind=ErrorKind.TYPE_MISMATCH,
             hint="The precision is 1 to 38, and the scale not larger than the precision",
+            type=f"({precision}, {scale})",
         )
     return DecimalType(precision, scale)
 

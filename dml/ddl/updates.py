@@ -65,6 +65,7 @@ def upgrade_updates(metadata: TableMetadata, format_version: int | None) -> tupl
         raise NotSupportedError(
             f"The table has format version {metadata.format_version}, which cannot go back to {format_version}",
             hint="Create a new table of the lower version, and insert the rows",
+            property="format-version",
         )
     return (UpgradeFormatVersionUpdate(format_version=format_version),)
 

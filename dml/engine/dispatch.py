@@ -14,7 +14,7 @@ from dml.engine.engine import Engine
 from dml.engine.environment import SessionEnvironment
 from dml.engine.explain import explain
 from dml.engine.insert import run_insert
-from dml.engine.located import located, tables_named
+from dml.engine.located import located
 from dml.engine.metadata_delete import run_truncate
 from dml.engine.query import run_query
 from dml.engine.row_level import run_row_level
@@ -50,7 +50,6 @@ from dml.sqlparse.statements import (
     UpdateStatement,
     Use,
 )
-from dml.suggestions import did_you_mean
 
 __all__ = ["execute", "is_ours"]
 
@@ -100,21 +99,15 @@ def execute(engine: Engine, statement: Statement, text: str) -> DataFrame | Resu
     """
     try:
         return dispatched(engine, statement, text)
-    except DmlError:
-        raise
+    except DmlError as error:
+        raise located(error, statement, text, engine)  # noqa: B904 - it is the same error
     except ValueError as error:
         if not str(error).startswith("Invalid schema"):
             raise
         # PyIceberg indexes columns by dotted names: a column `a.b` and a field `b` of a column `a` are one to it.
         raise AnalysisError(str(error), sql=text, hint="Name the columns so that no dotted name means two") from error
     except (PySparkException, Py4JError) as error:
-        raise located(translate(error), statement, text, lambda: known_columns(engine, statement)) from error
-
-
-def known_columns(engine: Engine, statement: Statement) -> list[str]:
-    """The columns of our tables that a statement names."""
-    tables = (engine.registry.resolve(reference.parts) for reference in tables_named(statement))
-    return [field.name for resolved in tables if resolved is not None for field in resolved.table.schema().fields]
+        raise located(translate(error), statement, text, engine) from error
 
 
 def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | Result:
@@ -157,10 +150,9 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
     except (PySparkException, Py4JError) as error:
         named = next((name for name in dotted_names(text) if engine.registry.resolve(name) is not None), None)
         keyword = first_keyword(text)
-        if named is None or keyword not in SPARKS_KEYWORDS:
-            failure = translate(error)
-            if failure.kind is ErrorKind.SYNTAX and keyword not in SPARKS_KEYWORDS:
-                failure.hint = did_you_mean(keyword, [*ROW_LEVEL_KEYWORDS, *QUERY_KEYWORDS, *TABLE_KEYWORDS])
+        failure = translate(error)
+        misspelt = failure.kind is ErrorKind.SYNTAX and keyword in TABLE_KEYWORDS
+        if named is None or misspelt or keyword not in SPARKS_KEYWORDS:
             raise failure from error
         raise NotSupportedError(
             f"The statement is not one that works on the table '{'.'.join(named)}'",

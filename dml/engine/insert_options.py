@@ -60,6 +60,7 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
             raise NotSupportedError(
                 f"The write option '{key}' is not known",
                 hint=f"Known are {', '.join(sorted(known))} and snapshot-property.*",
+                option=key,
             )
     mode = given.get("overwrite-mode")
     if mode is not None and mode.lower() not in {"static", "dynamic"}:
@@ -67,6 +68,7 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
             f"The write option 'overwrite-mode' is '{mode}'",
             kind=ErrorKind.INVALID_PROPERTY,
             hint="It must be 'static' or 'dynamic'",
+            option="overwrite-mode",
         )
     snapshot_id = given.get("validate-from-snapshot-id")
     return InsertOptions(

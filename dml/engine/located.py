@@ -1,56 +1,361 @@
-"""Errors of Spark about names, with their place in the user's statement. Driver.
+"""The place of an error in the user's statement, and what could have been meant there. Driver.
 
-Spark sees generated SQL, so its own places mean nothing to the user; the name that it complains of stands in the
-statement as written.
+Whoever raises an error knows what is wrong, and seldom where it was written: Spark sees generated SQL, so its own
+places mean nothing to the user, and code on tables and columns never sees the text. What is complained of stands in the
+statement as written, though: a name, a function's call, a condition, a data type, a property. Every error of a
+statement passes here once, on its way out; the first of `FINDERS` that knows its place decides.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Final, TypeVar
 
-from dml.errors import AnalysisError, DmlError, ErrorKind
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from dml.engine.engine import Engine
+from dml.errors import AnalysisError, DataError, DmlError, ErrorKind, NotFoundError
 from dml.model.columns import INTERNAL_PREFIX, METADATA_COLUMNS
-from dml.sqlparse.statements import ColumnReference, Fragment, Span, Statement, TableReference
-from dml.suggestions import did_you_mean
+from dml.spark.errors import failure_of
+from dml.sqlparse.cursor import unexpected
+from dml.sqlparse.diagnosis import CLAUSES, diagnose_syntax
+from dml.sqlparse.places import AT, words_at
+from dml.sqlparse.statements import (
+    Assignment,
+    ColumnReference,
+    CreateTable,
+    Explain,
+    Fragment,
+    InsertStatement,
+    MergeStatement,
+    Query,
+    Span,
+    Statement,
+    TableReference,
+    UnknownStatement,
+)
+from dml.sqlparse.tokens import read_source
+from dml.suggestions import did_you_mean, nearest
 
-__all__ = ["located", "tables_named"]
+__all__ = ["located"]
 
-INTERNAL = frozenset(METADATA_COLUMNS)
-NAME_KINDS = (ErrorKind.UNRESOLVED_COLUMN, ErrorKind.AMBIGUOUS_COLUMN)
+Node = TypeVar("Node")
+
+INTERNAL: Final = frozenset(METADATA_COLUMNS)
+SUBJECTS: Final = ("property", "option", "type", "column", "namespace", "table")
+"""Facts of an error that are words of the statement, the most telling first."""
+
+EXPLAIN: Final = "EXPLAIN "
+ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+# A view of PySpark's, with the alias that rendering may have given it; in the statement a table stands there.
+VIEW: Final = re.compile(r"_pyspark_\w*?[0-9a-f]{32}(?: AS (?:\w+|`(?:[^`]|``)+`))?")
+TABLE_THERE: Final = r"[^\s()]+(?:\s+(?:AS\s+)?\w+)?"
 
 
-def located(error: DmlError, statement: Statement, text: str, columns: Callable[[], Sequence[str]]) -> DmlError:
-    """The error, pointing at the statement where that can be told.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A statement that failed.
+
+    Attributes:
+        error: Its error, without a place.
+        statement: The statement.
+        sql: Its text.
+        engine: The session's means, to look names up with.
+    """
+
+    error: DmlError
+    statement: Statement
+    sql: str
+    engine: Engine
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The name that the error is about."""
+        parts: tuple[str, ...] = self.error.context.get("parts", ())
+        return parts
+
+    @property
+    def fragments(self) -> tuple[Fragment, ...]:
+        """The pieces of the statement that Spark evaluates, in the order in which they stand."""
+        if isinstance(self.statement, UnknownStatement):
+            return (Fragment(text=self.sql, span=Span(0, len(self.sql))),)
+        return tuple(sorted(parts_of(self.statement, Fragment), key=lambda fragment: fragment.span))
+
+
+def located(error: DmlError, statement: Statement, sql: str, engine: Engine) -> DmlError:
+    """The error, pointing at the statement where that can be told, and naming what is near a name that is not there.
 
     Args:
-        error: A translated error of Spark.
+        error: Any error of the statement; Spark's are translated.
         statement: The statement.
-        text: Its text.
-        columns: Gives the columns of the tables that the statement names.
+        sql: Its text.
+        engine: The session's means.
     """
-    span = error.context.get("span")
-    if isinstance(error, AnalysisError):
-        error.sql = text
-        if isinstance(span, Span):
-            error.position, error.length = span.start, span.end - span.start
-        elif error.kind in NAME_KINDS:
-            point_at_name(error, statement, columns())
+    if error.position is not None:
+        error.sql = error.sql or sql
+        return error
+    failed = Failed(error=error, statement=statement, sql=sql, engine=engine)
+    with suppress(PySparkException, Py4JError):  # looking names up must not hide what went wrong
+        advise(failed)
+    place = next((span for find in FINDERS if (span := find(failed)) is not None), None)
+    error.context.pop(AT, None)
+    if place is not None:
+        error.point_at(sql, place.start, place.end)
+    elif isinstance(error, AnalysisError):
+        error.sql = sql
     return error
 
 
-def point_at_name(error: AnalysisError, statement: Statement, columns: Sequence[str]) -> None:
-    """Give an error about a name the place of that name, and proposals without columns of our own."""
-    wanted = tuple(part.lower() for part in error.context.get("parts", ()))
-    for reference in references(statement):
-        written = tuple(part.lower() for part in reference.parts)
-        if written == wanted or written[-len(wanted) :] == wanted:
-            error.position, error.length = reference.span.start, reference.span.end - reference.span.start
-            break
-    # Spark knows only the columns that the statement reads, so its own proposals are few.
-    proposals = [name for name in error.context.get("proposals", ()) if not is_internal(name.rpartition(".")[2])]
-    known = list(dict.fromkeys([*columns, *proposals]))
-    if error.kind is ErrorKind.UNRESOLVED_COLUMN and known:
-        error.hint = did_you_mean(error.context["parts"][-1], known)
+# ---- where ----------------------------------------------------------------------------------------------------
+
+
+def unread_text(failed: Failed) -> Span | None:
+    """Where Spark's parser stopped; what was expected there becomes part of the error."""
+    error = failed.error
+    if error.kind is not ErrorKind.SYNTAX or error.context.get("place") is None:
+        return None
+    offset = place_of_spark(failed)
+    if offset is None:
+        return None
+    source = read_source(failed.sql)
+    index = next((index for index in range(source.end) if source.tokens[index].end > offset), source.end)
+    found = diagnose_syntax(source, index)
+    error.message = unexpected(source, found.index)
+    error.expected = found.expected
+    error.hint = found.hint or error.hint
+    token = source.tokens[found.index]
+    return Span(token.start, token.end)
+
+
+def place_of_spark(failed: Failed) -> int | None:
+    """The offset in the statement at which Spark stops to read it.
+
+    What Spark refused was generated, so it is asked to read the statement itself. Of the order of MERGE's clauses more
+    is allowed here than there, so for MERGE it is asked to read the conditions and values, one by one.
+    """
+    if isinstance(failed.statement, UnknownStatement):
+        return offset_of(failed.sql, *failed.error.context["place"])
+    if not isinstance(failed.statement, MergeStatement):
+        return stopped_at(failed, "" if isinstance(failed.statement, Explain) else EXPLAIN, failed.sql, "")
+    for fragment in failed.fragments:
+        query = fragment.span in {part.span for part in (failed.statement.source, failed.statement.ctes) if part}
+        before, after = ("SELECT * FROM ", "") if query else ("SELECT (", ")")
+        offset = stopped_at(failed, EXPLAIN + before, fragment.text, after)
+        if offset is not None:
+            return fragment.span.start + offset
+    return None
+
+
+def stopped_at(failed: Failed, before: str, text: str, after: str) -> int | None:
+    """The offset in a text at which Spark stops to read it between two others; EXPLAIN runs nothing."""
+    try:
+        SparkSession.sql(failed.engine.spark, before + text + after)
+    except (PySparkException, Py4JError) as error:
+        again = failure_of(error)
+        if again.place is not None and again.condition.startswith("PARSE_"):
+            return min(len(text), offset_of(before + text + after, *again.place) - len(before))
+    return None
+
+
+def offset_of(sql: str, line: int, column: int) -> int:
+    """The offset of a line, from 1, and a column, from 0."""
+    return sum(len(text) for text in sql.splitlines(keepends=True)[: line - 1]) + column
+
+
+def part_at_hand(failed: Failed) -> Span | None:
+    """The part of the statement that was worked on, or the words in it that the error names."""
+    span = failed.error.context.get(AT)
+    return None if span is None else subject_in(failed, span) or span
+
+
+def named_column(failed: Failed) -> Span | None:
+    """The column of an error about a column's name."""
+    if failed.error.kind not in {ErrorKind.UNRESOLVED_COLUMN, ErrorKind.AMBIGUOUS_COLUMN}:
+        return None
+    wanted = folded(failed.parts)
+    for reference in parts_of(failed.statement, ColumnReference):
+        written = folded(reference.parts)
+        if wanted and written[-len(wanted) :] == wanted:
+            return reference.span
+    return in_fragments(failed, failed.parts)
+
+
+def named_table(failed: Failed) -> Span | None:
+    """The table of an error about a table's name."""
+    if not isinstance(failed.error, NotFoundError):
+        return None
+    tables = parts_of(failed.statement, TableReference)
+    found = next((table.span for table in tables if folded(table.parts) == folded(failed.parts)), None)
+    return found or in_fragments(failed, failed.parts)
+
+
+def named_function(failed: Failed) -> Span | None:
+    """The function of an error about a function's name."""
+    if failed.error.kind is not ErrorKind.UNRESOLVED_FUNCTION:
+        return None
+    return in_fragments(failed, failed.parts)
+
+
+def quoted_by_spark(failed: Failed) -> Span | None:
+    """The expression that Spark points at: it stands in the statement as it stands in the generated SQL."""
+    quoted = failed.error.context.get("fragment")
+    if not quoted:
+        return None
+    pattern = TABLE_THERE.join(re.escape(piece) for piece in VIEW.split(quoted))
+    for fragment in failed.fragments:
+        found = re.search(rf"(?<!\w){pattern}(?!\w)", fragment.text)
+        if found is not None:
+            return Span(fragment.span.start + found.start(), fragment.span.start + found.end())
+    return None
+
+
+def filter_of_query(failed: Failed) -> Span | None:
+    """The condition of a query that is no condition: Spark points at the whole query, and quotes the condition."""
+    condition = failed.error.context.get("parameters", {}).get("filter", "").strip('"')
+    if not condition or not isinstance(failed.statement, Query | InsertStatement | CreateTable | Explain):
+        return None
+    source = read_source(failed.sql)
+    wheres = (token.end for token in source.tokens if token.key in {"WHERE", "HAVING"})
+    bare = condition.removeprefix("(").removesuffix(")") if condition.startswith("(") else condition
+    places = (words_at(failed.sql, bare, Span(start, len(failed.sql))) for start in wheres)
+    return next((place for place in places if place is not None), None)
+
+
+def inside_of_quoted(failed: Failed) -> Span | None:
+    """The condition inside of the generated SQL that Spark points at: a WHERE, an ON or a WHEN."""
+    quoted, parameters = failed.error.context.get("fragment"), failed.error.context.get("parameters", {})
+    if not quoted:
+        return None
+    contained = sorted(
+        (quoted.rindex(fragment.text), fragment.span) for fragment in failed.fragments if fragment.text in quoted
+    )
+    ordinal = parameters.get("paramIndex")
+    if not contained:
+        return None
+    number = ORDINALS.index(ordinal) if ordinal in ORDINALS else -1
+    return contained[number if number < len(contained) else -1][1]
+
+
+def only_subquery(failed: Failed) -> Span | None:
+    """The subquery of an error about one that does not say which: told only where there is no other."""
+    if not str(failed.error.context.get("condition", "")).startswith("SCALAR_SUBQUERY"):
+        return None
+    found = [fragment.span for fragment in failed.fragments if fragment.has_subquery]
+    return found[0] if len(found) == 1 else None
+
+
+def assigned_value(failed: Failed) -> Span | None:
+    """The value of the column that an error about a row names."""
+    column = failed.error.context.get("column")
+    if not isinstance(failed.error, DataError) or column is None:
+        return None
+    names = str(column).lower().split(".")
+    for assignment in parts_of(failed.statement, Assignment):
+        if folded(assignment.key)[-len(names) :] == tuple(names) or folded(assignment.key)[-1] == names[0]:
+            return assignment.value_span
+    if isinstance(failed.statement, InsertStatement):
+        listed = zip(failed.statement.columns, failed.statement.column_spans, strict=True)
+        return next((span for name, span in listed if name.lower() == names[0]), None)
+    return None
+
+
+def named_after_head(failed: Failed) -> Span | None:
+    """The words that the error names, after the name of the table that the statement is about."""
+    about = head(failed.statement)
+    return subject_in(failed, Span(0 if about is None else about.end, len(failed.sql)))
+
+
+def about_head(failed: Failed) -> Span | None:
+    """The table or namespace that the statement is about: what is wrong there has to do with it."""
+    about = head(failed.statement)
+    if about is None or not isinstance(failed.error, AnalysisError):
+        return None
+    return subject_in(failed, about) or about
+
+
+FINDERS: Final[tuple[Callable[[Failed], Span | None], ...]] = (
+    unread_text,
+    part_at_hand,
+    named_column,
+    named_table,
+    named_function,
+    filter_of_query,
+    quoted_by_spark,
+    inside_of_quoted,
+    only_subquery,
+    assigned_value,
+    named_after_head,
+    about_head,
+)
+
+
+def subject_in(failed: Failed, within: Span) -> Span | None:
+    """The first place in a part of the statement where words of the error stand."""
+    subjects = (failed.error.context.get(key) for key in SUBJECTS)
+    places = (words_at(failed.sql, str(subject), within) for subject in subjects if subject)
+    return next((place for place in places if place is not None), None)
+
+
+def in_fragments(failed: Failed, parts: tuple[str, ...]) -> Span | None:
+    """The first place of a name in what Spark evaluates."""
+    places = (words_at(failed.sql, ".".join(parts), fragment.span) for fragment in failed.fragments if parts)
+    return next((place for place in places if place is not None), None)
+
+
+def head(statement: Any) -> Span | None:
+    """The name of the table or namespace that a statement is about."""
+    if isinstance(statement, Explain):
+        return head(statement.statement)
+    about = getattr(statement, "target", None) or getattr(statement, "table", None)
+    span = about.span if isinstance(about, TableReference) else getattr(statement, "span", None)
+    return span if isinstance(span, Span) else None
+
+
+# ---- what was meant -------------------------------------------------------------------------------------------
+
+
+def advise(failed: Failed) -> None:
+    """Name what is near to the name that is not there."""
+    error = failed.error
+    if not failed.parts:
+        return
+    if error.kind is ErrorKind.UNRESOLVED_COLUMN:
+        # Spark knows only the columns that the statement reads, so its own proposals are few.
+        proposals = [name for name in error.context.get("proposals", ()) if not is_internal(name.rpartition(".")[2])]
+        error.hint = columns_hint(failed, proposals) or error.hint
+    elif error.kind is ErrorKind.UNRESOLVED_FUNCTION:
+        error.hint = nearest(failed.parts[-1], functions_of(failed.engine.spark))
+    elif isinstance(error, NotFoundError) and error.hint is None:
+        catalog = failed.engine.spark.catalog
+        views = [table.name for table in catalog.listTables()] if len(failed.parts) == 1 else []
+        error.hint = failed.engine.registry.proposal(failed.parts, views)
+
+
+def columns_hint(failed: Failed, proposals: Sequence[str]) -> str | None:
+    """The columns that are near to one that is not there; for a field of a struct, the struct's fields."""
+    name, known = failed.parts[-1], list(columns_of(failed))
+    if name.upper() in CLAUSES:
+        return f"{name.upper()} was read as the name of a column: something is missing before it"
+    if str(failed.error.context.get("condition", "")).startswith("FIELD_NOT_FOUND"):
+        return nearest(name, [*proposals, *known]) or did_you_mean(name, proposals)
+    return did_you_mean(name, [*known, *proposals]) if known or proposals else None
+
+
+def columns_of(failed: Failed) -> Iterator[str]:
+    """The columns of our tables that the statement names."""
+    for reference in parts_of(failed.statement, TableReference):
+        resolved = failed.engine.registry.resolve(reference.parts)
+        if resolved is not None:
+            yield from (field.name for field in resolved.table.schema().fields)
+
+
+def functions_of(spark: SparkSession) -> list[str]:
+    """The names of all functions; those that are written as operators left out."""
+    names = (str(row[0]).rpartition(".")[2] for row in SparkSession.sql(spark, "SHOW FUNCTIONS").collect())
+    return [name for name in names if name.isidentifier()]
 
 
 def is_internal(name: str) -> bool:
@@ -58,25 +363,18 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL or name.startswith(INTERNAL_PREFIX)
 
 
-def references(node: Any) -> Iterator[ColumnReference]:
-    """All column references of a statement, in the order of its parts."""
-    if isinstance(node, Fragment):
-        yield from node.columns
-    elif isinstance(node, tuple):
-        for item in node:
-            yield from references(item)
-    elif is_dataclass(node) and not isinstance(node, type):
-        for field in fields(node):
-            yield from references(getattr(node, field.name))
+def folded(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """A name as it is compared."""
+    return tuple(part.lower() for part in parts)
 
 
-def tables_named(node: Any) -> Iterator[TableReference]:
-    """All table references of a statement."""
-    if isinstance(node, TableReference):
+def parts_of(node: Any, kind: type[Node]) -> Iterator[Node]:
+    """All parts of a kind in a statement, in the order of its fields."""
+    if isinstance(node, kind):
         yield node
     elif isinstance(node, tuple):
         for item in node:
-            yield from tables_named(item)
+            yield from parts_of(item, kind)
     elif is_dataclass(node) and not isinstance(node, type):
         for field in fields(node):
-            yield from tables_named(getattr(node, field.name))
+            yield from parts_of(getattr(node, field.name), kind)

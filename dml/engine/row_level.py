@@ -194,10 +194,12 @@ def evolve_schema(engine: Engine, statement: MergeStatement, sql: str) -> None:
 
 def cardinality_violation(statement: MergeStatement, sql: str) -> DataError:
     """The error for a target row that several source rows match."""
-    line = sql.count("\n", 0, statement.condition.span.start) + 1
+    span = statement.condition.span
     return DataError(
-        f"The ON condition of the MERGE matched a single row of the target table with more than one row of the "
-        f"source: {statement.condition.text} (line {line})",
+        "The ON condition of the MERGE matched a single row of the target table with more than one row of the source",
+        sql=sql,
+        position=span.start,
+        length=span.end - span.start,
         kind=ErrorKind.CARDINALITY_VIOLATION,
         hint="Make the source unique by the columns of the condition, or the condition stricter; nothing was changed",
         condition=statement.condition.text,

@@ -63,7 +63,8 @@ def plan_insert(statement: InsertStatement, names: TargetNames, query_columns: S
         targets = [field for field in names.schema.fields if field.field_id not in given]
         check_arity(statement, names, targets, query_columns)
     sources: dict[int, ValueSource] = {
-        field.field_id: RawValue(raw=raw_name(index)) for index, field in enumerate(targets)
+        field.field_id: RawValue(raw=raw_name(index), span=value_place(statement, index))
+        for index, field in enumerate(targets)
     }
     static_values = []
     for index, (field, value) in enumerate(statics, start=len(query_columns)):
@@ -91,6 +92,11 @@ def supplied(
             ErrorKind.INVALID_ASSIGNMENT,
         )
     return DefaultValue()
+
+
+def value_place(statement: InsertStatement, index: int) -> Span:
+    """Where the value of a column comes from, as well as it can be told: its name in the column list, or the query."""
+    return statement.column_spans[index] if statement.columns else statement.query.span
 
 
 def column_of(name: str, span: Span, names: TargetNames) -> NestedField:

@@ -33,11 +33,12 @@ from pyiceberg.types import (
 )
 from pyspark.sql.types import DataType
 
-from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.errors import ErrorKind, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX
 from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedStruct, AssignedValue
 from dml.plan.store_assignment import Assign, literal
 from dml.spark.types import quoted, spark_type, type_text
+from dml.sqlparse.places import at
 from dml.sqlparse.statements import Fragment, Span
 
 __all__ = [
@@ -189,12 +190,8 @@ def value_sql(
     """
     match value:
         case RawValue(raw=raw, span=span):
-            try:
+            with at(span):
                 return assign.sql(raw, raw_types[raw], spark_type(target.field_type), path)
-            except AnalysisError as error:
-                if span is not None:
-                    error.context["span"] = span
-                raise
         case OldValue():
             return value.sql
         case DefaultValue():

@@ -39,6 +39,8 @@ SQLSTATE: Final = re.compile(r"\s*\(?SQLSTATE: (?P<state>[0-9A-Z]{5})\)?")
 TAIL: Final = re.compile(
     r"\n\n?== (?:SQL|DataFrame)\b|;? ?\(?line \d+,? pos \d+|\n\n?JVM stacktrace|\n\tat ", re.DOTALL
 )
+ADVICE: Final = re.compile(r"\.\s+(?=(?:Add|Consider|Correct|If|Please|Rewrite|To|Try|Use)\b)")
+PLACE: Final = re.compile(r"\bline (?P<line>\d+),? pos (?P<column>\d+)")
 TRACEBACK: Final = "Traceback (most recent call last):"
 
 
@@ -52,6 +54,7 @@ class SparkFailure:
         message: Its message without condition, SQLSTATE, place and stack.
         parameters: The values in the message.
         fragments: Pieces of SQL that it points at, outermost first.
+        place: Line, from 1, and column, from 0, in the SQL that Spark was given; None where it says none.
     """
 
     condition: str = ""
@@ -59,6 +62,7 @@ class SparkFailure:
     message: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     fragments: tuple[str, ...] = ()
+    place: tuple[int, int] | None = None
 
 
 def translate(error: BaseException) -> DmlError:
@@ -82,10 +86,16 @@ def translate(error: BaseException) -> DmlError:
     if main in SPECIAL:
         return SPECIAL[main](failure)
     error_class, kind = CLASSES.get(main) or STATES.get(failure.state[:2]) or (ExecutionError, ErrorKind.EXECUTION)
-    message = failure.message or type(error).__name__
+    message, hint = advice_apart(failure.message or type(error).__name__)
     if error_class is ExecutionError:
         message = f"Spark failed: {message}"
-    return error_class(message, kind=kind, **facts(failure))
+    return error_class(message, kind=kind, hint=hint, **facts(failure))
+
+
+def advice_apart(message: str) -> tuple[str, str | None]:
+    """What happened, and what Spark says to do about it."""
+    what, *advice = ADVICE.split(message, maxsplit=1)
+    return what, advice[0] if advice else None
 
 
 def failure_of(error: BaseException) -> SparkFailure:
@@ -123,6 +133,7 @@ def failure_in_python(error: PySparkException) -> SparkFailure:
         state=error.getSqlState() or "",
         parameters=error.getMessageParameters() or {},
         fragments=tuple(context.fragment() for context in contexts),
+        shown=str(error),
     )
 
 
@@ -142,18 +153,21 @@ def parsed(
     state: str = "",
     parameters: Mapping[str, str] | None = None,
     fragments: tuple[str, ...] = (),
+    shown: str = "",
 ) -> SparkFailure:
-    """A failure from its message and what else is known of it."""
+    """A failure from its message and what else is known of it; only an exception that is shown names its place."""
     body = said if TRACEBACK in said else TAIL.split(said, maxsplit=1)[0]
     found = CONDITION.search(body)
     sqlstate = SQLSTATE.search(body)
     text = SQLSTATE.sub("", body[found.end() :] if found else body)
+    place = PLACE.search(shown or said)
     return SparkFailure(
         condition=condition or (found["condition"] if found else ""),
         state=state or (sqlstate["state"] if sqlstate else ""),
         message=INTERNAL_QUALIFIER.sub("", text).strip().rstrip("."),
         parameters={key: INTERNAL_QUALIFIER.sub("", str(value)) for key, value in (parameters or {}).items()},
         fragments=tuple(INTERNAL_QUALIFIER.sub("", fragment) for fragment in fragments),
+        place=None if place is None else (int(place["line"]), int(place["column"])),
     )
 
 
@@ -200,6 +214,8 @@ def facts(failure: SparkFailure) -> dict[str, Any]:
     found: dict[str, Any] = {"condition": failure.condition, "parameters": dict(failure.parameters)}
     if failure.fragments:
         found["fragment"] = failure.fragments[0]
+    if failure.place is not None:
+        found["place"] = failure.place
     return found
 
 
@@ -249,8 +265,59 @@ def ambiguous_reference(failure: SparkFailure) -> DmlError:
 
 def table_not_found(failure: SparkFailure) -> DmlError:
     """A table that is in none of the catalogs."""
-    name = ".".join(name_parts(failure.parameters.get("relationName", "")))
-    return NotFoundError(f"The table or view '{name}' is not there", name=name, **facts(failure))
+    quoted = next((failure.parameters[key] for key in ("relationName", "identifier") if key in failure.parameters), "")
+    parts = name_parts(quoted)
+    name = ".".join(parts)
+    return NotFoundError(f"The table or view '{name}' is not there", name=name, parts=parts, **facts(failure))
+
+
+def function_not_found(failure: SparkFailure) -> DmlError:
+    """A function that is neither Spark's nor the user's."""
+    parts = name_parts(failure.parameters.get("routineName", ""))
+    name = ".".join(parts)
+    return AnalysisError(
+        f"There is no function '{name}'",
+        kind=ErrorKind.UNRESOLVED_FUNCTION,
+        name=name,
+        parts=parts,
+        **facts(failure),
+    )
+
+
+def wrong_arguments(failure: SparkFailure) -> DmlError:
+    """A function with too many or too few arguments."""
+    function = ".".join(name_parts(failure.parameters.get("functionName", "")))
+    expected, actual = (failure.parameters.get(key, "") for key in ("expectedNum", "actualNum"))
+    if not (function and expected and actual):
+        return AnalysisError(failure.message, **facts(failure))
+    return AnalysisError(
+        f"The function '{function}' takes {expected.strip('[]').replace(', ', ' or ')} arguments, not {actual}",
+        name=function,
+        **facts(failure),
+    )
+
+
+def mismatched_types(failure: SparkFailure) -> DmlError:
+    """Operands or arguments of types that do not go together; a condition that is none."""
+    parameters, detail = failure.parameters, failure.condition.partition(".")[2]
+    branch = parameters.get("sqlExpr", "").startswith('"CASE WHEN ') and "BOOLEAN" in parameters.get("requiredType", "")
+    if detail == "FILTER_NOT_BOOLEAN" or (detail == "UNEXPECTED_INPUT_TYPE" and branch):
+        return not_boolean(failure)
+    return AnalysisError(failure.message, kind=ErrorKind.TYPE_MISMATCH, **facts(failure))
+
+
+def not_boolean(failure: SparkFailure) -> DmlError:
+    """A condition that is neither true nor false."""
+    condition, kind = (
+        next((failure.parameters[key].strip('"') for key in keys if key in failure.parameters), "")
+        for keys in (("filter", "joinCondition", "inputSql"), ("type", "conditionType", "inputType"))
+    )
+    return AnalysisError(
+        f"The condition '{condition}' is not a boolean but of type {kind}",
+        kind=ErrorKind.TYPE_MISMATCH,
+        hint="Compare it with a value, or test it with IS NOT NULL",
+        **facts(failure),
+    )
 
 
 def too_many_rows(failure: SparkFailure) -> DmlError:
@@ -287,14 +354,19 @@ def not_deterministic(failure: SparkFailure) -> DmlError:
 
 SPECIAL: Final[Mapping[str, Callable[[SparkFailure], DmlError]]] = {
     "AMBIGUOUS_REFERENCE": ambiguous_reference,
+    "DATATYPE_MISMATCH": mismatched_types,
     "DIVIDE_BY_ZERO": divide_by_zero,
     "FIELD_NOT_FOUND": unresolved_column,
     "INVALID_NON_DETERMINISTIC_EXPRESSIONS": not_deterministic,
+    "JOIN_CONDITION_IS_NOT_BOOLEAN_TYPE": not_boolean,
+    "REQUIRES_SINGLE_PART_NAMESPACE": table_not_found,
     "SCALAR_SUBQUERY_TOO_MANY_ROWS": too_many_rows,
     "TABLE_OR_VIEW_NOT_FOUND": table_not_found,
     "UNRESOLVED_COLUMN": unresolved_column,
     "UNRESOLVED_FIELD": unresolved_column,
+    "UNRESOLVED_ROUTINE": function_not_found,
     "USER_RAISED_EXCEPTION": user_raised,
+    "WRONG_NUM_ARGS": wrong_arguments,
 }
 
 CLASSES: Final[Mapping[str, tuple[type[DmlError], ErrorKind]]] = {
@@ -303,7 +375,6 @@ CLASSES: Final[Mapping[str, tuple[type[DmlError], ErrorKind]]] = {
     "BINARY_ARITHMETIC_OVERFLOW": (DataError, ErrorKind.OVERFLOW),
     "CAST_OVERFLOW": (DataError, ErrorKind.OVERFLOW),
     "CAST_OVERFLOW_IN_TABLE_INSERT": (DataError, ErrorKind.OVERFLOW),
-    "DATATYPE_MISMATCH": (AnalysisError, ErrorKind.TYPE_MISMATCH),
     "GROUP_BY_AGGREGATE": (AnalysisError, ErrorKind.INVALID_CONDITION),
     "INVALID_EXTRACT_BASE_FIELD_TYPE": (AnalysisError, ErrorKind.TYPE_MISMATCH),
     "INVALID_WHERE_CONDITION": (AnalysisError, ErrorKind.INVALID_CONDITION),

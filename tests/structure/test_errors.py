@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from dml import errors
-from dml.errors import DmlError, ErrorKind, SqlError
+from dml.errors import DmlError, ErrorKind
 
 
 def error_classes(root=DmlError):
@@ -19,9 +19,16 @@ def error_classes(root=DmlError):
 @pytest.mark.parametrize("error_class", list(error_classes()), ids=lambda c: c.__name__)
 def test_errors_survive_pickling_with_everything_they_know(error_class):
     """Exceptions with keyword arguments do not unpickle by themselves, and ours cross Spark's workers."""
-    places = {"sql": "SELECT x\nFROM t", "position": 14, "length": 1} if issubclass(error_class, SqlError) else {}
     error = error_class(
-        "What happened", kind=ErrorKind.OVERFLOW, hint="Do this", table="db.t", files=("a", "b"), **places
+        "What happened",
+        kind=ErrorKind.OVERFLOW,
+        hint="Do this",
+        sql="SELECT x\nFROM t",
+        position=14,
+        length=1,
+        expected="a table",
+        table="db.t",
+        files=("a", "b"),
     )
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is error_class

@@ -46,7 +46,9 @@ CASES = [
     ("SELECT * FROM nope.t", NotFoundError, ErrorKind.NOT_FOUND, "'nope.t' is not there"),
     ("SELECT raise_error('boom') FROM s", DataError, ErrorKind.INVALID_VALUE, "boom"),
     ("SELECT * FROM s WHERE max(id) > 1", AnalysisError, ErrorKind.INVALID_CONDITION, "WHERE condition"),
-    ("SELECT nofunction(id) FROM s", AnalysisError, ErrorKind.ANALYSIS, "`nofunction`"),
+    ("SELECT nofunction(id) FROM s", AnalysisError, ErrorKind.UNRESOLVED_FUNCTION, "no function 'nofunction'"),
+    ("SELECT upper() FROM s", AnalysisError, ErrorKind.ANALYSIS, "'upper' takes 1 arguments, not 0"),
+    ("SELECT * FROM s JOIN s b ON b.id", AnalysisError, ErrorKind.TYPE_MISMATCH, "is not a boolean"),
     ("SELEC 1", SqlError, ErrorKind.SYNTAX, "Syntax error"),
 ]
 

@@ -1,0 +1,163 @@
+"""What was probably meant where a statement stopped making sense. Pure; driver.
+
+Input: the tokens of a statement that does not read, and the token where reading stopped. Output: the token that is to
+blame, what was expected there, and a hint. Parsers stop late: `DELETE FROM t WERE id = 1` has a table with the alias
+`WERE` until `id` comes, `SET a = 1, WHERE b` assigns to a column `WHERE` until `b` comes. It is asked about texts that
+were refused already, so it may judge by what is usual, and makes no statement invalid.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from dml.sqlparse.keywords import words
+from dml.sqlparse.tokens import Kind, Source
+
+__all__ = ["CLAUSES", "Diagnosis", "diagnose", "diagnose_syntax", "near_keyword"]
+
+NEAR: Final = 0.74
+"""How alike a word and a keyword are, by `difflib`, to be taken for a typo: FORM and FROM are 0.75."""
+
+CLAUSES: Final = words(
+    "FROM WHERE GROUP HAVING ORDER LIMIT UNION INTERSECT EXCEPT JOIN ON SET USING VALUES WHEN THEN AND OR SELECT INTO"
+)
+ENDS: Final = (CLAUSES - {"SELECT", "VALUES"}) | {")", "]", ","}
+"""What cannot be an item, an expression or a name, and does not begin one."""
+
+COMMANDS: Final = words("ALTER CREATE DROP DESCRIBE DESC SHOW USE REPLACE TRUNCATE")
+KEYWORDS: Final = (
+    CLAUSES
+    | COMMANDS
+    | words(
+        "DELETE UPDATE MERGE INSERT MATCHED BETWEEN LIKE DISTINCT OVERWRITE PARTITION TABLE NAMESPACE COLUMN COLUMNS "
+        "RENAME TBLPROPERTIES PARTITIONED ADD CASE WITH AS"
+    )
+)
+DUE_AFTER: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        ",": "another item",
+        "(": "something in the parentheses",
+        "SELECT": "something to select",
+        "FROM": "a table",
+        "INTO": "a table",
+        "JOIN": "a table",
+        "UPDATE": "a table",
+        "WHERE": "a condition",
+        "HAVING": "a condition",
+        "ON": "a condition",
+        "AND": "a condition",
+        "OR": "a condition",
+        "NOT": "a condition",
+        "SET": "the name of a column to assign",
+        "VALUES": "a row of values in parentheses",
+        "BY": "a column",
+        "=": "a value",
+        "THEN": "a value or an action",
+    }
+)
+"""What is due after a word or symbol, so that neither a clause nor a bracket nor the end can follow it."""
+
+COMPLETED: Final[Mapping[str, str]] = MappingProxyType({"GROUP": "BY", "ORDER": "BY", "PARTITIONED": "BY"})
+"""Words of which nothing but another word can follow."""
+
+CAPITALS: Final = re.compile(r"\b[A-Z]{2,}\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What is wrong.
+
+    Attributes:
+        index: The token to blame.
+        expected: What was expected there; None where nothing better than what the parser said is known.
+        hint: What was probably meant.
+    """
+
+    index: int
+    expected: str | None = None
+    hint: str | None = None
+
+
+def diagnose(source: Source, index: int, expected: str | None, keywords: frozenset[str]) -> Diagnosis:
+    """What is wrong where one of our own readers stopped: it knows what it expected.
+
+    Args:
+        source: The statement.
+        index: The token where it stopped.
+        expected: What it expected; keywords stand in it in capitals.
+        keywords: Further keywords that could stand there.
+    """
+    missing = something_missing(source, (index - 2, index - 1))
+    if missing is not None:
+        return missing
+    wanted = frozenset(CAPITALS.findall(expected or "")) | keywords
+    return mistyped(source, index, wanted) or Diagnosis(index=index)
+
+
+def diagnose_syntax(source: Source, index: int) -> Diagnosis:
+    """What is wrong where Spark's parser stopped, which says no more than where.
+
+    Args:
+        source: The statement.
+        index: The token where it stopped.
+    """
+    ahead = (index + 1,) if source.tokens[index].key == "," else ()
+    # Commands are made of keywords; in queries most words are names.
+    keywords = KEYWORDS if index < 2 or source.tokens[0].key in COMMANDS else CLAUSES
+    found = something_missing(source, (index - 2, index - 1, index, *ahead)) or mistyped(source, index, keywords)
+    if found is not None:
+        return found
+    before = source.text(index - 1) if index else ""
+    completion = COMPLETED.get(source.tokens[index - 1].key) if index else None
+    if completion is not None:
+        return Diagnosis(index=index, expected=f"{completion} after '{before}'")
+    if not index:
+        return Diagnosis(index=index, expected="a statement")
+    if not source.clause_at(index):
+        return Diagnosis(index=index, expected=f"an expression after '{before}'")
+    if in_between(source, index):
+        return Diagnosis(index=index, expected=f"AND and the upper bound of BETWEEN after '{before}'")
+    if index >= source.end:
+        return Diagnosis(index=index, expected=f"more after '{before}'")
+    return Diagnosis(index=index, expected=f"an operator or ',' after '{before}'")
+
+
+def in_between(source: Source, index: int) -> bool:
+    """Whether a BETWEEN stands before a token, and no AND behind it."""
+    words_before = (source.word(place) for place in range(index - 1, -1, -1))
+    return next((word for word in words_before if word in {"AND", "BETWEEN", "WHERE", "ON"}), "") == "BETWEEN"
+
+
+def something_missing(source: Source, places: Iterable[int]) -> Diagnosis | None:
+    """The first of some tokens that follows one after which something else is due."""
+    for place in places:
+        if not 0 < place <= source.end:
+            continue
+        before, token = source.tokens[place - 1], source.tokens[place]
+        due = DUE_AFTER.get(before.key)
+        ends = token.kind is Kind.END or token.key in ENDS
+        if due and ends and (before.key, token.key) != ("(", ")"):
+            return Diagnosis(index=place, expected=f"{due} after '{source.text(place - 1)}'")
+    return None
+
+
+def mistyped(source: Source, index: int, keywords: frozenset[str]) -> Diagnosis | None:
+    """The word at a place, or the one before it that was taken for an alias, if it is nearly a keyword."""
+    for place in (index - 1, index):
+        token = source.tokens[max(place, 0)]
+        if place < 0 or token.kind is not Kind.WORD or source.tokens[place - 1].key == ".":
+            continue
+        if token.key in keywords or (place < index and not (source.clause_at(place) and place > 1)):
+            continue
+        meant = near_keyword(token.key, keywords)
+        if meant is not None:
+            return Diagnosis(index=place, hint=f"Did you mean {meant}?")
+    return None
+
+
+def near_keyword(word: str, keywords: Iterable[str]) -> str | None:
+    """The keyword that a word is nearly; None where it is near to none."""
+    return next(iter(difflib.get_close_matches(word.upper(), sorted(keywords), n=1, cutoff=NEAR)), None)
