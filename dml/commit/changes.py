@@ -45,7 +45,7 @@ class Validation:
 
     starting_snapshot_id: int | None = None
     conflict_filter: BooleanExpression = field(default_factory=AlwaysTrue)
-    partitions: frozenset[Partition] | None = None
+    partitions: tuple[Partition, ...] | None = None
     case_sensitive: bool = False
     must_descend: bool = False
     new_data_files: bool = False
@@ -100,7 +100,7 @@ class FileChanges:
     require_removed_delete_files: bool = True
     row_filter: BooleanExpression | None = None
     case_sensitive: bool = False
-    replaced_partitions: frozenset[Partition] = frozenset()
+    replaced_partitions: tuple[Partition, ...] = ()
     planned_filter: bool = False
     summary: tuple[tuple[str, str], ...] = ()
     validation: Validation = field(default_factory=Validation)

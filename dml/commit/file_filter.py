@@ -22,8 +22,9 @@ from dml.errors import CommitConflictError
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.listing import Partition
 from dml.model.manifest import ManifestFile
+from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
-from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match, optional_schema
+from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match
 
 __all__ = ["FileFilter", "PartitionSet", "RowFilter"]
 
@@ -144,10 +145,10 @@ class PartitionSet:
     """
 
     def __init__(self, partitions: Iterable[Partition], metadata: TableMetadata) -> None:
-        listed = frozenset(partitions)
-        self._keys = {partition_key(*partition) for partition in listed}
+        by_key = {partition_key(*partition): partition for partition in partitions}
+        self._keys = frozenset(by_key)
         self._by_spec: dict[int, list[tuple[Any, ...]]] = {}
-        for spec_id, partition in listed:
+        for spec_id, partition in by_key.values():
             self._by_spec.setdefault(spec_id, []).append(partition)
         specs = metadata.specs()
         self._fields = {

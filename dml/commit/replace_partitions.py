@@ -7,6 +7,7 @@ a spec id and a tuple, so files of other specs stay.
 from dataclasses import dataclass
 
 from dml.commit.changes import FileChanges, Operation, Validation
+from dml.deletes.delete_file_index import partition_key
 from dml.model.content_file import ContentFile
 from dml.options import IsolationLevel
 
@@ -30,7 +31,8 @@ class ReplacePartitions:
 
 def replace_changes(action: ReplacePartitions) -> FileChanges:
     """The changes of a `ReplacePartitions`."""
-    partitions = frozenset((file.spec_id, file.partition) for file in action.data_files)
+    found = {partition_key(file.spec_id, file.partition): (file.spec_id, file.partition) for file in action.data_files}
+    partitions = tuple(found.values())
     return FileChanges(
         operation=Operation.OVERWRITE,
         added_data_files=action.data_files,

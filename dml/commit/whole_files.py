@@ -16,7 +16,7 @@ from dml.commit.file_filter import RowFilter
 from dml.errors import NotFoundError
 from dml.manifests import manifests_of
 from dml.model.manifest import ManifestContent
-from dml.pruning.row_tests import optional_schema
+from dml.pruning.bound_expressions import optional_schema
 
 __all__ = ["selects_whole_files"]
 

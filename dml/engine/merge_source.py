@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual, Reference
-from pyiceberg.types import NestedField
+from pyiceberg.types import IcebergType, NestedField, UUIDType
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, DateType, IntegralType, StringType
 
@@ -20,6 +20,7 @@ from dml.model.scan_task import KeyFilter
 from dml.plan.merge import MergeSource, whens
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import PlanContext
+from dml.spark.interrupts import cancelled_on_interrupt
 from dml.spark.types import quoted, spark_type, type_text
 from dml.sqlparse.statements import DeleteAction, Fragment, MergeStatement
 from dml.views import StatementViews
@@ -73,7 +74,8 @@ class MergeSourceFrame:
             for index, (column, expression) in enumerate(self.pushable)
         ]
         selected = self.frame.alias(self.described.alias).selectExpr(*columns).na.drop("any").limit(MAX_KEYS + 1)
-        keys = selected.toArrow()
+        with cancelled_on_interrupt(self.frame.sparkSession):
+            keys = selected.toArrow()
         if keys.num_rows > MAX_KEYS:
             return None
         return source_keys([column for column, _ in self.pushable], keys)
@@ -160,12 +162,18 @@ def pushable_keys(
     return tuple(
         pair
         for pair, found in zip(pairs, types.fields, strict=True)
-        if compares_alike(found.dataType, spark_type(pair[0].field_type))
+        if compares_alike(found.dataType, pair[0].field_type)
     )
 
 
-def compares_alike(source: DataType, target: DataType) -> bool:
-    """Whether equal values of the two types are equal after a cast to the target's, and only they."""
+def compares_alike(source: DataType, column_type: IcebergType) -> bool:
+    """Whether equal values of the two types are equal after a cast to the column's, and only they.
+
+    A UUID column meets texts as a text, which other texts than that of its own form are not equal to.
+    """
+    if isinstance(column_type, UUIDType):
+        return False
+    target = spark_type(column_type)
     if isinstance(source, IntegralType) and isinstance(target, IntegralType):
         return True
     return isinstance(target, (StringType, DateType)) and source == target

@@ -1,59 +1,20 @@
 """The Arrow schema of new data files. Worker-safe.
 
 Input: the table's Iceberg schema. Output: Arrow fields with field ids and requiredness, as Parquet writers take them.
-Spec: "Primitive Types", "Reserved Field IDs", "Appendix A: Parquet".
+Spec: "Reserved Field IDs", "Appendix A: Parquet".
 """
+
+from functools import partial
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
-)
+from pyiceberg.types import IcebergType, LongType, NestedField, UnknownType
 
 from dml.errors import NotSupportedError
 from dml.model import columns
+from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
 
-__all__ = ["LINEAGE_FIELDS", "PARQUET_FIELD_ID", "arrow_field", "arrow_type", "lineage_columns", "stored_columns"]
-
-PARQUET_FIELD_ID = b"PARQUET:field_id"
-
-PLAIN: dict[type[IcebergType], pa.DataType] = {
-    BooleanType: pa.bool_(),
-    IntegerType: pa.int32(),
-    LongType: pa.int64(),
-    FloatType: pa.float32(),
-    DoubleType: pa.float64(),
-    StringType: pa.string(),
-    BinaryType: pa.binary(),
-    UUIDType: pa.uuid(),
-    DateType: pa.date32(),
-    TimeType: pa.time64("us"),
-    TimestampType: pa.timestamp("us"),
-    TimestamptzType: pa.timestamp("us", tz="UTC"),
-    TimestampNanoType: pa.timestamp("ns"),
-    TimestamptzNanoType: pa.timestamp("ns", tz="UTC"),
-}
+__all__ = ["LINEAGE_FIELDS", "arrow_field", "arrow_type", "lineage_columns", "stored_columns"]
 
 LINEAGE_FIELDS = (
     NestedField(columns.ROW_ID_ID, columns.ROW_ID, LongType(), required=False),
@@ -70,25 +31,18 @@ def arrow_type(iceberg_type: IcebergType, column: str) -> pa.DataType:
     Raises:
         NotSupportedError: values of the type cannot be written.
     """
-    plain = PLAIN.get(type(iceberg_type))
-    if plain is not None:
-        return plain
-    match iceberg_type:
-        case DecimalType():
-            return pa.decimal128(iceberg_type.precision, iceberg_type.scale)
-        case FixedType():
-            return pa.binary(len(iceberg_type))
-        case StructType():
-            return pa.struct([arrow_field(field, column) for field in iceberg_type.fields])
-        case ListType():
-            return pa.list_(arrow_field(iceberg_type.element_field, column))
-        case MapType():
-            return pa.map_(arrow_field(iceberg_type.key_field, column), arrow_field(iceberg_type.value_field, column))
-    raise NotSupportedError(
-        f"Rows cannot be written into the column '{column}': it holds values of the type {iceberg_type}",
-        hint="DELETE in merge-on-read mode works, as it writes no rows",
-        column=column,
-    )
+    return arrow_type_of(iceberg_type, partial(_writable, column=column), partial(arrow_field, column=column))
+
+
+def _writable(primitive: IcebergType, column: str) -> pa.DataType:
+    found = primitive_arrow_type(primitive)
+    if found is None:
+        raise NotSupportedError(
+            f"Rows cannot be written into the column '{column}': it holds values of the type {primitive}",
+            hint="DELETE in merge-on-read mode works, as it writes no rows",
+            column=column,
+        )
+    return found
 
 
 def arrow_field(field: NestedField, column: str | None = None) -> pa.Field:

@@ -26,6 +26,7 @@ __all__ = ["PartitionRouter"]
 Codes = npt.NDArray[np.int64]
 INT32_TYPES = (pa.date32(), pa.time32("s"), pa.time32("ms"))
 MAX_CODE = 2**62
+DECIMAL_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class PartitionRouter:
         values = batch.column(field.path[0])
         for place in field.path[1:]:
             values = pc.struct_field(values, [place])
-        storage = physical(field.transform(values))
+        storage = physical(field.transform(aligned(values)))
         as_uuid = values.type == pa.uuid() and storage.type == pa.binary(16)
         encoded = storage.dictionary_encode()
         distinct = [internal(value, as_uuid=as_uuid) for value in encoded.dictionary.to_pylist()]
@@ -116,6 +117,13 @@ def find_source(field_id: int, columns: tuple[NestedField, ...]) -> tuple[tuple[
             if inner is not None:
                 return (place, *inner[0]), inner[1]
     return None
+
+
+def aligned(values: pa.Array) -> pa.Array:
+    """Decimals where the transforms of `pyiceberg_core` may read them: Spark sends them at multiples of 8 bytes."""
+    if not pa.types.is_decimal(values.type) or values.buffers()[1].address % DECIMAL_BYTES == 0:
+        return values
+    return pa.concat_arrays([values, values[:0]])
 
 
 def physical(values: pa.Array) -> pa.Array:

@@ -5,11 +5,12 @@ each partition; `ClusteredDataWriter` keeps one, and asks for rows that lie toge
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pyarrow as pa
 
+from dml.deletes.delete_file_index import partition_key
 from dml.errors import DataError
 from dml.model.content_file import ContentFile
 from dml.write.partition_values import PartitionRouter
@@ -48,8 +49,8 @@ class FanoutDataWriter:
         self._open_partition = open_partition
         self._max_open_files = max_open_files
         self._max_buffered_bytes = max_buffered_bytes
-        self._writers: dict[tuple[Any, ...], RollingDataWriter] = {}
-        self._open: OrderedDict[tuple[Any, ...], RollingDataWriter] = OrderedDict()
+        self._writers: dict[Hashable, RollingDataWriter] = {}
+        self._open: OrderedDict[Hashable, RollingDataWriter] = OrderedDict()
         self._buffered = 0
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
@@ -57,21 +58,22 @@ class FanoutDataWriter:
         if partition is not None:
             self._write(partition, batch)
             return
-        for key, rows in self._router.split(batch):
-            self._write(key, rows)
+        for found, rows in self._router.split(batch):
+            self._write(found, rows)
 
     def _write(self, partition: tuple[Any, ...], rows: pa.RecordBatch) -> None:
-        writer = self._writers.get(partition)
+        key = partition_key(0, partition)
+        writer = self._writers.get(key)
         if writer is None:
-            writer = self._writers[partition] = self._open_partition(partition)
+            writer = self._writers[key] = self._open_partition(partition)
         before = writer.buffered_bytes
         writer.write(rows)
         self._buffered += writer.buffered_bytes - before
         if writer.is_open:
-            self._open[partition] = writer
-            self._open.move_to_end(partition)
+            self._open[key] = writer
+            self._open.move_to_end(key)
         else:
-            self._open.pop(partition, None)
+            self._open.pop(key, None)
         self._keep_limits()
 
     def _keep_limits(self) -> None:
@@ -105,8 +107,8 @@ class ClusteredDataWriter:
     def __init__(self, router: PartitionRouter, open_partition: OpenPartition) -> None:
         self._router = router
         self._open_partition = open_partition
-        self._current: tuple[tuple[Any, ...], RollingDataWriter] | None = None
-        self._done: dict[tuple[Any, ...], tuple[ContentFile, ...]] = {}
+        self._current: tuple[Hashable, RollingDataWriter] | None = None
+        self._done: dict[Hashable, tuple[ContentFile, ...]] = {}
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
         """Writes rows.
@@ -115,13 +117,14 @@ class ClusteredDataWriter:
             DataError: rows of a partition come after rows of another that came after rows of the first.
         """
         pieces = ((partition, batch),) if partition is not None else self._router.split(batch)
-        for key, rows in pieces:
-            self._writer(key).write(rows)
+        for found, rows in pieces:
+            self._writer(found).write(rows)
 
     def _writer(self, partition: tuple[Any, ...]) -> RollingDataWriter:
-        if self._current is not None and self._current[0] == partition:
+        key = partition_key(0, partition)
+        if self._current is not None and self._current[0] == key:
             return self._current[1]
-        if partition in self._done:
+        if key in self._done:
             raise DataError(
                 "Incoming records violate the writer assumption that records are clustered by spec and by partition "
                 f"within each spec. Encountered records that belong to already closed files: partition {partition}",
@@ -129,13 +132,13 @@ class ClusteredDataWriter:
             )
         self._finish()
         writer = self._open_partition(partition)
-        self._current = (partition, writer)
+        self._current = (key, writer)
         return writer
 
     def _finish(self) -> None:
         if self._current is not None:
-            partition, writer = self._current
-            self._done[partition] = writer.close()
+            key, writer = self._current
+            self._done[key] = writer.close()
             self._current = None
 
     def close(self) -> tuple[ContentFile, ...]:

@@ -7,10 +7,12 @@ With granularity `file` there is a file for each data file; it takes over the po
 file alone. With granularity `partition` there is a file for each partition, and older files stay.
 """
 
+from collections.abc import Hashable
 from typing import Any, Final
 
 import pyarrow as pa
 
+from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import bounds, table_of
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.content_file import ContentFile, FileContent
@@ -49,7 +51,7 @@ class PositionDeleteWriter:
         self._files = files
         self._options = options
         self._output = output
-        self._by_partition: dict[Group, dict[str, PositionDeleteIndex]] = {}
+        self._by_partition: dict[Hashable, tuple[Group, dict[str, PositionDeleteIndex]]] = {}
         self._written: list[ContentFile] = []
         self._rewritten: list[tuple[str, int | None, int | None]] = []
         self._referenced: list[str] = []
@@ -62,7 +64,8 @@ class PositionDeleteWriter:
         self._referenced.append(task.path)
         group = (task.spec_id, task.partition)
         if self._options.delete_granularity is DeleteGranularity.PARTITION:
-            self._by_partition.setdefault(group, {})[task.path] = positions
+            _, indexes = self._by_partition.setdefault(partition_key(*group), (group, {}))
+            indexes[task.path] = positions
             return
         old = file_scoped(task)
         if old:
@@ -72,7 +75,7 @@ class PositionDeleteWriter:
 
     def close(self) -> DeleteResult:
         """Writes the files of partitions."""
-        for group, indexes in self._by_partition.items():
+        for group, indexes in self._by_partition.values():
             self._write(group, indexes)
         self._by_partition = {}
         return DeleteResult(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -149,6 +150,30 @@ def test_nan_is_one_partition_over_all_batches() -> None:
     batches = [pa.RecordBatch.from_arrays([pa.array([math.nan, 1.0])], names=["c"]) for _ in range(2)]
     keys = {key for batch in batches for key, _ in chosen.split(batch)}
     assert len(keys) == 2
+
+
+def test_zeros_of_both_signs_are_partitions_of_their_own(tmp_path: Path) -> None:
+    """As in Java, which compares partition values by their bits: a reader takes the column from the partition."""
+    column = NestedField(1, "d", DoubleType(), required=False)
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "d"))
+    write = context(tmp_path, schema=Schema(column), specs=(spec,))
+    batch = pa.record_batch([pa.array([-0.0, 0.0, math.nan])], names=["v0"])
+    commit = run(WriteJob.ROWS, [batch, batch], write, DeltaLayout(value_ids=(1,)))
+    signs = sorted((math.copysign(1, file.partition[0]), file.record_count) for file in commit.data_files[:2])
+    assert signs == [(-1, 2), (1, 2)]
+    assert [file.record_count for file in commit.data_files] == [2, 2, 2]
+
+
+def test_decimals_at_odd_places_of_memory_have_buckets() -> None:
+    values = pa.array([Decimal("-1.28"), Decimal("1.28"), None], pa.decimal128(9, 2))
+    plain = values.buffers()[1].to_pybytes()
+    room = pa.allocate_buffer(len(plain) + 16)  # starts at a multiple of 64
+    shifted = room.slice(8, len(plain))
+    memoryview(room).cast("B")[8 : 8 + len(plain)] = plain
+    odd = pa.Array.from_buffers(values.type, 3, [values.buffers()[0], shifted])
+    chosen = router(DecimalType(9, 2), BucketTransform(7))
+    batch = pa.RecordBatch.from_arrays([odd], names=["c"])
+    assert sum(part.num_rows for _, part in chosen.split(batch)) == 3
 
 
 def test_sources_may_be_fields_of_structs_and_void_fields_have_no_value() -> None:
