@@ -16,9 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    And,
     BooleanExpression,
     BoundEqualTo,
     BoundGreaterThan,
@@ -35,13 +32,12 @@ from pyiceberg.expressions import (
     BoundNotStartsWith,
     BoundPredicate,
     BoundStartsWith,
-    Or,
 )
-from pyiceberg.expressions.visitors import bind, rewrite_not
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-__all__ = ["Bounds", "BoundsOf", "ColumnBounds", "RowTest", "all_match", "any_match", "bound_filter", "optional_schema"]
+from dml.pruning.bound_expressions import bound_filter, folded
+
+__all__ = ["Bounds", "BoundsOf", "ColumnBounds", "RowTest", "all_match", "any_match"]
 
 
 class ColumnBounds(Protocol):
@@ -108,60 +104,20 @@ def all_match(expression: BooleanExpression, schema: Schema, *, case_sensitive: 
     return compiled(bound_filter(expression, schema, case_sensitive=case_sensitive), must_match)
 
 
-def bound_filter(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> BooleanExpression:
-    """The expression without NOT, bound to the schema.
-
-    PyIceberg takes IS NULL on a required field for false, although the field is NULL wherever an optional struct
-    around it is: so it is bound to a schema without required fields.
-    """
-    return bind(optional_schema(schema), rewrite_not(expression), case_sensitive)
-
-
-def optional_schema(schema: Schema) -> Schema:
-    """The schema with every field optional."""
-    return Schema(*map(optional_field, schema.fields), schema_id=schema.schema_id)
-
-
-def optional_field(field: NestedField) -> NestedField:
-    """The field as optional, and so all inside it."""
-    return NestedField(field.field_id, field.name, optional_type(field.field_type), required=False)
-
-
-def optional_type(field_type: IcebergType) -> IcebergType:
-    """A type with every field inside it optional."""
-    match field_type:
-        case StructType():
-            return StructType(*map(optional_field, field_type.fields))
-        case ListType():
-            return ListType(field_type.element_id, optional_type(field_type.element_type), element_required=False)
-        case MapType():
-            return MapType(
-                field_type.key_id,
-                optional_type(field_type.key_type),
-                field_type.value_id,
-                optional_type(field_type.value_type),
-                value_required=False,
-            )
-    return field_type
-
-
 def compiled(expression: BooleanExpression, leaf: Callable[[BoundPredicate], Leaf]) -> RowTest:
     """A bound expression as nested functions: one walk over the tree, however many files it is asked of."""
-    match expression:
-        case AlwaysTrue():
-            return lambda _: True
-        case AlwaysFalse():
-            return lambda _: False
-        case And():
-            left, right = compiled(expression.left, leaf), compiled(expression.right, leaf)
-            return lambda bounds_of: left(bounds_of) and right(bounds_of)
-        case Or():
-            left, right = compiled(expression.left, leaf), compiled(expression.right, leaf)
-            return lambda bounds_of: left(bounds_of) or right(bounds_of)
-        case BoundPredicate():
-            field_id, test = expression.term.ref().field.field_id, leaf(expression)
-            return lambda bounds_of: test(bounds_of(field_id))
-    raise TypeError(f"{type(expression).__name__} is not a bound expression without NOT")
+
+    def on_column(predicate: BoundPredicate) -> RowTest:
+        field_id, test = predicate.term.ref().field.field_id, leaf(predicate)
+        return lambda bounds_of: test(bounds_of(field_id))
+
+    def both(left: RowTest, right: RowTest) -> RowTest:
+        return lambda bounds_of: left(bounds_of) and right(bounds_of)
+
+    def either(left: RowTest, right: RowTest) -> RowTest:
+        return lambda bounds_of: left(bounds_of) or right(bounds_of)
+
+    return folded(expression, leaf=on_column, both=both, either=either, always=lambda _: True, never=lambda _: False)
 
 
 # ---- may a row match? -----------------------------------------------------------------------------------------

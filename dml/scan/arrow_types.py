@@ -1,52 +1,36 @@
-"""Iceberg types as Arrow types: as they are in files, and as Spark takes them. Worker-safe.
+"""Iceberg types as the Arrow types that the scan reads: as files have them, or as Spark takes them. Worker-safe.
 
 Input: Iceberg types. Output: Arrow types. Every Arrow field is nullable: what a table requires is checked where rows
-are written. Spec: "Schemas and Data Types"; for the forms that Spark takes, `pyspark.sql.pandas.types`.
+are written. For the forms that Spark takes, see `pyspark.sql.pandas.types`.
 """
+
+from functools import partial
 
 import pyarrow as pa
 from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
     FixedType,
-    FloatType,
     IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
     NestedField,
-    StringType,
-    StructType,
     TimestampNanoType,
-    TimestampType,
     TimestamptzNanoType,
-    TimestamptzType,
     TimeType,
     UnknownType,
     UUIDType,
 )
 
 from dml.errors import ErrorKind, NotSupportedError
+from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
 
 __all__ = ["arrow_field", "arrow_type"]
 
-PLAIN: dict[type[IcebergType], pa.DataType] = {
-    BooleanType: pa.bool_(),
-    IntegerType: pa.int32(),
-    LongType: pa.int64(),
-    FloatType: pa.float32(),
-    DoubleType: pa.float64(),
-    StringType: pa.string(),
-    BinaryType: pa.binary(),
-    DateType: pa.date32(),
-    TimestampType: pa.timestamp("us"),
-    TimestamptzType: pa.timestamp("us", tz="UTC"),
-    UnknownType: pa.null(),
+FOR_SPARK: dict[type[IcebergType], pa.DataType | None] = {
+    UUIDType: pa.string(),
+    FixedType: pa.binary(),
+    TimeType: pa.time64("ns"),
+    TimestampNanoType: None,
+    TimestamptzNanoType: None,
 }
+"""Where Spark takes another form than files have, or none."""
 
 
 def arrow_type(iceberg_type: IcebergType, *, spark: bool) -> pa.DataType:
@@ -60,32 +44,26 @@ def arrow_type(iceberg_type: IcebergType, *, spark: bool) -> pa.DataType:
     Raises:
         NotSupportedError: there is no such form.
     """
-    plain = PLAIN.get(type(iceberg_type))
-    if plain is not None:
-        return plain
-    match iceberg_type:
-        case DecimalType():
-            return pa.decimal128(iceberg_type.precision, iceberg_type.scale)
-        case UUIDType():
-            return pa.string() if spark else pa.uuid()
-        case FixedType():
-            return pa.binary() if spark else pa.binary(len(iceberg_type))
-        case TimeType():
-            return pa.time64("ns" if spark else "us")
-        case TimestampNanoType() | TimestamptzNanoType() if not spark:
-            return pa.timestamp("ns", tz="UTC" if isinstance(iceberg_type, TimestamptzNanoType) else None)
-        case StructType():
-            return pa.struct([arrow_field(child, spark=spark) for child in iceberg_type.fields])
-        case ListType():
-            return pa.list_(arrow_field(iceberg_type.element_field, spark=spark))
-        case MapType():
-            key = arrow_field(iceberg_type.key_field, spark=spark).with_nullable(False)
-            return pa.map_(key, arrow_field(iceberg_type.value_field, spark=spark))
-    raise NotSupportedError(
-        f"Columns of the type {iceberg_type} cannot be read",
-        kind=ErrorKind.NOT_SUPPORTED,
-        hint="Leave the column out of the statement: columns that a statement does not name are copied as they are",
-    )
+    return arrow_type_of(iceberg_type, partial(readable, spark=spark), partial(arrow_field, spark=spark))
+
+
+def readable(primitive: IcebergType, *, spark: bool) -> pa.DataType:
+    """The Arrow type of a primitive type.
+
+    Raises:
+        NotSupportedError: there is no such form.
+    """
+    if isinstance(primitive, UnknownType):
+        return pa.null()
+    differs = spark and type(primitive) in FOR_SPARK
+    found = FOR_SPARK[type(primitive)] if differs else primitive_arrow_type(primitive)
+    if found is None:
+        raise NotSupportedError(
+            f"Columns of the type {primitive} cannot be read",
+            kind=ErrorKind.NOT_SUPPORTED,
+            hint="Leave the column out of the statement: columns that a statement does not name are copied as they are",
+        )
+    return found
 
 
 def arrow_field(field: NestedField, *, spark: bool) -> pa.Field:
@@ -94,5 +72,5 @@ def arrow_field(field: NestedField, *, spark: bool) -> pa.Field:
     Raises:
         NotSupportedError: its type has no such form.
     """
-    metadata = None if spark else {b"PARQUET:field_id": str(field.field_id).encode()}
+    metadata = None if spark else {PARQUET_FIELD_ID: str(field.field_id).encode()}
     return pa.field(field.name, arrow_type(field.field_type, spark=spark), metadata=metadata)

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 
+from dml.model.arrow_types import PARQUET_FIELD_ID
+
 __all__ = ["FileField", "file_fields", "leaf_columns", "mapped", "walk"]
 
-ID_KEYS = (b"PARQUET:field_id", b"iceberg.id")
+ID_KEYS = (PARQUET_FIELD_ID, b"iceberg.id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,9 @@ from pyiceberg.schema import Schema
 
 from dml.model.content_file import ContentFile
 from dml.model.manifest import ManifestFile
+from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
-from dml.pruning.row_tests import any_match, optional_schema
+from dml.pruning.row_tests import any_match
 
 __all__ = ["Pruner"]
 

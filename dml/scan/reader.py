@@ -129,9 +129,9 @@ class TaskReader:
         self.may_match, self.row_mask, self.filter_ids = None, None, frozenset[int]()
         if context.row_filter is not None:
             self.may_match = any_match(context.row_filter, self.schema, case_sensitive=context.case_sensitive)
-            mask = row_filter(context.row_filter, self.schema, case_sensitive=context.case_sensitive)
-            if mask is not None:
-                self.row_mask, self.filter_ids = mask
+            rows = row_filter(context.row_filter, self.schema, case_sensitive=context.case_sensitive)
+            if rows is not None:
+                self.row_mask, self.filter_ids = rows.mask, rows.columns
         self.key_ids: tuple[int, ...] = ()
         if context.key_filter is not None and not any(map(self._is_floating, context.key_filter.column_ids)):
             self.key_ids = context.key_filter.column_ids

@@ -5,14 +5,12 @@ is not true. Spark evaluates the whole condition afterwards: this only keeps row
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    And,
     BooleanExpression,
     BoundEqualTo,
     BoundGreaterThan,
@@ -29,7 +27,6 @@ from pyiceberg.expressions import (
     BoundNotStartsWith,
     BoundPredicate,
     BoundStartsWith,
-    Or,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -46,10 +43,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dml.pruning.row_tests import bound_filter
+from dml.pruning.bound_expressions import bound_filter, folded
 from dml.scan.arrow_types import arrow_type
 
-__all__ = ["RowMask", "row_filter"]
+__all__ = ["RowFilter", "RowMask", "row_filter"]
 
 RowMask = Callable[[Mapping[int, pa.Array]], pa.Array]
 """From top-level columns, by field id, to a boolean mask without nulls."""
@@ -60,68 +57,62 @@ COMPARED = (BooleanType, IntegerType, LongType, DateType, TimestampType, Timesta
 FLOATING = (FloatType, DoubleType)
 
 
-def row_filter(
-    expression: BooleanExpression, schema: Schema, *, case_sensitive: bool
-) -> tuple[RowMask, frozenset[int]] | None:
-    """The mask of an expression, and the ids of the top-level columns that it reads; None if it would keep all rows.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFilter:
+    """A filter over the rows of a batch.
+
+    Attributes:
+        mask: False for rows that can be left out.
+        columns: Field ids of the top-level columns that it reads.
+    """
+
+    mask: RowMask
+    columns: frozenset[int]
+
+
+def row_filter(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> RowFilter | None:
+    """The filter of an expression; None if it would keep all rows.
 
     Args:
         expression: An unbound expression.
         schema: The table's schema.
         case_sensitive: How names match.
     """
-    columns: set[int] = set()
+    top_level = {field.field_id for field in schema.fields}
+
+    def on_column(predicate: BoundPredicate) -> RowFilter | None:
+        field_id, test = predicate.term.ref().field.field_id, leaf(predicate)
+        return None if test is None or field_id not in top_level else column_filter(field_id, test)
+
     bound = bound_filter(expression, schema, case_sensitive=case_sensitive)
-    mask = compiled(bound, {field.field_id for field in schema.fields}, columns)
-    return None if mask is None else (mask, frozenset(columns))
+    # Binding folds AND and OR, so that TRUE and FALSE stand alone; for "never" the planner makes no task.
+    return folded(bound, leaf=on_column, both=both, either=either, always=None, never=None)
 
 
-def compiled(expression: BooleanExpression, top_level: set[int], columns: set[int]) -> RowMask | None:
-    """The mask of a bound expression without NOT; None stands for "any row may match"."""
-    match expression:
-        case AlwaysTrue() | AlwaysFalse():
-            # Binding folds AND and OR, so that these stand alone; for "never" the planner makes no task.
-            return None
-        case And():
-            return both(compiled(expression.left, top_level, columns), compiled(expression.right, top_level, columns))
-        case Or():
-            used: set[int] = set()
-            left = compiled(expression.left, top_level, used)
-            right = compiled(expression.right, top_level, used)
-            if left is None or right is None:
-                return None
-            columns |= used
-            return either(left, right)
-        case BoundPredicate():
-            field = expression.term.ref().field
-            test = leaf(expression)
-            if test is None or field.field_id not in top_level:
-                return None
-            columns.add(field.field_id)
-            return on_column(field.field_id, test)
-    return None
-
-
-def both(left: RowMask | None, right: RowMask | None) -> RowMask | None:
+def both(left: RowFilter | None, right: RowFilter | None) -> RowFilter | None:
     """AND; a side that is None excludes nothing."""
     if left is None or right is None:
         return left or right
-    return lambda arrays: pc.and_(left(arrays), right(arrays))
+    one, other = left.mask, right.mask
+    return RowFilter(mask=lambda arrays: pc.and_(one(arrays), other(arrays)), columns=left.columns | right.columns)
 
 
-def either(left: RowMask, right: RowMask) -> RowMask:
-    """OR."""
-    return lambda arrays: pc.or_(left(arrays), right(arrays))
+def either(left: RowFilter | None, right: RowFilter | None) -> RowFilter | None:
+    """OR; with a side that is None any row may match."""
+    if left is None or right is None:
+        return None
+    one, other = left.mask, right.mask
+    return RowFilter(mask=lambda arrays: pc.or_(one(arrays), other(arrays)), columns=left.columns | right.columns)
 
 
-def on_column(field_id: int, test: Leaf) -> RowMask:
+def column_filter(field_id: int, test: Leaf) -> RowFilter:
     """A test of one column; where it gives NULL the predicate is not true."""
 
     def mask(arrays: Mapping[int, pa.Array]) -> pa.Array:
         result = test(arrays[field_id])
         return result.fill_null(False) if result.null_count else result
 
-    return mask
+    return RowFilter(mask=mask, columns=frozenset({field_id}))
 
 
 def leaf(predicate: BoundPredicate) -> Leaf | None:

@@ -473,10 +473,10 @@ def test_no_row_that_satisfies_a_condition_is_ever_pruned_or_filtered(connection
     assert any_match(found.expression, SCHEMA, case_sensitive=True)(bounds) or not any(expected)
     if found.complete and all_match(found.expression, SCHEMA, case_sensitive=True)(bounds):
         assert all(expected)
-    mask = row_filter(found.expression, SCHEMA, case_sensitive=True)
-    if mask is not None:
-        test, ids = mask
-        kept = test({field_id: table.column(IDS[field_id]).combine_chunks() for field_id in ids}).to_pylist()
+    rows = row_filter(found.expression, SCHEMA, case_sensitive=True)
+    if rows is not None:
+        columns = {field_id: table.column(IDS[field_id]).combine_chunks() for field_id in rows.columns}
+        kept = rows.mask(columns).to_pylist()
         assert all(keep or not wanted for keep, wanted in zip(kept, expected, strict=True))
         if found.complete and "d" not in text and "f" not in text:
             assert kept == expected
