@@ -41,46 +41,27 @@ from dml.suggestions import did_you_mean
 
 __all__ = ["parse_fields", "parse_type", "type_text"]
 
-PRIMITIVES: dict[str, PrimitiveType] = {
-    "boolean": BooleanType(),
-    "tinyint": IntegerType(),
-    "byte": IntegerType(),
-    "smallint": IntegerType(),
-    "short": IntegerType(),
-    "int": IntegerType(),
-    "integer": IntegerType(),
-    "bigint": LongType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "real": FloatType(),
-    "double": DoubleType(),
-    "date": DateType(),
-    "timestamp": TimestamptzType(),
-    "timestamp_ltz": TimestamptzType(),
-    "timestamptz": TimestamptzType(),
-    "timestamp_ntz": TimestampType(),
-    "timestamp_ns": TimestampNanoType(),
-    "timestamptz_ns": TimestamptzNanoType(),
-    "string": StringType(),
-    "binary": BinaryType(),
-    "uuid": UUIDType(),
+SPELLINGS: dict[PrimitiveType, tuple[str, ...]] = {
+    BooleanType(): ("boolean",),
+    IntegerType(): ("int", "integer", "tinyint", "byte", "smallint", "short"),
+    LongType(): ("bigint", "long"),
+    FloatType(): ("float", "real"),
+    DoubleType(): ("double",),
+    DateType(): ("date",),
+    TimestamptzType(): ("timestamp", "timestamp_ltz", "timestamptz"),
+    TimestampType(): ("timestamp_ntz",),
+    TimestampNanoType(): ("timestamp_ns",),
+    TimestamptzNanoType(): ("timestamptz_ns",),
+    StringType(): ("string",),
+    BinaryType(): ("binary",),
+    UUIDType(): ("uuid",),
 }
+"""What a type without parameters is called; the first is how it is shown."""
 
+PRIMITIVES = {word: kind for kind, words in SPELLINGS.items() for word in words}
 NAMES: dict[type[IcebergType], str] = {
-    BooleanType: "boolean",
-    IntegerType: "int",
-    LongType: "bigint",
-    FloatType: "float",
-    DoubleType: "double",
-    DateType: "date",
+    **{type(kind): words[0] for kind, words in SPELLINGS.items()},
     TimeType: "time(6)",
-    TimestamptzType: "timestamp",
-    TimestampType: "timestamp_ntz",
-    TimestampNanoType: "timestamp_ns",
-    TimestamptzNanoType: "timestamptz_ns",
-    StringType: "string",
-    BinaryType: "binary",
-    UUIDType: "uuid",
 }
 
 REFUSED: dict[str, str] = {
