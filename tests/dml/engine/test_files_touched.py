@@ -1,11 +1,15 @@
 """Which files a statement opens, replaces and writes: those that it must not open are taken away, or spoilt."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PythonException
 
+from dml.manifests import entries_of
+from dml.model.manifest import ManifestEntry, ManifestFile
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -65,6 +69,26 @@ def test_a_pruned_file_is_not_opened_for_a_change(kind: Kind) -> None:
     changed = [row for row in lake.rows(name) if not row[2].startswith("s")]
     assert changed == [(5, 1, "u"), (6, 1, "m"), (7, 1, "m")]
     assert len(lake.rows(name)) == 12
+
+
+def test_a_commit_opens_only_manifests_of_the_files_that_it_changes(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planning says where they are; each file of the table has a manifest of its own."""
+    name, lake = kind.filled(), kind.lake
+    assert lake.session.update(name, {"s": "'u'"}, "id = 5").rows_updated == 1
+    opened: list[str] = []
+
+    def recorded(manifest: ManifestFile, *arguments: Any, **options: Any) -> Iterator[ManifestEntry]:
+        opened.append(manifest.manifest_path)
+        return entries_of(manifest, *arguments, **options)
+
+    monkeypatch.setattr("dml.commit.entry_reader.entries_of", recorded)
+    assert lake.session.update(name, {"s": "'v'"}, "id = 6").rows_updated == 1
+    # Copy-on-write: the manifest that lists the file. Merge-on-read: the one that lists its deletion vector or position
+    # deletes, which the new ones replace.
+    assert len(opened) == 1
+    assert [row[2] for row in lake.rows(name) if row[0] in {5, 6}] == ["u", "v"]
 
 
 def test_the_keys_of_a_merge_prune_files(kind: Kind) -> None:
