@@ -14,6 +14,7 @@ A class says what its catcher should do; `kind` says, in a word that never chang
     ├── ExecutionError              Spark, a task or a storage failed; the cause is attached
     ├── CommitConflictError         run the statement again: another writer was first
     ├── ValidationFailedError       the commit would break the table or the isolation level
+    ├── RowConservationError        report it: rows would have been lost or doubled, and nothing was published
     └── CommitStateUnknownError     look before anything else: the commit may or may not have landed
 """
 
@@ -32,6 +33,7 @@ __all__ = [
     "ExecutionError",
     "NotFoundError",
     "NotSupportedError",
+    "RowConservationError",
     "SetupError",
     "SqlError",
     "ValidationFailedError",
@@ -63,6 +65,7 @@ class ErrorKind(StrEnum):
     CONFLICT = "conflict"
     VALIDATION_FAILED = "validation-failed"
     STATE_UNKNOWN = "state-unknown"
+    ROW_CONSERVATION = "row-conservation"
 
 
 def rebuild(error_class: type["DmlError"], state: dict[str, Any]) -> "DmlError":
@@ -214,6 +217,12 @@ class ValidationFailedError(DmlError):
     """The commit would break the table or its isolation level, and running it again would not help."""
 
     default_kind = ErrorKind.VALIDATION_FAILED
+
+
+class RowConservationError(DmlError):
+    """The rows that were read, changed and written do not add up. Nothing was published; the written files are kept."""
+
+    default_kind = ErrorKind.ROW_CONSERVATION
 
 
 class CommitStateUnknownError(DmlError):

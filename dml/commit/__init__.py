@@ -7,7 +7,8 @@ knows (`CommitStateUnknownError`).
 One commit goes through these modules: the action's own (`row_delta`, `overwrite_files` ...) tells it as `changes`;
 `snapshot_producer` prepares an attempt (`target`, `window` and `validation`, `manifest_filter`, `new_manifests` and
 `manifests`, `manifest_merge`, `summary`); `publish` gives it to the catalog, again and again (`retry`), finds out what
-became of it (`outcome`) and deletes what is not used (`cleanup`).
+became of it (`outcome`) and deletes what is not used (`cleanup`). `row_conservation` adds up the rows
+before all of it.
 """
 
 from dml.commit.append_files import AppendFiles
@@ -15,6 +16,7 @@ from dml.commit.delete_files import DeleteFiles
 from dml.commit.overwrite_files import OverwriteByFilter, OverwriteFiles
 from dml.commit.publish import Action, CommittedSnapshot, commit
 from dml.commit.replace_partitions import ReplacePartitions
+from dml.commit.row_conservation import RowCounts, check_changed_files, check_rows_added, conservation_summary
 from dml.commit.row_delta import RowDelta
 from dml.commit.whole_files import selects_whole_files
 
@@ -26,7 +28,11 @@ __all__ = [
     "OverwriteByFilter",
     "OverwriteFiles",
     "ReplacePartitions",
+    "RowCounts",
     "RowDelta",
+    "check_changed_files",
+    "check_rows_added",
     "commit",
+    "conservation_summary",
     "selects_whole_files",
 ]

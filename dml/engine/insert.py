@@ -8,12 +8,13 @@ from typing import Any, Final
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import DataFrame
 
-from dml.commit import Action, AppendFiles, OverwriteByFilter, ReplacePartitions, commit
+from dml.commit import Action, AppendFiles, OverwriteByFilter, ReplacePartitions, commit, conservation_summary
 from dml.engine.distribution import distribute_rows, orders_rows
 from dml.engine.engine import Engine
 from dml.engine.insert_options import InsertOptions, insert_options
 from dml.engine.query import statement_views
 from dml.engine.results import WriteOutcome, committed_result, nothing_changed
+from dml.engine.row_level_commit import check_rows
 from dml.engine.settings import StatementSettings
 from dml.engine.target import Target, resolve_target
 from dml.engine.writes import UncommittedFiles, run_writer, write_context
@@ -196,13 +197,14 @@ def write_rows(
     action = insert_action(target, outcome, replaced, options)
     if action is None:
         return nothing_changed(command, target, executed - started, outcome.metrics)
+    check_rows(outcome)
     with UncommittedFiles(table, context, outcome):
         committed = commit(
             table,
             action,
             branch=target.branch,
             create_branch=target.create_branch,
-            summary={**engine.commit_summary(), **options.summary},
+            summary={**engine.commit_summary(), **conservation_summary(outcome.row_counts), **options.summary},
             wap_id=target.wap_id,
         )
     seconds = PhaseSeconds(plan=planned - started, execute=executed - planned, commit=time.perf_counter() - executed)

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dml.commit import CommittedSnapshot
+from dml.commit import CommittedSnapshot, RowCounts
 from dml.engine.target import Target
 from dml.errors import ExecutionError
+from dml.model.changed_file import ChangedFile
 from dml.model.content_file import ContentFile
 from dml.model.task_commit import TaskCommit, TaskMetrics
 from dml.result import PhaseSeconds, Result
@@ -23,6 +24,7 @@ class WriteOutcome:
         removed_data_files: Paths of the data files that left.
         rewritten_delete_files: Keys of the delete files that new ones replace.
         referenced_data_files: Paths of the data files that new delete files point to.
+        changed_files: What became of the rows of the data files that lost or changed some.
         metrics: Sums.
     """
 
@@ -31,6 +33,7 @@ class WriteOutcome:
     removed_data_files: frozenset[str] = frozenset()
     rewritten_delete_files: frozenset[tuple[str, int | None, int | None]] = frozenset()
     referenced_data_files: frozenset[str] = frozenset()
+    changed_files: tuple[ChangedFile, ...] = ()
     metrics: TaskMetrics
 
     @staticmethod
@@ -55,6 +58,7 @@ class WriteOutcome:
             removed_data_files=frozenset(path for message in messages for path in message.removed_data_files),
             rewritten_delete_files=frozenset(key for message in messages for key in message.rewritten_delete_files),
             referenced_data_files=frozenset(path for message in messages for path in message.referenced_data_files),
+            changed_files=tuple(file for message in messages for file in message.changed_files),
             metrics=sum((message.metrics for message in messages), TaskMetrics()),
         )
 
@@ -62,6 +66,17 @@ class WriteOutcome:
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
         return not (self.data_files or self.delete_files or self.removed_data_files)
+
+    @property
+    def row_counts(self) -> RowCounts:
+        """The rows, as they have to add up."""
+        metrics = self.metrics
+        return RowCounts(
+            deleted=metrics.rows_deleted,
+            updated=metrics.rows_updated,
+            inserted=metrics.rows_inserted,
+            carried=metrics.rows_carried,
+        )
 
     @property
     def paths(self) -> frozenset[str]:

@@ -4,7 +4,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyiceberg.expressions import And, BooleanExpression
 from pyspark.sql import Column, DataFrame
@@ -12,30 +11,30 @@ from pyspark.sql.functions import col, expr, lit, pmod, when
 from pyspark.sql.functions import hash as spark_hash
 
 from dml import ddl
-from dml.commit import Action, AppendFiles, CommittedSnapshot, OverwriteFiles, RowDelta, commit
 from dml.engine.distribution import partition_column
 from dml.engine.engine import Engine
 from dml.engine.environment import SessionEnvironment
-from dml.engine.merge_source import MergeSourceFrame, prepared_source, source_frame
+from dml.engine.merge_source import prepared_source, source_frame
 from dml.engine.metadata_delete import delete_whole_files
+from dml.engine.planned_statement import PlannedStatement
 from dml.engine.query import statement_views
-from dml.engine.results import WriteOutcome, committed_result, merge_summary, nothing_changed
+from dml.engine.results import committed_result, nothing_changed
+from dml.engine.row_level_commit import commit_outcome
 from dml.engine.scans import Scan, scan_table
 from dml.engine.schema_evolution import evolution, evolves
 from dml.engine.settings import StatementSettings
 from dml.engine.target import Target, resolve_target
 from dml.engine.target_files import ScannedFiles
-from dml.engine.writes import UncommittedFiles, run_writer, write_context
+from dml.engine.writes import run_writer, write_context
 from dml.errors import DataError, ErrorKind, NotSupportedError
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION
 from dml.model.delta_layout import DeltaLayout
-from dml.model.listing import Listing
 from dml.model.scan_task import ScanTask
 from dml.model.write_context import WriteContext
-from dml.options import Command, IsolationLevel, RowLevelOperationMode, isolation_level, row_level_operation_mode
+from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
 from dml.plan.delete import plan_delete
 from dml.plan.merge import plan_merge
-from dml.plan.row_delta_plan import PlanContext, RowDeltaPlan
+from dml.plan.row_delta_plan import PlanContext
 from dml.plan.spark_query import delta_frame
 from dml.plan.store_assignment import Assign
 from dml.plan.update import plan_update
@@ -43,36 +42,12 @@ from dml.progress import progress_bar
 from dml.result import PhaseSeconds, Result
 from dml.scan.split import TARGET_SIZE
 from dml.sqlparse.statements import AlterTable, DeleteStatement, MergeStatement, UpdateStatement
-from dml.views import StatementViews
 from dml.write.run import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
 __all__ = ["PlannedStatement", "RowLevelStatement", "plan_statement", "run_row_level"]
 
 RowLevelStatement = DeleteStatement | UpdateStatement | MergeStatement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedStatement:
-    """A row-level statement, planned, with what it takes to run it.
-
-    Attributes:
-        plan: The plan.
-        target: The table.
-        mode: Copy-on-write or merge-on-read.
-        settings: The session's settings.
-        views: The statement's views.
-        target_view: Placeholder of the target's scan in the plan's query.
-        source: The source of a MERGE.
-    """
-
-    plan: RowDeltaPlan
-    target: Target
-    mode: RowLevelOperationMode
-    settings: StatementSettings
-    views: StatementViews
-    target_view: str
-    source: MergeSourceFrame | None = None
 
 
 def command_of(statement: RowLevelStatement) -> Command:
@@ -226,8 +201,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     executed_at = time.perf_counter()
     if outcome.is_empty:
         return nothing_changed(command, target, executed_at - started, outcome.metrics)
-    listing = delta.scan.plan.listing(outcome.removed_data_files, outcome.rewritten_delete_files)
-    committed = commit_outcome(engine, planned, context, outcome, listing)
+    committed = commit_outcome(engine, planned, delta.scan.plan, context, outcome)
     seconds = PhaseSeconds(
         plan=planned_at - started, execute=executed_at - planned_at, commit=time.perf_counter() - executed_at
     )
@@ -327,52 +301,3 @@ def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: 
         files=ScannedFiles.of(scan.plan.tasks, scan.context),
         max_failures=engine.max_failures(),
     )
-
-
-def commit_outcome(
-    engine: Engine, planned: PlannedStatement, context: WriteContext, outcome: WriteOutcome, listing: Listing
-) -> CommittedSnapshot:
-    """Commit what the tasks wrote; after a failure that certainly published nothing, delete it."""
-    plan, target, settings = planned.plan, planned.target, planned.settings
-    summary = engine.commit_summary()
-    if plan.command is Command.MERGE:
-        summary |= merge_summary(outcome.metrics)
-    level = isolation_level(target.table.properties, plan.command)
-    shared: dict[str, Any] = {
-        "conflict_detection_filter": plan.conflict_detection_filter,
-        "starting_snapshot_id": target.snapshot_id,
-        "case_sensitive": settings.case_sensitive,
-    }
-    action: Action
-    if plan.inserts_only:
-        action = AppendFiles(
-            data_files=outcome.data_files, validate_new_data_files=level is IsolationLevel.SERIALIZABLE, **shared
-        )
-    elif planned.mode is RowLevelOperationMode.COPY_ON_WRITE:
-        action = OverwriteFiles(
-            data_files=outcome.data_files,
-            removed_data_files=outcome.removed_data_files,
-            listing=listing,
-            isolation_level=level,
-            **shared,
-        )
-    else:
-        action = RowDelta(
-            command=plan.command,
-            data_files=outcome.data_files,
-            delete_files=outcome.delete_files,
-            rewritten_delete_files=outcome.rewritten_delete_files,
-            listing=listing,
-            referenced_data_files=outcome.referenced_data_files,
-            isolation_level=level,
-            **shared,
-        )
-    with UncommittedFiles(target.table, context, outcome):
-        return commit(
-            target.table,
-            action,
-            branch=target.branch,
-            create_branch=target.create_branch,
-            summary=summary,
-            wap_id=target.wap_id,
-        )

@@ -4,6 +4,7 @@ import pickle
 from dataclasses import dataclass, field
 
 from dml.errors import DmlError
+from dml.model.changed_file import ChangedFile
 from dml.model.content_file import ContentFile
 
 __all__ = ["TaskCommit", "TaskMetrics"]
@@ -52,6 +53,7 @@ class TaskCommit:
         rewritten_delete_files: Keys (path, content offset, content size) of delete files that `delete_files` hold
             merged.
         referenced_data_files: Paths of the data files that `delete_files` point to.
+        changed_files: What became of the rows of the data files that lost or changed some.
         metrics: Counts.
         failure: Why the task gave up after cleaning its own files; then everything above is empty.
     """
@@ -61,6 +63,7 @@ class TaskCommit:
     removed_data_files: tuple[str, ...] = ()
     rewritten_delete_files: tuple[tuple[str, int | None, int | None], ...] = ()
     referenced_data_files: tuple[str, ...] = ()
+    changed_files: tuple[ChangedFile, ...] = ()
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     failure: DmlError | None = None
 

@@ -7,12 +7,14 @@ The file and its delta are read side by side, a batch at a time. What no change 
 whose rows are only matched is not read; of a file that loses every row nothing is written.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dml.model.changed_file import ChangedFile
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, RowOperation
 from dml.model.delta_layout import DeltaLayout
 from dml.model.target_files import FileRows, TargetFiles
@@ -36,6 +38,11 @@ class PatchWriter:
         row_lineage: Whether rows keep their ids.
         spec_id: Spec of new files.
         source_ids: The columns that its partition values come from.
+
+    Attributes:
+        changed_files: The data files that were rewritten, or lost every row.
+        rows_carried: Rows copied as they are.
+        bytes_read: Bytes of the data files that were read.
     """
 
     def __init__(
@@ -58,14 +65,14 @@ class PatchWriter:
         metadata = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if row_lineage else ()
         self._metadata_columns = metadata
         self._columns = tuple(column.field_id for column in layout.columns[: len(layout.columns) - len(metadata)])
-        self._removed: list[str] = []
+        self.changed_files: list[ChangedFile] = []
         self.rows_carried = 0
         self.bytes_read = 0
 
     @property
     def removed_data_files(self) -> tuple[str, ...]:
         """The files that were rewritten, or lost every row."""
-        return tuple(self._removed)
+        return tuple(file.path for file in self.changed_files)
 
     def patch(self, delta: FileDelta) -> None:
         """Rewrites one data file.
@@ -79,11 +86,14 @@ class PatchWriter:
             return
         task = self._files.task(delta.ordinal)
         partition = task.partition if self._keeps_partition and task.spec_id == self._spec_id else None
+        live = carried = 0
         for rows in self._files.rows(delta.ordinal, columns=self._columns, metadata_columns=self._metadata_columns):
-            self._write(rows, changes.before(rows.start_position + rows.batch.num_rows), partition)
+            live += rows.batch.num_rows if rows.live is None else int(rows.live.sum())
+            carried += self._write(rows, changes.before(rows.start_position + rows.batch.num_rows), partition)
         if not changes.exhausted():
             raise misplaced(task, changes.next_position)
-        self._removed.append(task.path)
+        self.changed_files.append(replace(delta.log.changed_file(task.path), rows_before=live, rows_carried=carried))
+        self.rows_carried += carried
         self.bytes_read += task.file_size_in_bytes
 
     def insert(self, values: pa.RecordBatch) -> None:
@@ -94,7 +104,8 @@ class PatchWriter:
         """
         self._writer.write(self._rows.inserted(values))
 
-    def _write(self, rows: FileRows, changes: Changes | None, partition: tuple[Any, ...] | None) -> None:
+    def _write(self, rows: FileRows, changes: Changes | None, partition: tuple[Any, ...] | None) -> int:
+        """Writes what is left of neighbouring rows; gives the number of those that nothing changes."""
         keep = None if rows.live is None or rows.live.all() else rows.live
         arrays = rows.batch.columns
         updates = 0
@@ -110,9 +121,9 @@ class PatchWriter:
                 keep[deleted] = False
         if keep is not None:
             batch = batch.filter(pa.array(keep))
-        self.rows_carried += batch.num_rows - updates
         if batch.num_rows:
             self._writer.write(batch, partition)
+        return int(batch.num_rows) - updates
 
     def _patched(
         self, arrays: list[pa.Array], changes: Changes, places: npt.NDArray[np.int64]

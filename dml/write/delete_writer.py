@@ -6,7 +6,7 @@ from typing import Protocol
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.content_file import ContentFile
 
-__all__ = ["DeleteResult", "DeleteWriter"]
+__all__ = ["DeleteResult", "DeleteWriter", "DeletedPositions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +24,25 @@ class DeleteResult:
     referenced_data_files: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedPositions:
+    """What the new delete file says of one data file.
+
+    Attributes:
+        path: The data file.
+        before: Positions of older delete files that it takes over.
+        after: All its positions.
+    """
+
+    path: str
+    before: int
+    after: int
+
+
 class DeleteWriter(Protocol):
     """Writes the deleted positions of data files; files are deleted by the task's `OutputFileFactory` in an abort."""
 
-    def delete(self, ordinal: int, positions: PositionDeleteIndex) -> None:
+    def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
         """Takes the deleted positions of one data file; each data file comes once."""
 
     def close(self) -> DeleteResult:

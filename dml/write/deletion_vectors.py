@@ -16,7 +16,7 @@ from dml.deletes.puffin import BlobMetadata, PuffinWriter, deletion_vector_blob
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.scan_task import ScanTask
 from dml.model.target_files import TargetFiles
-from dml.write.delete_writer import DeleteResult
+from dml.write.delete_writer import DeletedPositions, DeleteResult
 from dml.write.output_files import OutputFile, OutputFileFactory
 from dml.write.position_deletes import file_scoped
 
@@ -50,20 +50,22 @@ class DeletionVectorWriter:
         self._vectors: list[WrittenVector] = []
         self._rewritten: list[tuple[str, int | None, int | None]] = []
 
-    def delete(self, ordinal: int, positions: PositionDeleteIndex) -> None:
+    def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
         """Writes the deletion vector of one data file."""
         task = self._files.task(ordinal)
         old = (task.deletion_vector,) if task.deletion_vector is not None else task.position_deletes
         existing = self._files.existing_positions(ordinal, old) if old else PositionDeleteIndex()
         merged = existing.union(positions)
-        if len(merged) == len(existing):
-            return
+        counts = DeletedPositions(path=task.path, before=len(existing), after=len(merged))
+        if counts.before == counts.after:
+            return counts
         self._rewritten.extend(
             reference.key for reference in (old if task.deletion_vector is not None else file_scoped(task))
         )
         puffin = self._puffin or self._open()
         blob = puffin.write_blob(deletion_vector_blob(task.path, len(merged)), encode(merged))
         self._vectors.append(WrittenVector(task=task, blob=blob, cardinality=len(merged)))
+        return counts
 
     def close(self) -> DeleteResult:
         """Finishes the Puffin file."""

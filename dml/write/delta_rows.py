@@ -15,6 +15,7 @@ import pyarrow as pa
 from dml.errors import DataError, ErrorKind, ExecutionError
 from dml.model.columns import BY_SOURCE, FILE_ORDINAL, POS, ROW_OPERATION, RowOperation
 from dml.model.delta_layout import DeltaLayout
+from dml.write.row_log import RowLog
 
 __all__ = ["Changes", "DeltaCounts", "FileDelta", "InsertedRows", "delta_runs"]
 
@@ -92,10 +93,17 @@ class DeltaCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDelta:
-    """The changes of one data file, to be consumed before the next run is asked for."""
+    """The changes of one data file, to be consumed before the next run is asked for.
+
+    Attributes:
+        ordinal: Which file.
+        changes: In the order of the file.
+        log: The rows that were named; it is complete when the changes are consumed.
+    """
 
     ordinal: int
     changes: Iterator[Changes]
+    log: RowLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +136,8 @@ def delta_runs(
         if ordinal in seen:
             raise ExecutionError(f"The delta rows of data file {ordinal} do not lie together", file_ordinal=ordinal)
         seen.add(ordinal)
-        yield FileDelta(ordinal=ordinal, changes=_file_changes(ordinal, parts, layout, counts))
+        log = RowLog()
+        yield FileDelta(ordinal=ordinal, changes=_file_changes(ordinal, parts, layout, counts, log), log=log)
 
 
 def _segments(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -187,7 +196,7 @@ def _inserts(parts: Iterable[pa.RecordBatch], counts: DeltaCounts) -> Iterator[p
 
 
 def _file_changes(
-    ordinal: int, parts: Iterable[pa.RecordBatch], layout: DeltaLayout, counts: DeltaCounts
+    ordinal: int, parts: Iterable[pa.RecordBatch], layout: DeltaLayout, counts: DeltaCounts, log: RowLog
 ) -> Iterator[Changes]:
     last_matched = last_changed = -1
     for batch in parts:
@@ -206,12 +215,14 @@ def _file_changes(
         counts.matched += len(positions) - int(repeated.sum())
         _count_by_source(batch, counts)
         last_matched = int(positions[-1])
+        log.observed.add_many(positions[operations == RowOperation.MATCHED])
         changes = _first_changes(positions, operations, batch, last_changed)
         if len(changes):
             last_changed = int(changes.positions[-1])
             updates = int(changes.updates.sum())
             counts.updated += updates
             counts.deleted += len(changes) - updates
+            log.add_changes(changes.positions, changes.operations)
             yield changes
 
 

@@ -24,6 +24,7 @@ from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter
 from dml.write.position_deletes import PositionDeleteWriter
 from dml.write.rolling import RollingDataWriter
 from dml.write.row_builder import RowBuilder
+from dml.write.row_log import within_limit
 from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriteJob, WriterSpec, current_spec
 
 __all__ = ["CopyOnWriteJob", "MergeOnReadJob", "OpenJob", "RowsJob", "open_job"]
@@ -137,7 +138,12 @@ class CopyOnWriteJob:
             bytes_read=self._patch.bytes_read,
             bytes_written=bytes_of(files),
         )
-        return TaskCommit(data_files=files, removed_data_files=self._patch.removed_data_files, metrics=metrics)
+        return TaskCommit(
+            data_files=files,
+            removed_data_files=self._patch.removed_data_files,
+            changed_files=within_limit(self._patch.changed_files),
+            metrics=metrics,
+        )
 
     def abort(self) -> None:
         """Gives up the open files."""
@@ -187,6 +193,7 @@ class MergeOnReadJob:
             delete_files=deletes.delete_files,
             rewritten_delete_files=deletes.rewritten_delete_files,
             referenced_data_files=deletes.referenced_data_files,
+            changed_files=within_limit(self._delta.changed_files),
             metrics=metrics,
         )
 

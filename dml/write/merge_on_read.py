@@ -8,11 +8,12 @@ parts that hold updated rows are read.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
-from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import ExecutionError
+from dml.model.changed_file import ChangedFile
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, ROW_ID, ROW_ID_ID
 from dml.model.delta_layout import DeltaLayout
 from dml.model.target_files import FileRows, TargetFiles
@@ -98,12 +99,16 @@ class PositionDeltaWriter:
         deletes: Takes the positions of deleted and updated rows.
         new_rows: Takes updated and inserted rows; None for a statement that only deletes.
         read_rows: How many updated rows are gathered before the file is read for them.
+
+    Attributes:
+        changed_files: The data files whose rows were deleted or updated.
     """
 
     def __init__(self, *, deletes: DeleteWriter, new_rows: NewRows | None, read_rows: int = READ_ROWS) -> None:
         self._deletes = deletes
         self._new_rows = new_rows
         self._read_rows = read_rows
+        self.changed_files: list[ChangedFile] = []
 
     def apply(self, delta: FileDelta) -> None:
         """Writes the changes of one data file.
@@ -112,10 +117,15 @@ class PositionDeltaWriter:
             DataError: a new value breaks a rule, or two delta rows are for one row.
             ExecutionError: the delta does not fit the file.
         """
-        positions = PositionDeleteIndex()
-        for updates in gathered(noted(delta.changes, positions), self._read_rows):
+        for updates in gathered(updates_of(delta.changes), self._read_rows):
             self._rows().update(delta.ordinal, updates)
-        self._deletes.delete(delta.ordinal, positions)
+        positions = delta.log.changed
+        if positions.is_empty:
+            return
+        written = self._deletes.delete(delta.ordinal, positions)
+        self.changed_files.append(
+            replace(delta.log.changed_file(written.path), deletes_before=written.before, deletes_after=written.after)
+        )
 
     def insert(self, values: pa.RecordBatch) -> None:
         """Adds new rows.
@@ -131,10 +141,9 @@ class PositionDeltaWriter:
         return self._new_rows
 
 
-def noted(changes: Iterator[Changes], positions: PositionDeleteIndex) -> Iterator[Changes]:
-    """The updates among changes; the positions of all are added to an index on the way."""
+def updates_of(changes: Iterator[Changes]) -> Iterator[Changes]:
+    """The updates among changes."""
     for part in changes:
-        positions.add_many(part.positions)
         updates = part.updated()
         if len(updates):
             yield updates

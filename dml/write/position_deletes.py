@@ -19,7 +19,7 @@ from dml.model.content_file import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.model.target_files import TargetFiles
 from dml.options import DeleteGranularity, WriteOptions
-from dml.write.delete_writer import DeleteResult
+from dml.write.delete_writer import DeletedPositions, DeleteResult
 from dml.write.output_files import OutputFileFactory
 from dml.write.parquet import write_parquet
 
@@ -56,22 +56,23 @@ class PositionDeleteWriter:
         self._rewritten: list[tuple[str, int | None, int | None]] = []
         self._referenced: list[str] = []
 
-    def delete(self, ordinal: int, positions: PositionDeleteIndex) -> None:
+    def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
         """Takes the deleted positions of one data file."""
-        if positions.is_empty:
-            return
         task = self._files.task(ordinal)
         self._referenced.append(task.path)
         group = (task.spec_id, task.partition)
         if self._options.delete_granularity is DeleteGranularity.PARTITION:
             _, indexes = self._by_partition.setdefault(partition_key(*group), (group, {}))
             indexes[task.path] = positions
-            return
+            return DeletedPositions(path=task.path, before=0, after=len(positions))
         old = file_scoped(task)
+        before = 0
         if old:
-            positions = positions.union(self._files.existing_positions(ordinal, old))
+            existing = self._files.existing_positions(ordinal, old)
+            before, positions = len(existing), positions.union(existing)
             self._rewritten.extend(reference.key for reference in old)
         self._write(group, {task.path: positions})
+        return DeletedPositions(path=task.path, before=before, after=len(positions))
 
     def close(self) -> DeleteResult:
         """Writes the files of partitions."""
