@@ -18,6 +18,7 @@ from dml.errors import DmlError
 from dml.result import Result
 from dml.session import Session, connect
 from dml.spark.errors import translate
+from dml.spark.interrupts import cancelled_on_interrupt
 
 __all__ = ["open_session", "plain", "print_result", "print_rows", "run_sql"]
 
@@ -58,7 +59,8 @@ def run_sql(session: Session, text: str, *, output: str, limit: int) -> None:
         if isinstance(outcome, Result):
             print_result(outcome, output, sys.stdout)
         elif outcome.columns:
-            print_frame(outcome, output, limit)
+            with cancelled_on_interrupt(session.spark):
+                print_frame(outcome, output, limit)
     except DmlError:
         raise
     except Exception as error:  # a DataFrame of a query fails when its rows are asked for

@@ -113,4 +113,4 @@ class StatementViews:
                 escaped = escaped.replace(name, "{" + name + "}")
                 used[name] = frame
         # Without a view PySpark does not format the text, so its braces stay single.
-        return SparkSession.sql(self.spark, escaped, None, **used) if used else SparkSession.sql(self.spark, text)
+        return self.spark.sql(escaped, None, **used) if used else self.spark.sql(text)

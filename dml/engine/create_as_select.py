@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dml import ddl
-from dml.catalog.tables import drop_table
+from dml.catalog.tables import drop_table, load_table
 from dml.ddl import schema_from_json
 from dml.engine.engine import Engine
 from dml.engine.environment import SessionEnvironment
@@ -53,5 +53,9 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame 
         return write_rows(engine, target, named, "CREATE TABLE AS SELECT", started)
     except (DmlError, PySparkException, Py4JError) as error:
         if not existed and not isinstance(error, CommitStateUnknownError):
+            drop_table(catalog, identifier)
+        raise
+    except BaseException:  # an interrupt, perhaps in the middle of the commit
+        if not existed and load_table(catalog, identifier).current_snapshot() is None:
             drop_table(catalog, identifier)
         raise

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dml import ddl
@@ -166,7 +166,7 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
 
 def spark_sql(engine: Engine, text: str) -> DataFrame:
     """A statement as Spark understands it."""
-    return SparkSession.sql(engine.spark, text)
+    return engine.spark.sql(text)
 
 
 def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from dml.engine.distribution import distribution_mode
 from dml.engine.engine import Engine
@@ -43,7 +43,7 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
             views = statement_views(engine, sql, StatementSettings.of(engine.spark))
             return views.sql(f"{statement.prefix}{views.text(fragment)}")
         case _:
-            return SparkSession.sql(engine.spark, sql)
+            return engine.spark.sql(sql)
 
 
 def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterator[str]:

@@ -152,7 +152,7 @@ def place_of_spark(failed: Failed) -> int | None:
 def stopped_at(failed: Failed, before: str, text: str, after: str) -> int | None:
     """The offset in a text at which Spark stops to read it between two others; EXPLAIN runs nothing."""
     try:
-        SparkSession.sql(failed.engine.spark, before + text + after)
+        failed.engine.spark.sql(before + text + after)
     except (PySparkException, Py4JError) as error:
         again = failure_of(error)
         if again.place is not None and again.condition.startswith("PARSE_"):
@@ -354,7 +354,7 @@ def columns_of(failed: Failed) -> Iterator[str]:
 
 def functions_of(spark: SparkSession) -> list[str]:
     """The names of all functions; those that are written as operators left out."""
-    names = (str(row[0]).rpartition(".")[2] for row in SparkSession.sql(spark, "SHOW FUNCTIONS").collect())
+    names = (str(row[0]).rpartition(".")[2] for row in spark.sql("SHOW FUNCTIONS").collect())
     return [name for name in names if name.isidentifier()]
 
 

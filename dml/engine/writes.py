@@ -8,12 +8,13 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
-from dml.engine.abort import delete_uncommitted
+from dml.engine.abort import delete_late, delete_uncommitted
 from dml.engine.results import WriteOutcome
 from dml.errors import CommitStateUnknownError, DmlError, ExecutionError
 from dml.model.task_commit import TaskCommit
 from dml.model.write_context import WriteContext
 from dml.options import WriteOptions
+from dml.spark.interrupts import cancelled_on_interrupt
 
 __all__ = ["run_writer", "write_context"]
 
@@ -76,9 +77,14 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, context:
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
     try:
-        rows = frame.mapInArrow(function, TASK_COMMIT_SCHEMA).collect()
-    except BaseException:
+        with cancelled_on_interrupt(frame.sparkSession):
+            rows = frame.mapInArrow(function, TASK_COMMIT_SCHEMA).collect()
+    except Exception:
         delete_uncommitted(table, context)
+        raise
+    except BaseException:  # an interrupt: its job is cancelled, and whoever sent it is waiting
+        delete_uncommitted(table, context)
+        delete_late(table, context)
         raise
     commits = [TaskCommit.from_bytes(bytes(row[0])) for row in rows]
     failure = next((commit.failure for commit in commits if commit.failure is not None), None)
