@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
+from dml.commit.row_level_changes import RowLevelChanges
 from dml.model.content_file import ContentFile
 from dml.model.listing import DeleteFileKey, Listing, Partition
 
@@ -88,6 +89,7 @@ class FileChanges:
         planned_filter: Whether `row_filter` matched whole files when the statement was planned: where it does not any
             more, another commit came first.
         summary: Further keys for the summary.
+        row_level: The single rows that the commit is about; None judges by whole files.
         validation: What has to hold.
     """
 
@@ -103,4 +105,5 @@ class FileChanges:
     replaced_partitions: tuple[Partition, ...] = ()
     planned_filter: bool = False
     summary: tuple[tuple[str, str], ...] = ()
+    row_level: RowLevelChanges | None = None
     validation: Validation = field(default_factory=Validation)

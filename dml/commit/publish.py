@@ -276,4 +276,5 @@ class _Publication:
             delete_quietly(self._table.io, [location for location in mine if location not in used])
 
     def _delete_all(self) -> None:
-        delete_quietly(self._table.io, (*self._producer.lists, *self._producer.written.locations))
+        mine = (*self._producer.lists, *self._producer.written.locations, *self._producer.concurrent.written)
+        delete_quietly(self._table.io, mine)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from dml.commit.changes import FileChanges, Operation, Validation
+from dml.commit.row_level_changes import RowLevelChanges
 from dml.model.content_file import ContentFile
 from dml.model.listing import DeleteFileKey, Listing
 from dml.options import Command, IsolationLevel
@@ -32,6 +33,7 @@ class RowDelta:
         starting_snapshot_id: The snapshot that it read; None where the table had none.
         isolation_level: Of the command.
         case_sensitive: How names in the filter match.
+        row_level: The rows that are deleted, to stand beside concurrent deletes of others; None judges by files.
     """
 
     command: Command
@@ -45,6 +47,7 @@ class RowDelta:
     starting_snapshot_id: int | None = None
     isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
     case_sensitive: bool = False
+    row_level: RowLevelChanges | None = None
 
 
 def row_delta_changes(action: RowDelta) -> FileChanges:
@@ -62,6 +65,7 @@ def row_delta_changes(action: RowDelta) -> FileChanges:
         listing=action.listing,
         # Two DELETEs that merged the same old position delete file are both right: what it held is in both new ones.
         require_removed_delete_files=not only_deletes,
+        row_level=action.row_level,
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
             conflict_filter=action.conflict_detection_filter,

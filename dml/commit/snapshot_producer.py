@@ -15,6 +15,7 @@ from pyiceberg.table.snapshots import Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableRequirement, TableUpdate
 
 from dml.commit.changes import FileChanges, Operation
+from dml.commit.concurrent_deletes import ConcurrentDeletes
 from dml.commit.entry_reader import EntryReader
 from dml.commit.file_filter import FileFilter, PartitionSet, RowFilter
 from dml.commit.manifest_filter import FilteredManifests, ManifestFilter
@@ -34,6 +35,7 @@ from dml.commit.validation import (
 from dml.commit.window import CommitWindow, open_window
 from dml.iceberg import next_row_id
 from dml.manifests import manifests_of
+from dml.model.listing import DeleteFileKey
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
 from dml.options import CommitOptions
 
@@ -59,7 +61,7 @@ class Prepared:
     updates: tuple[TableUpdate, ...]
     requirements: tuple[TableRequirement, ...]
     manifests: frozenset[str]
-    unused_delete_files: frozenset[str]
+    unused_delete_files: set[str]
     is_empty: bool
 
 
@@ -77,6 +79,7 @@ class SnapshotProducer:
         reader: Reads manifests, each once.
         written: Writes manifests, each once.
         lists: Locations of the manifest lists written so far.
+        concurrent: Brings the deletes of others and our own together.
     """
 
     io: FileIO
@@ -88,6 +91,7 @@ class SnapshotProducer:
     reader: EntryReader
     written: NewManifests
     lists: list[str] = field(default_factory=list)
+    concurrent: ConcurrentDeletes = field(default_factory=ConcurrentDeletes)
 
     def prepare(self, metadata: TableMetadata) -> Prepared:
         """Validate against the table as it is now, and write the manifests and the manifest list.
@@ -106,8 +110,10 @@ class SnapshotProducer:
         check_removed_files_are_not_referenced(self.changes)
         window = self._window(metadata, parent)
         wanted = self._wanted(metadata)
-        self._check(window, wanted)
-        changes = self._without_vanished(window, wanted)
+        self._check(window, wanted, ManifestContent.DATA)
+        reconciled = self.concurrent.reconcile(self.changes, window, wanted)
+        self._check(window, wanted, ManifestContent.DELETES, reconciled.settled)
+        changes = self._without_vanished(reconciled.changes, window, wanted)
         self.written.at(metadata)
         data, deletes = self._removed(metadata, changes, parent, window, wanted)
         options = CommitOptions.from_properties(metadata.properties)
@@ -126,9 +132,12 @@ class SnapshotProducer:
             updates=self._updates(metadata, snapshot),
             requirements=requirements_of(metadata, self.target, parent),
             manifests=frozenset(manifest.manifest_path for manifest in manifests),
-            unused_delete_files=frozenset(file.path for file in self.changes.added_delete_files) - used,
+            unused_delete_files=self._delete_files() - used,
             is_empty=not (changes.added_data_files or changes.added_delete_files or data.removed or deletes.removed),
         )
+
+    def _delete_files(self) -> set[str]:
+        return {file.path for file in self.changes.added_delete_files} | self.concurrent.written
 
     def _window(self, metadata: TableMetadata, head: Snapshot | None) -> CommitWindow:
         validation = self.changes.validation
@@ -149,15 +158,20 @@ class SnapshotProducer:
             return PartitionSet(validation.partitions, metadata)
         return RowFilter(validation.conflict_filter, metadata, case_sensitive=validation.case_sensitive)
 
-    def _check(self, window: CommitWindow, wanted: FileFilter) -> None:
+    def _check(
+        self,
+        window: CommitWindow,
+        wanted: FileFilter,
+        content: ManifestContent,
+        settled: frozenset[DeleteFileKey] = frozenset(),
+    ) -> None:
         for check in CHECKS if window.snapshots else ():
-            if check.applies(self.changes):
-                operations = check.operations(self.changes)
-                check.run(self.changes, window.entries(check.content, check.status, operations, wanted), wanted)
+            if check.content is content and check.applies(self.changes):
+                entries = window.entries(content, check.status, check.operations(self.changes), wanted)
+                check.run(self.changes, entries, wanted, settled)
 
-    def _without_vanished(self, window: CommitWindow, wanted: FileFilter) -> FileChanges:
+    def _without_vanished(self, changes: FileChanges, window: CommitWindow, wanted: FileFilter) -> FileChanges:
         """The changes without deletes in data files that a concurrent DELETE removed: nothing is left to mark."""
-        changes = self.changes
         if not changes.validation.tolerate_deleted or not window.snapshots:
             return changes
         removed = window.entries(ManifestContent.DATA, EntryStatus.DELETED, frozenset({Operation.DELETE}), wanted)

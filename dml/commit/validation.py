@@ -16,7 +16,8 @@ V3     a file to remove is not there any more                      all that remo
 V8     a file is both removed and pointed to by a new delete       row delta
 =====  ==========================================================  =================================================
 
-V9, the rule that a filter removes whole files only, is where manifests are filtered.
+V9, the rule that a filter removes whole files only, is where manifests are filtered. Where the rows of a commit are
+known, `concurrent_deletes` looks at the delete files of others row by row, and V5 and V6 pass over those.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -27,8 +28,10 @@ from dml.commit.changes import FileChanges, Operation
 from dml.commit.file_filter import FileFilter
 from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import FILE_PATH_ID
+from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.model.content_file import ContentFile, FileContent
+from dml.model.listing import DeleteFileKey
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
 
 __all__ = [
@@ -39,6 +42,8 @@ __all__ = [
     "check_format_version",
     "check_removed_files_are_live",
     "check_removed_files_are_not_referenced",
+    "only_data_file",
+    "row_conflict",
     "vanished_data_files",
 ]
 
@@ -82,8 +87,14 @@ class Check:
     conflicts: Callable[[FileChanges, ManifestEntry, FileFilter], bool]
     message: Callable[[FileChanges], str]
 
-    def run(self, changes: FileChanges, entries: Iterable[ManifestEntry], wanted: FileFilter) -> None:
-        """Look at entries.
+    def run(
+        self,
+        changes: FileChanges,
+        entries: Iterable[ManifestEntry],
+        wanted: FileFilter,
+        settled: frozenset[DeleteFileKey] = frozenset(),
+    ) -> None:
+        """Look at entries, but for those of delete files that are settled.
 
         Raises:
             CommitConflictError: an entry breaks the rule.
@@ -91,7 +102,7 @@ class Check:
         found = [
             Conflict(label=self.label, path=_name(entry.data_file), snapshot_id=entry.snapshot_id)
             for entry in entries
-            if self.conflicts(changes, entry, wanted)
+            if entry.data_file.key not in settled and self.conflicts(changes, entry, wanted)
         ]
         if found:
             raise _conflict(self.message(changes), found)
@@ -102,6 +113,27 @@ def _conflict(message: str, found: Sequence[Conflict]) -> CommitConflictError:
         f"{message}: {_named([conflict.path for conflict in found])}",
         hint="Another commit came first: run the statement again",
         conflicts=tuple(found),
+    )
+
+
+def row_conflict(path: str, rows: PositionDeleteIndex, snapshot_ids: Iterable[int | None]) -> CommitConflictError:
+    """Rows of a data file that this commit changes, or relies on, and that others deleted.
+
+    Args:
+        path: The data file.
+        rows: Their positions.
+        snapshot_ids: The other commits.
+    """
+    shown = [str(position) for position in rows.to_numpy()[:_MOST_NAMED].tolist()]
+    more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
+    found = [
+        Conflict(label="ROWS", path=path, snapshot_id=snapshot_id) for snapshot_id in sorted(set(snapshot_ids), key=str)
+    ]
+    return CommitConflictError(
+        f"Another commit deleted or updated rows that this one changes too: {path}, rows {', '.join(shown)}{more}",
+        hint="Another commit came first: run the statement again",
+        conflicts=tuple(found),
+        rows=tuple(rows.to_numpy()[:_MOST_NAMED].tolist()),
     )
 
 
@@ -269,7 +301,7 @@ def check_deletes_of_replaced_files(removed: Iterable[ManifestEntry], new_delete
 
 
 def _may_apply(delete: ContentFile, paths: set[str], partitions: set[Hashable]) -> bool:
-    scope = _only_data_file(delete)
+    scope = only_data_file(delete)
     if scope is not None:
         return scope in paths
     # An equality delete without a partition applies to the whole table.
@@ -277,7 +309,7 @@ def _may_apply(delete: ContentFile, paths: set[str], partitions: set[Hashable]) 
     return bool(partitions) and (is_global or partition_key(delete.spec_id, delete.partition) in partitions)
 
 
-def _only_data_file(delete: ContentFile) -> str | None:
+def only_data_file(delete: ContentFile) -> str | None:
     """The one data file that a delete file covers, or None: equal bounds of the path say so as well."""
     if delete.referenced_data_file is not None or delete.content is FileContent.EQUALITY_DELETES:
         return delete.referenced_data_file

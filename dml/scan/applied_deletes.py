@@ -82,12 +82,22 @@ class DeleteLoader:
         """
         if task.deletion_vector is not None:
             return self._deletion_vector(task.deletion_vector)
-        if not task.position_deletes:
-            return None
+        return self.positions_in(task.path, task.position_deletes) or None if task.position_deletes else None
+
+    def positions_in(self, path: str, files: Sequence[DeleteFileRef]) -> PositionDeleteIndex:
+        """The positions of a data file that some deletion vectors and position delete files delete.
+
+        Raises:
+            CorruptFileError: a delete file breaks its format.
+            ExecutionError: the storage failed.
+        """
         index = PositionDeleteIndex()
-        for ref in task.position_deletes:
-            self._add_positions(index, ref, task.path)
-        return index or None
+        for ref in files:
+            if ref.is_deletion_vector:
+                index.update(self._deletion_vector(ref))
+            else:
+                self._add_positions(index, ref, path)
+        return index
 
     def equality(self, task: ScanTask) -> list[EqualityDeletes]:
         """The deleted keys, one set for each choice of key columns.

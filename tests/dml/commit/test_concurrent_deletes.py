@@ -1,0 +1,274 @@
+"""Two commits that delete rows of one data file: other rows stand side by side, the same row is a conflict."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import Table
+
+from dml.commit import AppendFiles, OverwriteFiles, RowDelta, commit
+from dml.commit.row_level_changes import FileDeletes, RowLevelChanges
+from dml.deletes.deletion_vector import encode
+from dml.deletes.position_index import PositionDeleteIndex
+from dml.errors import CommitConflictError
+from dml.model.changed_file import ChangedFile
+from dml.model.content_file import ContentFile
+from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.options import Command, IsolationLevel
+from dml.scan.applied_deletes import DeleteLoader
+from dml.scan.planner import plan_scan
+from tests.dml.commit.builders import data_file, deletes, equality_deletes, ids, new_table, vectors
+
+BOTH = pytest.mark.parametrize("version", [2, 3])
+SERIALIZABLE, SNAPSHOT = IsolationLevel.SERIALIZABLE, IsolationLevel.SNAPSHOT
+
+
+def index(positions: Iterable[int]) -> PositionDeleteIndex:
+    return PositionDeleteIndex.from_positions(list(positions))
+
+
+@dataclass
+class Deletes:
+    """Reads and writes deletes as the engine does, and counts the writing."""
+
+    table: Table
+    written: list[str] = field(default_factory=list)
+
+    def read(self, path: str, files: Sequence[DeleteFileRef]) -> PositionDeleteIndex:
+        return DeleteLoader(self.table.schema(), {}).positions_in(path, files)
+
+    def write(self, wanted: Sequence[FileDeletes]) -> tuple[ContentFile, ...]:
+        if not wanted:
+            return ()
+        pairs = [(self.file(of), of.positions.to_numpy().tolist()) for of in wanted]
+        made = vectors(self.table, pairs)
+        self.written.append(made[0].path)
+        return made
+
+    def file(self, of: FileDeletes) -> ContentFile:
+        return replace(data_file(self.table, []), path=of.path, spec_id=of.spec_id, partition=of.partition)
+
+
+class Scene:
+    """A table with a file of ids 0 to 9, of which a statement has read the rows; some may be deleted before."""
+
+    def __init__(self, catalog: Catalog, version: int, before: Sequence[int] = ()) -> None:
+        self.table = new_table(catalog, version, partitioned=True)
+        self.other = catalog.load_table(("db", "t"))
+        self.file = data_file(self.table, range(10))
+        commit(self.table, AppendFiles(data_files=(self.file,)))
+        if before:
+            self.others(Command.DELETE, before)
+        self.start = self.table.refresh().metadata.current_snapshot_id
+        (self.task,) = plan_scan(self.table, None).tasks
+        self.means = Deletes(self.table)
+
+    def action(
+        self,
+        command: Command,
+        rows: Sequence[int],
+        *,
+        observed: Sequence[int] = (),
+        isolation: IsolationLevel = SERIALIZABLE,
+        task: ScanTask | None = None,
+        start: int | None = None,
+        updates: bool = False,
+        rewrites: bool = True,
+    ) -> RowDelta:
+        """Deletes of rows as a statement that has read `task` commits them, its new file holding what was deleted."""
+        task = task or self.task
+        old = (task.deletion_vector,) if task.deletion_vector else task.position_deletes
+        before = self.means.read(task.path, old).to_numpy().tolist() if old else []
+        changed = ChangedFile(
+            path=self.file.path,
+            rows_deleted=len(rows),
+            rows_updated=0,
+            deleted=encode(index(rows)),
+            updated=encode(index([])),
+            observed=encode(index(observed)),
+        )
+        return RowDelta(
+            command=command,
+            data_files=(data_file(self.table, [100 + row for row in rows]),) if updates else (),
+            delete_files=(deletes(self.table, self.file, sorted({*rows, *before})),),
+            rewritten_delete_files=frozenset(ref.key for ref in old) if rewrites else frozenset(),
+            referenced_data_files=frozenset({self.file.path}),
+            conflict_detection_filter=EqualTo("p", "a"),
+            starting_snapshot_id=start or self.start,
+            isolation_level=isolation,
+            row_level=RowLevelChanges(
+                changed={self.file.path: changed}, tasks={self.file.path: task}, deletes=self.means
+            ),
+        )
+
+    def others(self, command: Command, rows: Sequence[int]) -> None:
+        """Another commit's deletes, on what is there now."""
+        (task,) = plan_scan(self.other, self.other.refresh().metadata.current_snapshot_id).tasks
+        old = (task.deletion_vector,) if task.deletion_vector else task.position_deletes
+        before = Deletes(self.table).read(task.path, old).to_numpy().tolist() if old else []
+        commit(
+            self.other,
+            RowDelta(
+                command=command,
+                delete_files=(deletes(self.table, self.file, sorted({*rows, *before})),),
+                rewritten_delete_files=frozenset(ref.key for ref in old),
+                starting_snapshot_id=self.other.metadata.current_snapshot_id,
+            ),
+        )
+
+    def metadata_location(self) -> str:
+        return self.table.refresh().metadata_location
+
+
+def conflict(scene: Scene, action: RowDelta, match: str) -> CommitConflictError:
+    before = scene.metadata_location()
+    with pytest.raises(CommitConflictError, match=match) as raised:
+        commit(scene.table, action)
+    assert scene.metadata_location() == before
+    return raised.value
+
+
+@BOTH
+@pytest.mark.parametrize("command", Command)
+@pytest.mark.parametrize("before", [(), (0, 9)])
+def test_other_rows_of_one_file_are_both_deleted(
+    catalog: Catalog, version: int, command: Command, before: Sequence[int]
+) -> None:
+    scene = Scene(catalog, version, before)
+    scene.others(Command.UPDATE, [1, 2])
+    made = commit(scene.table, scene.action(command, [5, 6]))
+    assert ids(made.metadata_location) == sorted({*range(10)} - {1, 2, 5, 6, *before})
+
+
+@BOTH
+def test_a_row_that_both_delete_is_a_conflict_that_names_it(catalog: Catalog, version: int) -> None:
+    scene = Scene(catalog, version, [0])
+    scene.others(Command.UPDATE, [1, 2, 7])
+    error = conflict(scene, scene.action(Command.UPDATE, [2, 5, 7]), "rows 2, 7")
+    assert error.context["rows"] == (2, 7)
+    assert scene.file.path in str(error)
+    assert not scene.means.written
+
+
+def test_rows_deleted_before_are_nobodys(catalog: Catalog) -> None:
+    """Both vectors hold them; the union is taken over what each added."""
+    scene = Scene(catalog, 3, [0, 3, 9])
+    scene.others(Command.DELETE, [1])
+    made = commit(scene.table, scene.action(Command.DELETE, [5]))
+    assert ids(made.metadata_location) == [2, 4, 6, 7, 8]
+    assert (made.summary["added-dvs"], made.summary["removed-dvs"], made.summary["total-delete-files"]) == (
+        "1",
+        "1",
+        "1",
+    )
+    assert made.summary["total-position-deletes"] == "5"
+
+
+def test_the_vector_that_nobody_needs_is_deleted(catalog: Catalog) -> None:
+    scene = Scene(catalog, 3)
+    scene.others(Command.DELETE, [1])
+    action = scene.action(Command.DELETE, [5])
+    commit(scene.table, action)
+    assert not Path(action.delete_files[0].path.removeprefix("file://")).exists()
+    assert Path(scene.means.written[0].removeprefix("file://")).exists()
+
+
+@BOTH
+def test_several_commits_in_between(catalog: Catalog, version: int) -> None:
+    scene = Scene(catalog, version)
+    for row in (1, 2, 3):
+        scene.others(Command.UPDATE, [row])
+    made = commit(scene.table, scene.action(Command.MERGE, [5]))
+    assert ids(made.metadata_location) == [0, 4, 6, 7, 8, 9]
+    if version == 3:
+        assert made.summary["total-delete-files"] == "1"
+
+
+@BOTH
+def test_a_row_that_was_matched_and_left_alone_counts_under_serializable_isolation(
+    catalog: Catalog, version: int
+) -> None:
+    """A MERGE that found the row gone would have inserted."""
+    scene = Scene(catalog, version)
+    scene.others(Command.DELETE, [4])
+    conflict(scene, scene.action(Command.MERGE, [5], observed=[4]), "rows 4")
+    made = commit(scene.table, scene.action(Command.MERGE, [5], observed=[4], isolation=SNAPSHOT))
+    assert ids(made.metadata_location) == [0, 1, 2, 3, 6, 7, 8, 9]
+
+
+@BOTH
+def test_positions_that_are_not_known_are_judged_by_files(catalog: Catalog, version: int) -> None:
+    scene = Scene(catalog, version)
+    scene.others(Command.DELETE, [1])
+    action = scene.action(Command.UPDATE, [5])
+    assert action.row_level is not None
+    unknown = {path: replace(file, deleted=None, updated=None) for path, file in action.row_level.changed.items()}
+    conflict(scene, replace(action, row_level=replace(action.row_level, changed=unknown)), "conflicting delete files")
+    conflict(scene, replace(action, row_level=None), "conflicting delete files")
+
+
+@BOTH
+def test_equality_deletes_of_others_are_judged_by_files(catalog: Catalog, version: int) -> None:
+    """They may delete any row."""
+    scene = Scene(catalog, version)
+    commit(
+        scene.other,
+        RowDelta(
+            command=Command.UPDATE,
+            delete_files=(equality_deletes(scene.table, scene.file, 1),),
+            starting_snapshot_id=scene.other.refresh().metadata.current_snapshot_id,
+        ),
+    )
+    conflict(scene, scene.action(Command.UPDATE, [5]), "conflicting delete files")
+
+
+@BOTH
+def test_a_compaction_between_does_not_bring_deleted_rows_back(catalog: Catalog, version: int) -> None:
+    """The file is another one then: the deletes would point to nothing."""
+    scene = Scene(catalog, version)
+    commit(
+        scene.other,
+        OverwriteFiles(
+            data_files=(data_file(scene.table, range(10)),),
+            removed_data_files=frozenset({scene.file.path}),
+            starting_snapshot_id=scene.start,
+        ),
+    )
+    conflict(scene, scene.action(Command.DELETE, [5], isolation=SNAPSHOT), "missing data files")
+
+
+def test_a_second_vector_does_not_slip_in_past_the_filter(catalog: Catalog) -> None:
+    """Whatever the statement's filter says, its own files decide."""
+    scene = Scene(catalog, 3)
+    scene.others(Command.DELETE, [5])
+    conflict(scene, replace(scene.action(Command.DELETE, [5]), conflict_detection_filter=EqualTo("id", 77)), "rows 5")
+    made = commit(scene.table, replace(scene.action(Command.DELETE, [6]), conflict_detection_filter=EqualTo("id", 77)))
+    assert made.summary["total-delete-files"] == "1"
+    assert ids(made.metadata_location) == [0, 1, 2, 3, 4, 7, 8, 9]
+
+
+@BOTH
+def test_a_lost_race_merges_with_the_winner(catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The union that the first attempt wrote is not the one that is committed, and is gone."""
+    scene = Scene(catalog, version)
+    scene.others(Command.DELETE, [1])
+    original, rows = catalog.commit_table, [[2], [3]]
+
+    def beaten(*args: object) -> object:
+        if rows:
+            monkeypatch.undo()
+            scene.others(Command.UPDATE, rows.pop(0))
+            monkeypatch.setattr(catalog, "commit_table", beaten)
+            raise CommitFailedException("somebody was faster")
+        return original(*args)
+
+    monkeypatch.setattr(catalog, "commit_table", beaten)
+    made = commit(scene.table, scene.action(Command.UPDATE, [5], updates=True, isolation=SNAPSHOT))
+    assert made.attempts == 3
+    assert ids(made.metadata_location) == [0, 4, 6, 7, 8, 9, 105]
+    there = [path for path in scene.means.written if Path(path.removeprefix("file://")).exists()]
+    assert there == scene.means.written[-1:] if version == 3 else not scene.means.written
