@@ -22,7 +22,7 @@ from dml.merge_builder import Condition, MergeBuilder, Value, assignments_text, 
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.columns import column_sql
-from dml.spark.handlers import run_statement
+from dml.spark.handlers import is_handler, run_statement, session_key
 from dml.spark.launch import spark_session
 from dml.sqlparse import Statement, bind_parameters, first_keyword, parse
 
@@ -165,6 +165,21 @@ class Session:
         interception.disable(self.spark)
 
     # ---- catalogs
+
+    def close(self) -> None:
+        """Leave `spark.sql` to Spark and close the catalogs' connections; the Spark session goes on."""
+        if is_handler(session_key(self.spark), self):
+            self.disable()
+        for catalog in self.registry.catalogs.values():
+            catalog.close()
+        if self in ACTIVE:
+            ACTIVE.remove(self)
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.close()
 
     def add_catalog(self, name: str, **properties: str) -> Catalog:
         """Add a catalog under a name of this session: `prod.db.t`.

@@ -1,22 +1,29 @@
-"""Credentials out of texts: what a message may say of a catalog's properties. Driver.
+"""Credentials out of texts, and away from workers that do not need them. Driver.
 
-Input: a text and the properties of a catalog. Output: the text with every secret among their values masked.
+Input: a text and the properties of a catalog; the properties of a table's FileIO. Output: the text with every secret
+among their values masked; the properties with which workers open the table's files.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Final
-from urllib.parse import unquote, urlsplit
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-__all__ = ["redact"]
+__all__ = ["redact", "storage_properties"]
 
 _SECRET_KEY: Final = re.compile(r"secret|token|password|passwd|credential|access-key|api-key|account-key|sas|signature")
 _MASK: Final = "***"
 # Shorter values ("a", "true") would mask ordinary words, and nobody's secret is that short.
 _SHORTEST_SECRET: Final = 4
 
+_CATALOG_KEYS: Final = ("uri", "credential", "token")
+# A FileIO with one of these asks the catalog's server, or is the user's own and may want anything.
+_ASKS_CATALOG: Final = ("s3.signer", "py-io-impl")
+_AUTH_MANAGER: Final = "auth.manager"
+_BEARER: Final = "Bearer "
 
-def redact(text: str, properties: Mapping[str, str]) -> str:
+
+def redact(text: str, properties: Mapping[str, Any]) -> str:
     """A text without the secrets that a catalog's properties hold.
 
     Args:
@@ -28,21 +35,55 @@ def redact(text: str, properties: Mapping[str, str]) -> str:
     return text
 
 
-def _secrets(properties: Mapping[str, str]) -> set[str]:
+def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:
+    """The properties of a FileIO for workers: what opens files, and not what opens the catalog.
+
+    Args:
+        properties: Of a table's FileIO. PyIceberg puts all of the catalog's among them: the URI of a database with its
+            password, the token of a server, and objects of the driver that no other process can use.
+    """
+    kept = {key: value for key, value in properties.items() if not _is_object(value)}
+    if any(key in properties for key in _ASKS_CATALOG):
+        header = properties[_AUTH_MANAGER].auth_header() if _AUTH_MANAGER in properties else None
+        if header is not None and header.startswith(_BEARER):
+            kept["token"] = header.removeprefix(_BEARER)
+    else:
+        kept = {key: value for key, value in kept.items() if key not in _CATALOG_KEYS}
+    return {str(key): str(value) for key, value in kept.items()}
+
+
+def _is_object(value: object) -> bool:
+    return not isinstance(value, str | int | float)
+
+
+def _secrets(properties: Mapping[str, Any]) -> set[str]:
     secrets: set[str] = set()
-    for key, value in properties.items():
+    for key, value in _flat(properties):
         if _SECRET_KEY.search(key.lower()):
-            secrets.add(str(value))
+            secrets.add(value)
             # An OAuth2 credential is "client:secret".
-            secrets.update(str(value).split(":")[1:])
-        password = _password(str(value)) if "://" in str(value) else None
-        if password:
-            secrets.update((password, unquote(password)))
+            secrets.update(value.split(":")[1:])
+        if "://" in value:
+            secrets.update(_passwords(value))
     return {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
 
 
-def _password(uri: str) -> str | None:
+def _flat(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """All texts, those of nested settings such as `auth` included."""
+    for key, value in properties.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value)
+        else:
+            yield str(key), str(value)
+
+
+def _passwords(uri: str) -> Iterator[str]:
+    """What is secret in a URI, as written and as meant: before the host, and among its parameters."""
     try:
-        return urlsplit(uri).password
+        parts = urlsplit(uri)
+        found = [parts.password or "", *(value for key, value in parse_qsl(parts.query) if _SECRET_KEY.search(key))]
     except ValueError:
-        return None
+        return
+    for password in found:
+        yield password
+        yield unquote(password)

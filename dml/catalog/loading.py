@@ -5,17 +5,17 @@ Input: a name, a warehouse folder, properties. Output: a PyIceberg catalog that 
 
 import sqlite3
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pyiceberg.catalog import Catalog, list_catalogs, load_catalog
+from pyiceberg.catalog import Catalog, CatalogType, infer_catalog_type, list_catalogs, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
-from sqlalchemy import URL
-from sqlalchemy.exc import OperationalError
+from pyiceberg.utils.config import Config, merge_config
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
-from dml.catalog.credentials import redact
+from dml.catalog.translation import error_text
 from dml.errors import DmlError, NotFoundError, SetupError
-from dml.iceberg import support_format_version_3
+from dml.iceberg import BoundedRestCatalog, support_format_version_3
 
 __all__ = ["DATABASE_FILE", "load"]
 
@@ -25,6 +25,9 @@ DATABASE_FILE: Final = "catalog.db"
 # How long a process waits for another one's write; a write takes milliseconds.
 _LOCK_TIMEOUT_SECONDS: Final = 60
 _KINDS: Final = ("uri", "type", "py-catalog-impl")
+# How long a PostgreSQL server may take to answer at all; its drivers would wait for ever.
+_CONNECT_TIMEOUT_SECONDS: Final = 5
+_LIBPQ_DRIVERS: Final = frozenset({"psycopg", "psycopg2"})
 
 
 def load(name: str, warehouse: str | None = None, **properties: object) -> Catalog:
@@ -46,25 +49,28 @@ def load(name: str, warehouse: str | None = None, **properties: object) -> Catal
         NotFoundError: nothing says what the catalog is.
         SetupError: it cannot be loaded: a package, a setting or the server is missing.
     """
-    settings = {key: _text(value) for key, value in properties.items() if value is not None}
+    settings = {key: _setting(value) for key, value in properties.items() if value is not None}
+    configured: dict[str, Any] = {}
     try:
-        catalog = _connect(name, warehouse, settings)
+        configured.update(Config().get_catalog_config(name) or {})
+        catalog = _connect(name, warehouse, configured, settings)
     except DmlError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a driver, a server or a missing package raises
         # Its text and its cause may hold credentials: the text is masked, the cause left out.
-        text = redact(f"{type(error).__name__}: {error}", {**_configured(name), **settings})
+        text = error_text(error, merge_config(configured, settings))
         raise SetupError(
-            f"The catalog '{name}' cannot be loaded: {text.strip().rstrip('.')}",
+            f"The catalog '{name}' cannot be loaded: {type(error).__name__}: {text}",
             hint="Check its uri, its credentials and that PyIceberg's extra for its type is installed",
             catalog=name,
         ) from None
     return support_format_version_3(catalog)
 
 
-def _connect(name: str, warehouse: str | None, settings: dict[str, str]) -> Catalog:
+def _connect(name: str, warehouse: str | None, configured: dict[str, Any], settings: dict[str, Any]) -> Catalog:
     if any(kind in settings for kind in _KINDS) or name in list_catalogs():
-        return load_catalog(name, **settings, **({"warehouse": warehouse} if warehouse else {}))
+        given = {**settings, **({"warehouse": warehouse} if warehouse else {})}
+        return _catalog(name, given, merge_config(configured, given))
     if warehouse is not None:
         return _embedded(name, warehouse, settings)
     raise NotFoundError(
@@ -74,13 +80,51 @@ def _connect(name: str, warehouse: str | None, settings: dict[str, str]) -> Cata
     )
 
 
-def _configured(name: str) -> dict[str, str]:
-    settings = Config().get_catalog_config(name) or {}
-    return {key: value for key, value in settings.items() if isinstance(value, str)}
+def _catalog(name: str, given: dict[str, Any], merged: dict[str, Any]) -> Catalog:
+    """PyIceberg's catalog, such that a server that does not answer is given up at some time."""
+    match _kind(name, merged):
+        case CatalogType.REST if "uri" in merged:
+            return BoundedRestCatalog(name, **merged)
+        case CatalogType.SQL if isinstance(merged.get("uri"), str):
+            return _sql_catalog(name, {**given, "uri": with_timeout(merged["uri"])})
+        case _:
+            return load_catalog(name, **given)
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _kind(name: str, merged: dict[str, Any]) -> CatalogType | None:
+    """What PyIceberg makes of the properties; None where it is to say what is wrong with them."""
+    if "py-catalog-impl" in merged:
+        return None
+    try:
+        return CatalogType(merged["type"].lower()) if merged.get("type") else infer_catalog_type(name, merged)
+    except (ValueError, AttributeError):
+        return None
+
+
+def _sql_catalog(name: str, given: dict[str, Any]) -> Catalog:
+    try:
+        return load_catalog(name, **given)
+    except (IntegrityError, ProgrammingError):
+        # Two processes may find the database empty at once and both make the tables; the second finds them now.
+        return load_catalog(name, **given)
+
+
+def with_timeout(uri: str) -> str:
+    """The URI of a database, with a bound on how long connecting takes, where the driver knows one and none is set."""
+    url = make_url(uri)
+    if url.get_backend_name() != "postgresql" or "connect_timeout" in url.query:
+        return uri
+    if url.drivername.partition("+")[2] not in _LIBPQ_DRIVERS | {""}:
+        return uri
+    bounded = url.update_query_dict({"connect_timeout": str(_CONNECT_TIMEOUT_SECONDS)})
+    return bounded.render_as_string(hide_password=False)
+
+
+def _setting(value: object) -> Any:
+    """A property as PyIceberg reads it: text, or nested settings such as `auth`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, dict) else str(value)
 
 
 def _embedded(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:

@@ -12,6 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
+from dml.catalog.translation import translated
 from dml.errors import NotFoundError
 from dml.suggestions import did_you_mean, nearest
 
@@ -156,18 +157,22 @@ class CatalogRegistry:
             return None
         key = (catalog_name, *identifier)
         if key not in loaded:
-            try:
-                loaded[key] = self.catalog(catalog_name).load_table(identifier)
-            except (NoSuchTableError, NoSuchNamespaceError):
-                return None
+            catalog = self.catalog(catalog_name)
+            with translated(f"Loading the table '{'.'.join(identifier)}'", catalog):
+                try:
+                    loaded[key] = catalog.load_table(identifier)
+                except (NoSuchTableError, NoSuchNamespaceError):
+                    return None
         return loaded[key]
 
     def table_names(self, namespace: tuple[str, ...], catalog_name: str) -> list[str]:
         """Names of the tables of a namespace, for suggestions; empty where it is not there."""
-        try:
-            return [identifier[-1] for identifier in self.catalog(catalog_name).list_tables(namespace)]
-        except NoSuchNamespaceError:
-            return []
+        catalog = self.catalog(catalog_name)
+        with translated(f"Listing the tables of '{'.'.join(namespace)}'", catalog):
+            try:
+                return [identifier[-1] for identifier in catalog.list_tables(namespace)]
+            except NoSuchNamespaceError:
+                return []
 
     def proposal(self, parts: tuple[str, ...], others: Iterable[str] = ()) -> str:
         """What could have been meant by the name of a table that is not there, as the hint of an error.

@@ -1,11 +1,13 @@
 """PyIceberg's exceptions as ours. Driver.
 
-Input: whatever a catalog raised. Output: a `DmlError` whose class says what the caller should do, without credentials.
+Input: whatever a catalog or its storage raised. Output: a `DmlError` whose class says what the caller should do, and
+that holds no credentials.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -29,6 +31,8 @@ from pyiceberg.exceptions import (
     ValidationError,
     ViewAlreadyExistsError,
 )
+from requests import RequestException
+from sqlalchemy.exc import SQLAlchemyError
 
 from dml.catalog.credentials import redact
 from dml.errors import (
@@ -43,7 +47,7 @@ from dml.errors import (
     SetupError,
 )
 
-__all__ = ["translate", "translated"]
+__all__ = ["error_text", "is_unreachable", "translate", "translated"]
 
 # The first that fits counts: a class stands before its base class.
 _CLASSES: Final[tuple[tuple[tuple[type[Exception], ...], type[DmlError]], ...]] = (
@@ -56,6 +60,23 @@ _CLASSES: Final[tuple[tuple[tuple[type[Exception], ...], type[DmlError]], ...]] 
     ((NotImplementedError,), NotSupportedError),
     ((NamespaceNotEmptyError, BadRequestError, ValidationError, ValueError), AnalysisError),
 )
+
+_REFUSED: Final = "Check the credentials among the catalog's properties, and what they are allowed to do"
+_SERVER: Final = "Check that the catalog's server runs, and its uri"
+_DATABASE: Final = "Check that the catalog's database runs, and its uri, user and password"
+_STORAGE: Final = (
+    "Check that the storage can be reached, and the catalog's properties for it: its endpoint, region and credentials, "
+    "and that the bucket or folder of the warehouse is there"
+)
+# The errors of AWS's client are no OSErrors, and it is not always installed.
+_STORAGE_PACKAGES: Final = frozenset({"aiobotocore", "aiohttp", "botocore"})
+_HINTS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
+    ((UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError, SignError), _REFUSED),
+    ((RequestException,), _SERVER),  # these are OSErrors too
+    ((SQLAlchemyError,), _DATABASE),
+    ((OSError,), _STORAGE),
+)
+_BACKGROUND: Final = re.compile(r"\s*\(Background on this error at: \S+\)")
 
 
 @contextmanager
@@ -77,7 +98,7 @@ def translated(action: str, catalog: Catalog) -> Iterator[None]:
         raise translate(error, action, catalog.properties) from _shown_cause(error, catalog.properties)
 
 
-def translate(error: Exception, action: str, properties: Mapping[str, str]) -> DmlError:
+def translate(error: Exception, action: str, properties: Mapping[str, Any]) -> DmlError:
     """One of our errors for one that a catalog raised.
 
     Args:
@@ -88,11 +109,32 @@ def translate(error: Exception, action: str, properties: Mapping[str, str]) -> D
     if isinstance(error, DmlError):
         return error
     target = next((ours for theirs, ours in _CLASSES if isinstance(error, theirs)), ExecutionError)
-    text = redact(str(error) or type(error).__name__, properties).strip().rstrip(".")
-    return target(f"{action} failed: {text}")
+    return target(f"{action} failed: {error_text(error, properties)}", hint=_hint(error))
 
 
-def _shown_cause(error: Exception, properties: Mapping[str, str]) -> Exception | None:
+def error_text(error: Exception, properties: Mapping[str, Any]) -> str:
+    """What an error says, without secrets, on as few lines as it can be, and without a final period.
+
+    Args:
+        error: What was raised.
+        properties: The catalog's properties, whose secrets are masked.
+    """
+    text = _BACKGROUND.sub("", str(error)) or type(error).__name__
+    return " ".join(redact(text, properties).split()).rstrip(".")
+
+
+def is_unreachable(error: Exception) -> bool:
+    """Whether an error says that a catalog or a storage cannot be reached, or does not let us in."""
+    return _hint(error) is not None
+
+
+def _hint(error: Exception) -> str | None:
+    if type(error).__module__.partition(".")[0] in _STORAGE_PACKAGES:
+        return _STORAGE
+    return next((hint for theirs, hint in _HINTS if isinstance(error, theirs)), None)
+
+
+def _shown_cause(error: Exception, properties: Mapping[str, Any]) -> Exception | None:
     # A traceback shows the cause with its own text: one that holds a secret is left out.
     text = "".join(str(argument) for argument in error.args) + str(error)
     return error if redact(text, properties) == text else None

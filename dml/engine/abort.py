@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 from pyarrow import fs as arrow_fs
 from pyiceberg.io import FileIO
+from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
@@ -81,9 +83,18 @@ def files_named(io: FileIO, location: str, part: str) -> Iterator[str]:
 
     Only storages that can list are asked; others keep the files until orphans are removed.
     """
-    if not isinstance(io, PyArrowFileIO):
-        LOG.warning("Files of the failed statement %s may be left in %s: the storage cannot list", part, location)
-        return
+    match io:
+        case PyArrowFileIO():
+            return arrow_files_named(io, location, part)
+        case FsspecFileIO():
+            return fsspec_files_named(io, location, part)
+        case _:
+            LOG.warning("Files of the failed statement %s may be left in %s: the storage cannot list", part, location)
+            return iter(())
+
+
+def arrow_files_named(io: PyArrowFileIO, location: str, part: str) -> Iterator[str]:
+    """`files_named` where PyArrow lists."""
     scheme, netloc, path = io.parse_location(location, io.properties)
     filesystem = io.fs_by_scheme(scheme, netloc)
     selector = arrow_fs.FileSelector(path, recursive=True, allow_not_found=True)
@@ -91,3 +102,13 @@ def files_named(io: FileIO, location: str, part: str) -> Iterator[str]:
     for info in filesystem.get_file_info(selector):
         if info.type == arrow_fs.FileType.File and part in info.base_name:
             yield f"{prefix}{info.path}"
+
+
+def fsspec_files_named(io: FsspecFileIO, location: str, part: str) -> Iterator[str]:
+    """`files_named` where fsspec lists."""
+    uri = urlsplit(location)
+    filesystem = io.get_fs(uri.scheme or "file", uri.hostname)
+    filesystem.invalidate_cache()  # workers have written since this process looked last
+    for path in filesystem.find(location):
+        if part in path.rpartition("/")[2]:
+            yield filesystem.unstrip_protocol(path)

@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dml import ddl
+from dml.catalog.translation import is_unreachable
+from dml.catalog.translation import translate as translate_foreign
 from dml.engine.create_as_select import create_table
 from dml.engine.engine import Engine
 from dml.engine.environment import SessionEnvironment
@@ -108,6 +110,11 @@ def execute(engine: Engine, statement: Statement, text: str) -> DataFrame | Resu
         raise AnalysisError(str(error), sql=text, hint="Name the columns so that no dotted name means two") from error
     except (PySparkException, Py4JError) as error:
         raise located(translate(error), statement, text, engine) from error
+    except Exception as error:
+        if not is_unreachable(error):
+            raise
+        properties = {name: catalog.properties for name, catalog in engine.registry.catalogs.items()}
+        raise translate_foreign(error, "The statement", properties) from None  # the cause may hold credentials
 
 
 def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | Result:

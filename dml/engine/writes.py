@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
+from dml.catalog.credentials import storage_properties
 from dml.engine.abort import delete_late, delete_uncommitted
 from dml.engine.results import WriteOutcome
 from dml.errors import CommitStateUnknownError, DmlError, ExecutionError
@@ -53,7 +54,7 @@ def write_context(
         data_location=properties.get("write.data.path", f"{location}/data").rstrip("/"),
         table_location=location,
         properties=properties,
-        io_properties={str(key): str(value) for key, value in table.io.properties.items()},
+        io_properties=storage_properties(table.io.properties),
         options=WriteOptions.from_properties(properties),
         row_lineage=table.format_version >= 3,
         sorted_by_table_order=sorted_by_table_order,

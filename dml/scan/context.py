@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
+from dml.catalog.credentials import storage_properties
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 
 __all__ = ["scan_context"]
@@ -51,7 +52,7 @@ def scan_context(
         metadata_columns=tuple(metadata_columns),
         specs_json=tuple((spec_id, spec.model_dump_json()) for spec_id, spec in sorted(table.specs().items())),
         name_mapping_json=table.metadata.properties.get("schema.name-mapping.default"),
-        io_properties={str(key): str(value) for key, value in table.io.properties.items()},
+        io_properties=storage_properties(table.io.properties),
         row_filter=row_filter,
         key_filter=key_filter,
         batch_rows=batch_rows,

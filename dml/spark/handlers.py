@@ -21,6 +21,7 @@ __all__ = [
     "find_handler",
     "has_handler",
     "has_handlers",
+    "is_handler",
     "passing_on",
     "register_handler",
     "run_statement",
@@ -74,6 +75,11 @@ def unregister_handler(key: str) -> None:
 def has_handler(key: str) -> bool:
     """Whether the session has a handler."""
     return key in HANDLERS
+
+
+def is_handler(key: str, handler: StatementHandler) -> bool:
+    """Whether it is this handler that takes a session's statements."""
+    return HANDLERS.get(key) is handler
 
 
 def has_handlers() -> bool:

@@ -10,9 +10,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
+from sqlalchemy import make_url
 
 from dml.catalog import create_namespace, create_table, load, load_table
-from dml.catalog.credentials import redact
+from dml.catalog.credentials import redact, storage_properties
+from dml.catalog.loading import with_timeout
 from dml.commit import AppendFiles, commit
 from dml.errors import NotFoundError, SetupError
 
@@ -58,7 +60,7 @@ def test_a_catalog_by_properties(tmp_path: Path) -> None:
 
 def test_a_catalog_by_name_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    (tmp_path / ".pyiceberg.yaml").write_text("catalog: {}")
+    (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  named:\n    warehouse: file://{tmp_path}/tables\n")
     assert load("named", uri=f"sqlite:///{tmp_path}/c.db").name == "named"
 
 
@@ -92,10 +94,44 @@ def test_a_catalog_that_cannot_be_loaded_shows_no_credential(
         ("the client:topsecret pair; topsecret", {"credential": "client:topsecret"}, "the *** pair; ***"),
         ("a true b", {"token-refresh-enabled": "b"}, "a true b"),
         ("nothing", {"uri": "http://[broken"}, "nothing"),
+        ("word: in-a-parameter", {"uri": "postgresql://u@h/d?password=in-a-parameter"}, "word: ***"),
+        ("the nested-one", {"auth": {"type": "oauth2", "oauth2": {"client_secret": "nested-one"}}}, "the ***"),
     ],
 )
 def test_redact(text: str, properties: dict[str, str], shown: str) -> None:
     assert redact(text, properties) == shown
+
+
+def test_workers_get_what_opens_files_and_nothing_that_opens_the_catalog() -> None:
+    """A FileIO that asks the catalog's server gets its token, also where an object of the driver holds it."""
+    files = {"s3.endpoint": "http://s3", "s3.secret-access-key": "key", "client.region": "here", "level": 3}
+    catalog = {"uri": "postgresql://u:p@h/d", "credential": "id:secret", "token": "old", "auth.manager": Manager()}
+    expected = {key: str(value) for key, value in files.items()}
+    assert storage_properties({**files, **catalog}) == expected
+    asking = storage_properties({**files, **catalog, "s3.signer": "S3V4RestSigner"})
+    assert asking.pop("s3.signer") == "S3V4RestSigner"
+    assert asking == {**expected, "uri": catalog["uri"], "credential": "id:secret", "token": "of-today"}
+
+
+class Manager:
+    """As PyIceberg's managers of tokens."""
+
+    def auth_header(self) -> str:
+        return "Bearer of-today"
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("postgresql://u:p%40ss@h/d", "postgresql://u:p%40ss@h/d?connect_timeout=5"),
+        ("postgresql+psycopg2://u@h/d?sslmode=require", "postgresql+psycopg2://u@h/d?connect_timeout=5&sslmode=require"),
+        ("postgresql://h/d?connect_timeout=60", "postgresql://h/d?connect_timeout=60"),
+        ("postgresql+pg8000://h/d", "postgresql+pg8000://h/d"),
+        ("sqlite:////a/b.db", "sqlite:////a/b.db"),
+    ],
+)
+def test_connecting_to_a_database_takes_a_bounded_time(uri: str, shown: str) -> None:
+    assert make_url(with_timeout(uri)) == make_url(shown)
 
 
 THREE_COMMITS = """
