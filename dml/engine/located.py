@@ -225,18 +225,17 @@ def filter_of_query(failed: Failed) -> Span | None:
 
 
 def inside_of_quoted(failed: Failed) -> Span | None:
-    """The condition inside of the generated SQL that Spark points at: a WHERE, an ON or a WHEN."""
-    quoted, parameters = failed.error.context.get("fragment"), failed.error.context.get("parameters", {})
-    if not quoted:
-        return None
-    contained = sorted(
-        (quoted.rindex(fragment.text), fragment.span) for fragment in failed.fragments if fragment.text in quoted
+    """The condition inside of the generated SQL that Spark points at: a WHEN of it by its number, else its end."""
+    quoted = failed.error.context.get("fragment", "")
+    ordinal = failed.error.context.get("parameters", {}).get("paramIndex")
+    branches = sorted(
+        (quoted.index(branch), fragment.span)
+        for fragment in failed.fragments
+        if (branch := f"WHEN ({fragment.text}) THEN") in quoted
     )
-    ordinal = parameters.get("paramIndex")
-    if not contained:
-        return None
-    number = ORDINALS.index(ordinal) if ordinal in ORDINALS else -1
-    return contained[number if number < len(contained) else -1][1]
+    if ordinal in ORDINALS[: len(branches)]:
+        return branches[ORDINALS.index(ordinal)][1]
+    return next((fragment.span for fragment in failed.fragments if quoted.endswith(f" {fragment.text}")), None)
 
 
 def only_subquery(failed: Failed) -> Span | None:

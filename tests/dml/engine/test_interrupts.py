@@ -1,0 +1,74 @@
+"""Ctrl-C while a statement runs: its Spark job ends, its files go, the table and the user's settings stay."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from pyspark import SparkContext
+
+from dml.engine import abort
+from tests.dml.engine.conftest import Lake
+
+pytestmark = pytest.mark.spark
+
+
+def slow(value: int) -> int:
+    """Keeps a task busy far longer than the test waits."""
+    time.sleep(0.05)
+    return value
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20) -> bool:
+    """Whether something becomes true in time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def active_jobs(context: SparkContext) -> list[int]:
+    """The jobs that Spark works on."""
+    return list(context.statusTracker().getActiveJobsIds())
+
+
+def test_an_interrupt_cancels_the_job_and_leaves_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = lake.session.spark
+    context, name = spark.sparkContext, lake.create("id BIGINT, s STRING", **{"write.update.mode": "merge-on-read"})
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 's' FROM range(20000)")
+    before, rows = lake.state(name), lake.rows(f"SELECT count(*), sum(id) FROM {name}")
+    spark.udf.register("slow", slow, "bigint")
+    late: list[object] = []
+    monkeypatch.setattr("dml.engine.writes.delete_late", lambda *given: late.append(given))
+    sent: list[float] = []
+
+    def interrupt_the_running_job() -> None:
+        if eventually(lambda: bool(active_jobs(context))):
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+    context.setJobGroup("mine", "my own work")
+    context.addJobTag("my-tag")
+    shooter = threading.Thread(target=interrupt_the_running_job)
+    try:
+        shooter.start()
+        with pytest.raises(KeyboardInterrupt):
+            lake.session.sql(f"UPDATE {name} SET id = slow(id), s = 'u'")
+        assert time.monotonic() - sent[0] < sum(abort.WAITS_SECONDS) + 3
+        assert eventually(lambda: not active_jobs(context))
+        assert context.getLocalProperty("spark.jobGroup.id") == "mine"
+        assert context.getLocalProperty("spark.job.description") == "my own work"
+        assert set(context.getJobTags()) == {"my-tag"}
+    finally:
+        shooter.join()
+        context.clearJobTags()
+        for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(key, None)
+    assert lake.state(name) == before
+    assert lake.rows(f"SELECT count(*), sum(id) FROM {name}") == rows
+    assert len(late) == 1
+    assert lake.session.sql(f"UPDATE {name} SET s = 'after' WHERE id = 7").rows_updated == 1
