@@ -18,7 +18,6 @@ __all__ = ["FragmentReader"]
 
 _NO_OPERAND = words("SELECT DISTINCT ALL REDUCE MAP BY AGGREGATE EXTEND")
 _NO_COLUMN = words("SELECT FROM WHERE AND OR NOT IN IS NULL TRUE FALSE LIKE ILIKE RLIKE BETWEEN AS BY JOIN DISTINCT")
-_REGEX_MARK = re.compile(r"[*+?|()\[\]{}^$\\]")
 
 
 class FragmentReader:
@@ -118,9 +117,7 @@ def _names(source: Source, start: int, end: int) -> tuple[frozenset[str], bool]:
                     names.update(re.findall(r"\w+", string_value(source.text(index + 2)).lower()))
                     names.update(part.strip("` ") for part in string_value(source.text(index + 2)).lower().split("."))
         elif kind is Kind.QUOTED:
-            name = source.name(index)
-            names.add(name.lower())
-            hidden = hidden or _REGEX_MARK.search(name) is not None
+            names.add(source.name(index).lower())
         elif kind is Kind.STRING and source.text(index)[0] == '"':
             names.add(string_value(source.text(index)).lower())
     return frozenset(names), hidden

@@ -113,7 +113,8 @@ class Fragment:
         names: Every identifier that stands in it, lower case: a column whose name is not among them is not read,
             unless `has_star`.
         has_star: Whether it holds a star that stands for columns (not `count(*)`, not a multiplication), a NATURAL
-            join, or anything else that reads columns without naming them.
+            join, or anything else that reads columns without naming them. A quoted name is that name, whatever is in it
+            (the caller looks at `spark.sql.parser.quotedRegexColumnNames`).
         has_subquery: Whether it holds a query (for an expression: a subquery).
         ast: sqlglot's tree, its places counted from the fragment's start; None where sqlglot cannot read what Spark
             may, or reads it otherwise. Then `columns` holds every name that may be a column.

@@ -161,7 +161,7 @@ def test_time_travel_belongs_to_the_reference_and_the_alias_does_not(source, tex
         ("select a from t as x(a, b)", True),
         ("select a from (select a from t) as x(a)", False),
         ("select a from udtf(table(t))", True),
-        ("select `(a|b)?+.+` from t", True),
+        ("select `(a|b)?+.+`, `x*y`, `*` from t where `/*x*/` = `{}`", False),
         ("select identifier(:c) from t", True),
         ("select end * 3, case when a then b end * 2 from t", False),
     ],

@@ -43,3 +43,14 @@ DELETE FROM db.t WHERE id = 3;
 --> rows: SELECT id, dep, salary FROM db.t
 --| 1 | HR | 200
 --| 2 | hr | 200
+
+-- A quoted name is that name, whatever is in it: no star.
+SET spark.sql.caseSensitive = false;
+CREATE TABLE db.signs (id INT, `x*{y}` INT);
+INSERT INTO db.signs VALUES (1, 1), (2, 2), (3, 3);
+UPDATE db.signs SET `x*{y}` = `x*{y}` * 10 WHERE `x*{y}` + 0 > 1;
+DELETE FROM db.signs WHERE `x*{y}` + id = 22;
+MERGE INTO db.signs t USING (SELECT 3 AS id, 7 AS `*`) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET `x*{y}` = s.`*`;
+--> rows: SELECT * FROM db.signs
+--| 1 | 1
+--| 3 | 7
