@@ -84,14 +84,17 @@ def open_window(
         CommitConflictError: the walk does not arrive at the start.
     """
     walked: list[Snapshot] = []
-    current = head
-    while current is not None and current.snapshot_id != starting_snapshot_id:
+    current_id = None if head is None else head.snapshot_id
+    while current_id is not None and current_id != starting_snapshot_id:
+        current = metadata.snapshot_by_id(current_id)
+        if current is None:
+            break
         walked.append(current)
-        parent_id = current.parent_snapshot_id
-        current = None if parent_id is None else metadata.snapshot_by_id(parent_id)
-    last_parent = walked[-1].parent_snapshot_id if walked else starting_snapshot_id
-    if head is not None and last_parent != starting_snapshot_id:
-        if must_descend and starting_snapshot_id is not None:
+        current_id = current.parent_snapshot_id
+    if current_id != starting_snapshot_id:
+        if head is None:
+            message = f"Snapshot {starting_snapshot_id} is not in the history of the branch, which has no snapshot now"
+        elif must_descend and starting_snapshot_id is not None:
             message = f"Snapshot {starting_snapshot_id} is not an ancestor of {head.snapshot_id}"
         else:
             message = (
@@ -100,7 +103,7 @@ def open_window(
             )
         raise CommitConflictError(
             message,
-            hint="Snapshots were expired or rolled back while the statement ran: run it again",
+            hint="The table was replaced or rolled back, or snapshots expired, while the statement ran: run it again",
             snapshot_id=starting_snapshot_id,
         )
     return CommitWindow(snapshots=tuple(walked), io=io, reader=reader)

@@ -6,6 +6,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, LessThan
 from pyiceberg.table import Table
+from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate
 
 from dml.commit import (
     Action,
@@ -346,6 +347,22 @@ def test_a_start_that_the_branch_does_not_come_from_is_refused(catalog: Catalog)
         commit(scene.table, scene.merge_on_read(Command.DELETE))
     with pytest.raises(CommitConflictError, match="Cannot determine history between starting snapshot"):
         commit(scene.table, scene.copy_on_write())
+
+
+@WITH_DELETES
+def test_a_table_that_was_replaced_meanwhile_gets_none_of_the_old_rows(catalog: Catalog, version: int) -> None:
+    """CREATE OR REPLACE TABLE takes the main branch away: what was read is not in its history any more."""
+    scene = Scene(catalog, version)
+    update = scene.merge_on_read(Command.UPDATE)
+    insert = AppendFiles(
+        data_files=(data_file(scene.table, [7]),), validate_new_data_files=True, starting_snapshot_id=scene.start
+    )
+    same_table = AssertTableUUID(uuid=scene.table.metadata.table_uuid)
+    catalog.commit_table(scene.other, (same_table,), (RemoveSnapshotRefUpdate(ref_name="main"),))
+    for action in (update, insert, scene.copy_on_write()):
+        with pytest.raises(CommitConflictError, match=f"{scene.start} is not in the history of the branch"):
+            commit(scene.table, action)
+    assert scene.table.refresh().current_snapshot() is None
 
 
 def test_without_a_start_every_snapshot_is_a_concurrent_one(catalog: Catalog) -> None:
