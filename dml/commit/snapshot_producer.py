@@ -37,6 +37,7 @@ from dml.iceberg import next_row_id
 from dml.manifests import manifests_of
 from dml.model.listing import DeleteFileKey
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
+from dml.model.partition_specs import unpartitioned_specs
 from dml.options import CommitOptions
 
 __all__ = ["Prepared", "SnapshotProducer"]
@@ -193,7 +194,7 @@ class SnapshotProducer:
         data = manifest_filter.data_files([m for m in base if m.content is ManifestContent.DATA])
         if changes.validation.deletes_of_replaced_files and window.snapshots:
             added = window.entries(ManifestContent.DELETES, EntryStatus.ADDED, _DELETING, wanted)
-            check_deletes_of_replaced_files(data.removed, added)
+            check_deletes_of_replaced_files(data.removed, added, unpartitioned_specs(metadata.specs()))
         check_removed_files_are_live(changes.removed_data_files - {entry.data_file.path for entry in data.removed})
         least = _least_sequence_number(data.manifests, metadata)
         deletes = manifest_filter.delete_files(

@@ -20,7 +20,7 @@ V9, the rule that a filter removes whole files only, is where manifests are filt
 known, `concurrent_deletes` looks at the delete files of others row by row, and V5 and V6 pass over those.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -279,12 +279,15 @@ def check_removed_files_are_live(missing: Iterable[str]) -> None:
         raise _conflict("Missing required files to delete", found)
 
 
-def check_deletes_of_replaced_files(removed: Iterable[ManifestEntry], new_deletes: Iterable[ManifestEntry]) -> None:
+def check_deletes_of_replaced_files(
+    removed: Iterable[ManifestEntry], new_deletes: Iterable[ManifestEntry], unpartitioned: Collection[int]
+) -> None:
     """V2: whatever rows the statement read, it carried all others of the files, and a delete of any would be undone.
 
     Args:
         removed: Entries of the data files that this commit replaces.
         new_deletes: Entries of the delete files that other commits added.
+        unpartitioned: Ids of the specs that partition nothing.
 
     Raises:
         CommitConflictError: a new delete applies to a replaced file.
@@ -294,18 +297,18 @@ def check_deletes_of_replaced_files(removed: Iterable[ManifestEntry], new_delete
     found = [
         Conflict(label="V2", path=_name(entry.data_file), snapshot_id=entry.snapshot_id)
         for entry in new_deletes
-        if _may_apply(entry.data_file, paths, replaced)
+        if _may_apply(entry.data_file, paths, replaced, unpartitioned)
     ]
     if found:
         raise _conflict("Cannot commit, found new delete for replaced data file", found)
 
 
-def _may_apply(delete: ContentFile, paths: set[str], partitions: set[Hashable]) -> bool:
+def _may_apply(delete: ContentFile, paths: set[str], partitions: set[Hashable], unpartitioned: Collection[int]) -> bool:
     scope = only_data_file(delete)
     if scope is not None:
         return scope in paths
-    # An equality delete without a partition applies to the whole table.
-    is_global = delete.content is FileContent.EQUALITY_DELETES and not delete.partition
+    # An equality delete of no partition applies to the whole table.
+    is_global = delete.content is FileContent.EQUALITY_DELETES and delete.spec_id in unpartitioned
     return bool(partitions) and (is_global or partition_key(delete.spec_id, delete.partition) in partitions)
 
 

@@ -16,6 +16,7 @@ from dml.commit.file_filter import RowFilter
 from dml.errors import NotFoundError
 from dml.manifests import manifests_of
 from dml.model.manifest import ManifestContent
+from dml.model.partition_specs import is_unpartitioned
 from dml.pruning.bound_expressions import optional_schema
 
 __all__ = ["selects_whole_files"]
@@ -64,7 +65,7 @@ def _selects_partitions(metadata: TableMetadata, row_filter: BooleanExpression, 
     if any(isinstance(schema.find_type(field_id), (FloatType, DoubleType)) for field_id in used):
         return False
     return all(
-        not spec.is_unpartitioned()
+        not is_unpartitioned(spec)
         and inclusive_projection(schema, spec, case_sensitive)(row_filter)
         == strict_projection(schema, spec, case_sensitive)(row_filter)
         for spec in metadata.specs().values()

@@ -16,6 +16,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.pandas.functions import arrow_udf
 
 from dml.model.delta_layout import value_name
+from dml.model.partition_specs import is_unpartitioned
 from dml.options import DistributionMode, choice
 from dml.write.partition_hash import PartitionHash, partition_sources
 
@@ -28,12 +29,12 @@ def distribution_mode(table: Table, properties: Mapping[str, str]) -> Distributi
     default = DistributionMode.NONE
     if sorted_table:
         default = DistributionMode.RANGE
-    elif not spec.is_unpartitioned():
+    elif not is_unpartitioned(spec):
         default = DistributionMode.HASH
     mode = choice(properties, "write.distribution-mode", DistributionMode, default)
-    if mode is DistributionMode.RANGE and spec.is_unpartitioned() and not sorted_table:
+    if mode is DistributionMode.RANGE and is_unpartitioned(spec) and not sorted_table:
         return DistributionMode.NONE
-    if mode is DistributionMode.HASH and spec.is_unpartitioned():
+    if mode is DistributionMode.HASH and is_unpartitioned(spec):
         return DistributionMode.NONE
     return mode
 
@@ -53,7 +54,7 @@ def distribute_rows(rows: DataFrame, table: Table, properties: Mapping[str, str]
         properties: Its properties, the statement's own options over them.
     """
     mode, spec, schema = distribution_mode(table, properties), table.spec(), table.schema()
-    partition = [] if spec.is_unpartitioned() else [partition_column(spec, schema)]
+    partition = [] if is_unpartitioned(spec) else [partition_column(spec, schema)]
     order = sort_columns(table) if orders_rows(table) else []
     match mode:
         case DistributionMode.HASH if partition:

@@ -20,6 +20,7 @@ from dml.engine.target import Target, resolve_target
 from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import ErrorKind, NotSupportedError
 from dml.model.delta_layout import DeltaLayout, value_name
+from dml.model.partition_specs import is_unpartitioned
 from dml.plan.insert import InsertPlan, plan_insert, raw_name
 from dml.plan.insert_values import query_with_defaults
 from dml.plan.predicates import pushable
@@ -225,7 +226,7 @@ def insert_action(
     if replaced.row_filter is None:
         if not outcome.data_files:
             return None
-        if target.table.spec().is_unpartitioned():
+        if is_unpartitioned(target.table.spec()):
             return OverwriteByFilter(data_files=outcome.data_files, row_filter=AlwaysTrue(), **validation)
         return ReplacePartitions(data_files=outcome.data_files, **validation)
     if not outcome.data_files and target.snapshot_id is None:

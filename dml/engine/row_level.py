@@ -29,6 +29,7 @@ from dml.engine.writes import run_writer, write_context
 from dml.errors import DataError, ErrorKind, NotSupportedError
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION
 from dml.model.delta_layout import DeltaLayout
+from dml.model.partition_specs import is_unpartitioned
 from dml.model.scan_task import ScanTask
 from dml.model.write_context import WriteContext
 from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
@@ -263,7 +264,7 @@ def distributed(delta: Delta, planned: PlannedStatement) -> DataFrame:
     task = by_file
     if planned.plan.inserts:
         spec, schema = planned.target.table.spec(), planned.target.table.schema()
-        inserted = spread(delta.frame) if spec.is_unpartitioned() else partition_column(spec, schema)
+        inserted = spread(delta.frame) if is_unpartitioned(spec) else partition_column(spec, schema)
         task = when(col(FILE_ORDINAL).isNull(), pmod(inserted, lit(tasks))).otherwise(by_file)
     return delta.frame.repartitionById(tasks, task).sortWithinPartitions(FILE_ORDINAL, POS)
 

@@ -19,7 +19,6 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import VoidTransform
 
 from dml.deletes.delete_file_index import DeleteEntry, DeleteFileIndex, DeleteKind
 from dml.deletes.position_delete_file import FILE_PATH_ID
@@ -28,6 +27,7 @@ from dml.manifests import entries_of, manifests_of
 from dml.model.content_file import FileContent
 from dml.model.listing import DeleteFileKey, Listing
 from dml.model.manifest import ManifestContent, ManifestEntry, ManifestFile
+from dml.model.partition_specs import unpartitioned_specs
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.scan.pruner import Pruner
 
@@ -240,12 +240,7 @@ def read_all(manifests: Sequence[ManifestFile], read: Callable[[ManifestFile], R
 
 def delete_index(entries: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]) -> DeleteFileIndex:
     """The delete files by what they apply to."""
-    unpartitioned = {
-        spec_id
-        for spec_id, spec in specs.items()
-        if all(isinstance(field.transform, VoidTransform) for field in spec.fields)
-    }
-    return DeleteFileIndex(map(delete_entry, entries), unpartitioned)
+    return DeleteFileIndex(map(delete_entry, entries), unpartitioned_specs(specs))
 
 
 def delete_entry(entry: ManifestEntry) -> DeleteEntry:

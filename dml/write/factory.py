@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dml.model.content_file import ContentFile
+from dml.model.partition_specs import is_unpartitioned
 from dml.model.task_commit import TaskCommit, TaskMetrics
 from dml.write.copy_on_write import PatchWriter
 from dml.write.data_writer import DataWriter
@@ -68,8 +69,8 @@ def open_data_writer(spec: WriterSpec, layout: FileLayout, output: OutputFileFac
         return RollingDataWriter(layout, context.options, output, context.default_spec_id, partition)
 
     partition_spec = current_spec(context)
-    if partition_spec.is_unpartitioned():
-        return open_partition(())
+    if is_unpartitioned(partition_spec):
+        return open_partition((None,) * len(partition_spec.fields))
     router = PartitionRouter(partition_spec, layout.columns)
     if context.options.fanout is False and spec.job is WriteJob.ROWS:
         return ClusteredDataWriter(router, open_partition)

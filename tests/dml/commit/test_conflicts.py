@@ -1,6 +1,7 @@
 """What a commit does when another one came first: the checks V1 to V9, with two handles of one table."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -8,6 +9,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, LessTh
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate
 
+from dml.catalog import set_properties
 from dml.commit import (
     Action,
     AppendFiles,
@@ -347,6 +349,20 @@ def test_a_start_that_the_branch_does_not_come_from_is_refused(catalog: Catalog)
         commit(scene.table, scene.merge_on_read(Command.DELETE))
     with pytest.raises(CommitConflictError, match="Cannot determine history between starting snapshot"):
         commit(scene.table, scene.copy_on_write())
+
+
+def test_an_equality_delete_of_a_spec_of_void_fields_is_about_the_whole_table(catalog: Catalog) -> None:
+    """Version 1 keeps a dropped partition field, which then has the partition value NULL."""
+    scene = Scene(catalog, 1)
+    with scene.other.update_spec() as update:
+        update.remove_field("p")
+    set_properties(scene.other, {"format-version": "2"})
+    of_all = replace(
+        equality_deletes(scene.table, scene.file, 3), spec_id=scene.other.refresh().spec().spec_id, partition=(None,)
+    )
+    head = scene.head()
+    scene.others(RowDelta(command=Command.UPDATE, delete_files=(of_all,), starting_snapshot_id=head))
+    refused(scene, scene.copy_on_write(), "V2", "found new delete for replaced data file")
 
 
 @WITH_DELETES
