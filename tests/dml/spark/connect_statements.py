@@ -2,9 +2,11 @@
 
 import os
 import sys
+import tempfile
 
 from pyspark.sql import SparkSession
 
+import dml
 from dml.errors import AnalysisError, DataError, DmlError, ErrorKind
 from dml.result import Result
 from dml.spark import interception
@@ -82,5 +84,22 @@ assert str(error) == "A row breaks a rule", str(error)
 assert isinstance(error, DmlError)
 interception.disable(spark)
 assert not interception.is_enabled(spark)
+
+# The engine itself: a table is made, changed and read, a mistake is shown at its place.
+with tempfile.TemporaryDirectory() as warehouse:
+    lake = dml.connect(warehouse, spark=spark, progress=False)
+    lake.sql("CREATE NAMESPACE db")
+    lake.sql("CREATE TABLE db.t (id BIGINT, s STRING) TBLPROPERTIES ('write.update.mode' = 'merge-on-read')")
+    lake.sql("INSERT INTO db.t SELECT id, 'a' FROM range(4)")
+    lake.sql("MERGE INTO db.t USING (SELECT 3L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE")
+    assert lake.sql("UPDATE db.t SET s = upper(s) WHERE id = 1").rows_updated == 1
+    assert sorted(map(tuple, spark.sql("SELECT * FROM lake.db.t").collect())) == [(0, "a"), (1, "A"), (2, "a")]
+    for marked in ("DELETE FROM db.t WHERE ^uper^(s) = 'A'", "SELECT * FROM db.t WHERE id IN (1,^)^"):
+        try:
+            lake.sql(marked.replace("^", ""))
+        except DmlError as raised:
+            error = raised
+        assert error.position == marked.index("^"), repr(error)
+    lake.disable()
 spark.stop()
 print("all statements ran")
