@@ -19,6 +19,7 @@ __all__ = [
     "RowLevelOperationMode",
     "WriteOptions",
     "isolation_level",
+    "row_level_concurrency",
     "row_level_operation_mode",
 ]
 
@@ -120,6 +121,14 @@ def row_level_operation_mode(properties: Mapping[str, str], command: Command) ->
 def isolation_level(properties: Mapping[str, str], command: Command) -> IsolationLevel:
     """The isolation level of a command on a table."""
     return choice(properties, f"write.{command}.isolation-level", IsolationLevel, IsolationLevel.SERIALIZABLE)
+
+
+def row_level_concurrency(properties: Mapping[str, str]) -> bool:
+    """`write.row-level-concurrency.enabled`: commits that change other rows of one file stand beside each other.
+
+    A property of RowDelta; Iceberg has none like it.
+    """
+    return boolean(properties, "write.row-level-concurrency.enabled", default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

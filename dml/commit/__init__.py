@@ -5,10 +5,10 @@ what happened to it: nothing was published (`CommitConflictError`, `ValidationFa
 knows (`CommitStateUnknownError`).
 
 One commit goes through these modules: the action's own (`row_delta`, `overwrite_files` ...) tells it as `changes`;
-`snapshot_producer` prepares an attempt (`target`, `window` and `validation`, `manifest_filter`, `new_manifests` and
-`manifests`, `manifest_merge`, `summary`); `publish` gives it to the catalog, again and again (`retry`), finds out what
-became of it (`outcome`) and deletes what is not used (`cleanup`). `row_conservation` adds up the rows
-before all of it.
+`snapshot_producer` prepares an attempt (`target`, `window`, `validation`, `concurrent_deletes`, `manifest_filter`,
+`new_manifests` and `manifests`, `manifest_merge`, `summary`); `publish` gives it to the catalog, again and again
+(`retry`), one thread after the other (`turns`), finds out what became of it (`outcome`) and deletes what is not used
+(`cleanup`). Before all of it `row_conservation` adds up the rows.
 """
 
 from dml.commit.append_files import AppendFiles
@@ -18,6 +18,7 @@ from dml.commit.publish import Action, CommittedSnapshot, commit
 from dml.commit.replace_partitions import ReplacePartitions
 from dml.commit.row_conservation import RowCounts, check_changed_files, check_rows_added, conservation_summary
 from dml.commit.row_delta import RowDelta
+from dml.commit.row_level_changes import RowLevelChanges
 from dml.commit.whole_files import selects_whole_files
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "ReplacePartitions",
     "RowCounts",
     "RowDelta",
+    "RowLevelChanges",
     "check_changed_files",
     "check_rows_added",
     "commit",

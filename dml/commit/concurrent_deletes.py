@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from dml.commit.changes import FileChanges, Operation
 from dml.commit.file_filter import FileFilter
-from dml.commit.row_level_changes import FileDeletes, RowLevelChanges
+from dml.commit.row_level_changes import RowLevelChanges
 from dml.commit.validation import only_data_file, row_conflict
 from dml.commit.window import CommitWindow
 from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.model.content_file import ContentFile, FileContent
+from dml.model.file_deletes import FileDeletes
 from dml.model.listing import DeleteFileKey
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
 from dml.model.scan_task import DeleteFileRef, ScanTask

@@ -37,6 +37,7 @@ from dml.commit.retry import retrying
 from dml.commit.row_delta import RowDelta, row_delta_changes
 from dml.commit.snapshot_producer import Prepared, SnapshotProducer
 from dml.commit.target import Target
+from dml.commit.turns import turn
 from dml.errors import CommitConflictError, CommitStateUnknownError
 from dml.iceberg import commit_table
 from dml.options import CommitOptions
@@ -221,7 +222,11 @@ class _Publication:
     def _attempt(self) -> tuple[TableMetadata, str] | None:
         """Try once: the table's metadata that has the snapshot, and its location; None where nothing is to be done."""
         self._attempts += 1
-        if self._attempts > 1:
+        with turn(self._uuid) as waited:
+            return self._attempt_now(refresh=waited or self._attempts > 1)
+
+    def _attempt_now(self, *, refresh: bool) -> tuple[TableMetadata, str] | None:
+        if refresh:
             self._table = self._loaded()
             if self._table.metadata.snapshot_by_id(self._producer.snapshot_id) is not None:
                 return self._table.metadata, self._table.metadata_location

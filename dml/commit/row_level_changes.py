@@ -5,32 +5,16 @@ Input: made by the engine. Output: read by `concurrent_deletes`. Without it a co
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from dml.deletes.deletion_vector import decode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.changed_file import ChangedFile
 from dml.model.content_file import ContentFile
+from dml.model.file_deletes import FileDeletes
 from dml.model.scan_task import DeleteFileRef, ScanTask
 
-__all__ = ["FileDeletes", "PositionDeletes", "RowLevelChanges"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileDeletes:
-    """Deleted positions of one data file.
-
-    Attributes:
-        path: The data file.
-        spec_id: Its partition spec.
-        partition: Its partition tuple.
-        positions: The positions.
-    """
-
-    path: str
-    spec_id: int
-    partition: tuple[Any, ...]
-    positions: PositionDeleteIndex
+__all__ = ["PositionDeletes", "RowLevelChanges"]
 
 
 class PositionDeletes(Protocol):

@@ -33,3 +33,9 @@ class PlannedStatement:
     views: StatementViews
     target_view: str
     source: MergeSourceFrame | None = None
+
+    @property
+    def reads_itself(self) -> bool:
+        """Whether the target stands in the statement a second time: in a subquery, or as the source."""
+        name = (self.target.resolved.catalog_name, *self.target.resolved.identifier)
+        return sum(named == name for named in self.views.full_names.values()) > 1

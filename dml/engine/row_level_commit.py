@@ -16,6 +16,7 @@ from dml.commit import (
 )
 from dml.engine.engine import Engine
 from dml.engine.planned_statement import PlannedStatement
+from dml.engine.position_deletes import row_level_changes
 from dml.engine.results import WriteOutcome, merge_summary
 from dml.engine.writes import UncommittedFiles
 from dml.errors import RowConservationError
@@ -96,6 +97,7 @@ def commit_outcome(
             listing=listing,
             referenced_data_files=outcome.referenced_data_files,
             isolation_level=level,
+            row_level=row_level_changes(planned, scan.tasks, context, outcome),
             **shared,
         )
     with UncommittedFiles(target.table, context, outcome):

@@ -8,30 +8,53 @@ position delete files. Of those, files for several data files stay, as others ne
 is a vector.
 """
 
-from dataclasses import dataclass
-
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.deletes.puffin import BlobMetadata, PuffinWriter, deletion_vector_blob
 from dml.model.content_file import ContentFile, FileContent
-from dml.model.scan_task import ScanTask
+from dml.model.file_deletes import FileDeletes
 from dml.model.target_files import TargetFiles
 from dml.write.delete_writer import DeletedPositions, DeleteResult
 from dml.write.output_files import OutputFile, OutputFileFactory
 from dml.write.position_deletes import file_scoped
 
-__all__ = ["DeletionVectorWriter"]
+__all__ = ["DeletionVectorWriter", "VectorFile"]
 
 CREATED_BY = "RowDelta"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenVector:
-    """A blob in the open Puffin file, and the data file that it is for."""
+class VectorFile:
+    """A Puffin file of deletion vectors; it is created with the first of them.
 
-    task: ScanTask
-    blob: BlobMetadata
-    cardinality: int
+    Args:
+        output: Opens it.
+    """
+
+    def __init__(self, output: OutputFileFactory) -> None:
+        self._output = output
+        self._file: OutputFile | None = None
+        self._puffin: PuffinWriter | None = None
+        self._vectors: list[tuple[FileDeletes, BlobMetadata]] = []
+
+    def add(self, deletes: FileDeletes) -> None:
+        """Writes the vector of one data file."""
+        puffin = self._puffin or self._open()
+        blob = deletion_vector_blob(deletes.path, len(deletes.positions))
+        self._vectors.append((deletes, puffin.write_blob(blob, encode(deletes.positions))))
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Finishes the file; gives its vectors, in their order."""
+        if self._puffin is None or self._file is None:
+            return ()
+        size = self._puffin.close()
+        self._output.close(self._file)
+        location = self._file.location
+        return tuple(content_file(deletes, blob, location, size) for deletes, blob in self._vectors)
+
+    def _open(self) -> PuffinWriter:
+        self._file = self._output.open("puffin", deletes=True)
+        self._puffin = PuffinWriter(self._file.stream, CREATED_BY)
+        return self._puffin
 
 
 class DeletionVectorWriter:
@@ -44,10 +67,7 @@ class DeletionVectorWriter:
 
     def __init__(self, *, files: TargetFiles, output: OutputFileFactory) -> None:
         self._files = files
-        self._output = output
-        self._file: OutputFile | None = None
-        self._puffin: PuffinWriter | None = None
-        self._vectors: list[WrittenVector] = []
+        self._vectors = VectorFile(output)
         self._rewritten: list[tuple[str, int | None, int | None]] = []
 
     def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
@@ -62,40 +82,30 @@ class DeletionVectorWriter:
         self._rewritten.extend(
             reference.key for reference in (old if task.deletion_vector is not None else file_scoped(task))
         )
-        puffin = self._puffin or self._open()
-        blob = puffin.write_blob(deletion_vector_blob(task.path, len(merged)), encode(merged))
-        self._vectors.append(WrittenVector(task=task, blob=blob, cardinality=len(merged)))
+        self._vectors.add(FileDeletes(path=task.path, spec_id=task.spec_id, partition=task.partition, positions=merged))
         return counts
 
     def close(self) -> DeleteResult:
         """Finishes the Puffin file."""
-        if self._puffin is None or self._file is None:
-            return DeleteResult()
-        size = self._puffin.close()
-        self._output.close(self._file)
+        vectors = self._vectors.close()
         return DeleteResult(
-            delete_files=tuple(content_file(vector, self._file.location, size) for vector in self._vectors),
+            delete_files=vectors,
             rewritten_delete_files=tuple(self._rewritten),
-            referenced_data_files=tuple(vector.task.path for vector in self._vectors),
+            referenced_data_files=tuple(file.referenced_data_file for file in vectors if file.referenced_data_file),
         )
 
-    def _open(self) -> PuffinWriter:
-        self._file = self._output.open("puffin", deletes=True)
-        self._puffin = PuffinWriter(self._file.stream, CREATED_BY)
-        return self._puffin
 
-
-def content_file(vector: WrittenVector, location: str, size: int) -> ContentFile:
+def content_file(deletes: FileDeletes, blob: BlobMetadata, location: str, size: int) -> ContentFile:
     """The manifest's view of a vector."""
     return ContentFile(
         content=FileContent.POSITION_DELETES,
         path=location,
         file_format="puffin",
-        spec_id=vector.task.spec_id,
-        partition=vector.task.partition,
-        record_count=vector.cardinality,
+        spec_id=deletes.spec_id,
+        partition=deletes.partition,
+        record_count=len(deletes.positions),
         file_size_in_bytes=size,
-        referenced_data_file=vector.task.path,
-        content_offset=vector.blob.offset,
-        content_size_in_bytes=vector.blob.length,
+        referenced_data_file=deletes.path,
+        content_offset=blob.offset,
+        content_size_in_bytes=blob.length,
     )

@@ -4,7 +4,6 @@ Input: `WriterSpec` and the task's output files. Output: an open job: rows go in
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from dml.write.merge_on_read import NewRows, PositionDeltaWriter
 from dml.write.output_files import OutputFileFactory
 from dml.write.partition_values import PartitionRouter
 from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter
-from dml.write.position_deletes import PositionDeleteWriter
+from dml.write.position_deletes import PositionDeleteWriter, delete_file_options
 from dml.write.rolling import RollingDataWriter
 from dml.write.row_builder import RowBuilder
 from dml.write.row_log import within_limit
@@ -209,10 +208,7 @@ def open_delete_writer(spec: WriterSpec, output: OutputFileFactory) -> DeleteWri
     assert spec.files is not None
     if spec.context.format_version >= DELETION_VECTOR_VERSION:
         return DeletionVectorWriter(files=spec.files, output=output)
-    # Delete files have properties of their own; those of data files hold where these are not set.
-    codec = spec.context.properties.get("write.delete.parquet.compression-codec", spec.context.options.compression)
-    options = replace(spec.context.options, compression=codec.lower())
-    return PositionDeleteWriter(files=spec.files, options=options, output=output)
+    return PositionDeleteWriter(files=spec.files, options=delete_file_options(spec.context), output=output)
 
 
 def bytes_of(files: Iterable[ContentFile]) -> int:

@@ -8,6 +8,7 @@ file alone. With granularity `partition` there is a file for each partition, and
 """
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,12 +19,13 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.model.target_files import TargetFiles
+from dml.model.write_context import WriteContext
 from dml.options import DeleteGranularity, WriteOptions
 from dml.write.delete_writer import DeletedPositions, DeleteResult
 from dml.write.output_files import OutputFileFactory
 from dml.write.parquet import write_parquet
 
-__all__ = ["PositionDeleteWriter", "file_scoped"]
+__all__ = ["PositionDeleteWriter", "delete_file_options", "file_scoped", "write_position_deletes"]
 
 SCHEMA_JSON: Final = (
     '{"type":"struct","schema-id":0,"fields":['
@@ -89,30 +91,48 @@ class PositionDeleteWriter:
         rows = max(1000, self._options.delete_target_file_size // BYTES_PER_POSITION)
         table = table_of(indexes)
         for start in range(0, table.num_rows, rows):
-            self._written.append(self._write_file(group, table.slice(start, rows)))
+            part = table.slice(start, rows)
+            self._written.append(write_position_deletes(group, part, self._options, self._output))
 
-    def _write_file(self, group: Group, table: pa.Table) -> ContentFile:
-        spec_id, partition = group
-        paths = table.column("file_path")
-        path = paths[0].as_py()
-        single = {path: PositionDeleteIndex.from_positions(table.column("pos"))} if paths[-1].as_py() == path else {}
-        lower, upper = bounds(single)
-        file = self._output.open("parquet", spec_id, partition, deletes=True)
-        size, offsets = write_parquet(file.stream, table, self._options, KEY_VALUES)
-        self._output.close(file)
-        return ContentFile(
-            content=FileContent.POSITION_DELETES,
-            path=file.location,
-            file_format="parquet",
-            spec_id=spec_id,
-            partition=partition,
-            record_count=table.num_rows,
-            file_size_in_bytes=size,
-            lower_bounds=lower,
-            upper_bounds=upper,
-            split_offsets=offsets,
-            referenced_data_file=path if single else None,
-        )
+
+def write_position_deletes(
+    group: Group, table: pa.Table, options: WriteOptions, output: OutputFileFactory
+) -> ContentFile:
+    """Writes one position delete file.
+
+    Args:
+        group: Spec id and partition of the data files that it is for.
+        table: Its rows, sorted.
+        options: Compression and sizes.
+        output: Opens it.
+    """
+    spec_id, partition = group
+    paths = table.column("file_path")
+    path = paths[0].as_py()
+    single = {path: PositionDeleteIndex.from_positions(table.column("pos"))} if paths[-1].as_py() == path else {}
+    lower, upper = bounds(single)
+    file = output.open("parquet", spec_id, partition, deletes=True)
+    size, offsets = write_parquet(file.stream, table, options, KEY_VALUES)
+    output.close(file)
+    return ContentFile(
+        content=FileContent.POSITION_DELETES,
+        path=file.location,
+        file_format="parquet",
+        spec_id=spec_id,
+        partition=partition,
+        record_count=table.num_rows,
+        file_size_in_bytes=size,
+        lower_bounds=lower,
+        upper_bounds=upper,
+        split_offsets=offsets,
+        referenced_data_file=path if single else None,
+    )
+
+
+def delete_file_options(context: WriteContext) -> WriteOptions:
+    """Options of delete files: they have properties of their own; those of data files hold where these are not set."""
+    codec = context.properties.get("write.delete.parquet.compression-codec", context.options.compression)
+    return replace(context.options, compression=codec.lower())
 
 
 def file_scoped(task: ScanTask) -> tuple[DeleteFileRef, ...]:

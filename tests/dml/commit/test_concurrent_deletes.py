@@ -11,12 +11,13 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
 from dml.commit import AppendFiles, OverwriteFiles, RowDelta, commit
-from dml.commit.row_level_changes import FileDeletes, RowLevelChanges
+from dml.commit.row_level_changes import RowLevelChanges
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CommitConflictError
 from dml.model.changed_file import ChangedFile
 from dml.model.content_file import ContentFile
+from dml.model.file_deletes import FileDeletes
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.options import Command, IsolationLevel
 from dml.scan.applied_deletes import DeleteLoader

@@ -1,0 +1,60 @@
+"""Deleted positions for the commit layer: read by the scan, written by the writers. Driver."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.schema import Schema
+
+from dml.commit import RowLevelChanges
+from dml.deletes.position_index import PositionDeleteIndex
+from dml.engine.planned_statement import PlannedStatement
+from dml.engine.results import WriteOutcome
+from dml.model.content_file import ContentFile
+from dml.model.file_deletes import FileDeletes
+from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.model.write_context import WriteContext
+from dml.options import row_level_concurrency
+from dml.scan.applied_deletes import DeleteLoader
+from dml.write.late_deletes import write_late_deletes
+
+__all__ = ["TablePositionDeletes", "row_level_changes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePositionDeletes:
+    """The deletes of one table, within one statement.
+
+    Attributes:
+        context: The write.
+        loader: Reads delete files.
+    """
+
+    context: WriteContext
+    loader: DeleteLoader = field(repr=False)
+
+    def read(self, path: str, files: Sequence[DeleteFileRef]) -> PositionDeleteIndex:
+        """The positions of a data file that some delete files delete."""
+        return self.loader.positions_in(path, files)
+
+    def write(self, deletes: Sequence[FileDeletes]) -> tuple[ContentFile, ...]:
+        """New delete files, one for each data file."""
+        return write_late_deletes(self.context, deletes)
+
+
+def row_level_changes(
+    planned: PlannedStatement, tasks: Sequence[ScanTask], context: WriteContext, outcome: WriteOutcome
+) -> RowLevelChanges | None:
+    """The single rows that a statement is about; None where whole files have to be compared.
+
+    That is so where the table's property says it, and for a statement that reads its target a second time: what becomes
+    of a row then depends on other rows, which nobody has noted.
+    """
+    target = planned.target
+    if planned.reads_itself or not row_level_concurrency(target.table.properties):
+        return None
+    schema = Schema.model_validate_json(context.schema_json)
+    return RowLevelChanges(
+        changed={file.path: file for file in outcome.changed_files},
+        tasks={task.path: task for task in tasks},
+        deletes=TablePositionDeletes(context=context, loader=DeleteLoader(schema, context.io_properties)),
+    )

@@ -1,0 +1,116 @@
+"""Statements that run at once: another one commits between this one's writing and its commit."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import dml
+from dml.engine import row_level_commit
+from tests.dml.engine.conftest import Kind, Lake
+
+pytestmark = pytest.mark.spark
+
+Meanwhile = Callable[..., None]
+
+
+@pytest.fixture
+def meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Meanwhile]:
+    """Runs statements right before the next commit of a row-level statement."""
+    original, waiting = row_level_commit.commit, []
+
+    def commit(*args: object, **kwargs: object) -> object:
+        while waiting:
+            lake.session.sql(waiting.pop(0))
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(row_level_commit, "commit", commit)
+    yield lambda *statements: waiting.extend(statements)
+    assert not waiting, "the statements were not run"
+
+
+@pytest.fixture(params=[2, 3])
+def merge_on_read(request: pytest.FixtureRequest, lake: Lake) -> Kind:
+    """Tables whose deletes are delete files."""
+    return Kind(lake=lake, version=request.param, mode="merge-on-read", partitioned=False)
+
+
+def one_file(kind: Kind, **properties: str) -> str:
+    """A table with the ids 0 to 11 in one file."""
+    name = kind.create()
+    kind.lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 0, concat('s', id) FROM range(12)")
+    if properties:
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        kind.lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({listed})")
+    return name
+
+
+def values(kind: Kind, name: str) -> dict[int, str]:
+    return {row[0]: row[2] for row in kind.lake.rows(name)}
+
+
+def test_statements_on_other_rows_of_one_file_both_succeed(merge_on_read: Kind, meanwhile: Meanwhile) -> None:
+    name, lake = one_file(merge_on_read), merge_on_read.lake
+    lake.session.sql(f"DELETE FROM {name} WHERE id = 0")
+    meanwhile(f"UPDATE {name} SET s = 'theirs' WHERE id = 1", f"DELETE FROM {name} WHERE id = 2")
+    lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE id = 5")
+    meanwhile(f"UPDATE {name} SET s = 'theirs' WHERE id = 6")
+    lake.session.sql(f"DELETE FROM {name} WHERE id = 7")
+    expected = {id_: f"s{id_}" for id_ in range(12) if id_ not in {0, 2, 7}}
+    assert values(merge_on_read, name) == expected | {1: "theirs", 5: "mine", 6: "theirs"}
+    if merge_on_read.version == 3:
+        summary = lake.table(name).current_snapshot().summary
+        assert summary["total-delete-files"] == "1", "one vector for the one file that has deletes"
+
+
+def test_statements_on_one_row_conflict_and_the_error_names_it(merge_on_read: Kind, meanwhile: Meanwhile) -> None:
+    name, lake = one_file(merge_on_read), merge_on_read.lake
+    lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.update.isolation-level' = 'snapshot')")
+    meanwhile(f"DELETE FROM {name} WHERE id IN (3, 5)")
+    with pytest.raises(dml.CommitConflictError, match=r"\.parquet, rows 5"):
+        lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE id IN (5, 6)")
+    assert values(merge_on_read, name) == {id_: f"s{id_}" for id_ in range(12) if id_ not in {3, 5}}
+
+
+def test_a_statement_that_reads_its_own_table_again_is_judged_by_files(
+    merge_on_read: Kind, meanwhile: Meanwhile
+) -> None:
+    """What the subquery found may have changed with the other commit."""
+    name, lake = one_file(merge_on_read), merge_on_read.lake
+    meanwhile(f"DELETE FROM {name} WHERE id = 11")
+    with pytest.raises(dml.CommitConflictError, match="delete"):
+        lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE id < (SELECT max(x.id) - 9 FROM {name} x)")
+
+
+def test_the_property_switches_it_off(merge_on_read: Kind, meanwhile: Meanwhile) -> None:
+    name = one_file(merge_on_read, **{"write.row-level-concurrency.enabled": "false"})
+    meanwhile(f"DELETE FROM {name} WHERE id = 1")
+    with pytest.raises(dml.CommitConflictError, match="conflicting delete files"):
+        merge_on_read.lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE id = 5")
+
+
+def test_a_lost_statement_leaves_no_file(merge_on_read: Kind, meanwhile: Meanwhile) -> None:
+    name, lake = one_file(merge_on_read), merge_on_read.lake
+    meanwhile(f"DELETE FROM {name} WHERE id = 5")
+    with pytest.raises(dml.CommitConflictError):
+        lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE id = 5")
+    _, files = lake.state(name)
+    table = lake.table(name)
+    entries = {row["file_path"] for row in table.inspect.all_files().to_pylist()}
+    data = {f"file://{path}" for path in files if path.parent.name == "data" and not path.name.startswith(".")}
+    assert data == entries
+
+
+def test_many_statements_at_once_on_rows_of_one_file(merge_on_read: Kind) -> None:
+    """None fails, and none is lost."""
+    name, lake = one_file(merge_on_read), merge_on_read.lake
+
+    def change(row: int) -> None:
+        if row % 2:
+            lake.session.sql(f"UPDATE {name} SET s = 'u{row}' WHERE id = {row}")
+        else:
+            lake.session.sql(f"DELETE FROM {name} WHERE id = {row}")
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(change, range(12)))
+    assert values(merge_on_read, name) == {row: f"u{row}" for row in range(1, 12, 2)}
