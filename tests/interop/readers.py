@@ -1,6 +1,7 @@
 """A table's rows as PyIceberg and DuckDB read them from its metadata file, in one form to compare."""
 
 import decimal
+import importlib
 import math
 import uuid
 from functools import cache
@@ -8,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import duckdb_extension_avro
-import duckdb_extension_iceberg
 import pyarrow as pa
 from pyiceberg.table import StaticTable
 
-__all__ = ["canonical", "read_duckdb", "read_pyiceberg"]
+__all__ = ["canonical", "duckdb_connection", "read_duckdb", "read_pyiceberg"]
 
 
 def read_pyiceberg(metadata_location: str) -> list[str]:
@@ -28,12 +27,13 @@ def read_duckdb(metadata_location: str, columns: str = "*") -> list[str]:
 
 
 @cache
-def duckdb_connection() -> duckdb.DuckDBPyConnection:
-    """A DuckDB with the extensions that the wheels bring; it downloads nothing."""
+def duckdb_connection(*further: str) -> duckdb.DuckDBPyConnection:
+    """A DuckDB with the extensions that the wheels bring, `avro`, `iceberg` and further ones; it downloads nothing."""
     connection = duckdb.connect(
         config={"allow_unsigned_extensions": "true", "autoinstall_known_extensions": "false", "threads": "1"}
     )
-    for name, package in (("avro", duckdb_extension_avro), ("iceberg", duckdb_extension_iceberg)):
+    for name in ("avro", "iceberg", *further):
+        package = importlib.import_module(f"duckdb_extension_{name}")
         (library,) = Path(str(package.__file__)).parent.rglob(f"{name}.duckdb_extension")
         connection.execute(f"LOAD '{library}'")
     return connection

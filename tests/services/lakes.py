@@ -1,0 +1,137 @@
+"""A session on a catalog of a server, and what tests ask of it and of its storage."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import duckdb
+from pyiceberg.table import Table
+
+from dml.manifests import entries_of, manifests_of
+from dml.session import Session
+from tests.interop.readers import canonical, duckdb_connection
+from tests.services.seaweedfs import ACCESS_KEY, REGION, SECRET_KEY, SeaweedFs
+
+__all__ = ["Lake", "LocalFiles", "S3Files"]
+
+COMMANDS = ("delete", "update", "merge")
+
+
+class Files(Protocol):
+    """The files of a warehouse."""
+
+    def below(self, location: str) -> set[str]:
+        """Locations of all files below a folder."""
+        ...
+
+    def uploads(self) -> list[str]:
+        """Uploads that were begun and not ended."""
+        ...
+
+    def duckdb(self) -> duckdb.DuckDBPyConnection:
+        """A DuckDB that can read them."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalFiles:
+    """Files in a folder of this machine."""
+
+    folder: Path
+
+    def below(self, location: str) -> set[str]:
+        root = Path(location.removeprefix("file://"))
+        return {f"file://{path}" for path in root.rglob("*") if path.is_file()}
+
+    def uploads(self) -> list[str]:
+        return []
+
+    def duckdb(self) -> duckdb.DuckDBPyConnection:
+        return duckdb_connection()
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Files:
+    """Objects on S3."""
+
+    server: SeaweedFs
+    buckets: tuple[str, ...]
+
+    def below(self, location: str) -> set[str]:
+        bucket, _, prefix = location.removeprefix("s3://").partition("/")
+        return {f"s3://{bucket}/{key}" for key in self.server.keys(bucket, prefix)}
+
+    def uploads(self) -> list[str]:
+        return [key for bucket in self.buckets for key in self.server.uploads(bucket)]
+
+    def duckdb(self) -> duckdb.DuckDBPyConnection:
+        connection = duckdb_connection("httpfs")
+        connection.execute(
+            f"CREATE OR REPLACE SECRET (TYPE s3, KEY_ID '{ACCESS_KEY}', SECRET '{SECRET_KEY}', REGION '{REGION}', "
+            f"ENDPOINT '{self.server.endpoint.removeprefix('http://')}', URL_STYLE 'path', USE_SSL false)"
+        )
+        return connection
+
+
+@dataclass
+class Lake:
+    """A session on one catalog, and names for new tables."""
+
+    session: Session
+    catalog: str
+    files: Files
+    properties: dict[str, str]
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def create(self, version: int, mode: str, **properties: str) -> str:
+        """A new table's full name; `mode` is of all three commands."""
+        name = f"t{next(self.numbers)}"
+        listed = {"format-version": str(version), **{f"write.{command}.mode": mode for command in COMMANDS}}
+        if self.catalog == "rest_s3" and version == 3:
+            # SeaweedFS takes no Puffin file into a bucket of tables, from nobody.
+            listed["write.data.path"] = f"s3://plain/rest/{name}"
+        text = ", ".join(f"'{key}' = '{value}'" for key, value in {**listed, **properties}.items())
+        self.session.sql(f"CREATE TABLE {self.catalog}.db.{name} (id BIGINT, s STRING) TBLPROPERTIES ({text})")
+        return f"{self.catalog}.db.{name}"
+
+    def table(self, name: str) -> Table:
+        return self.session.registry.catalogs[self.catalog].load_table(tuple(name.split(".")[1:]))
+
+    def rows(self, name: str) -> dict[int, str]:
+        """What we read."""
+        return {row.id: row.s for row in self.session.table(name).collect()}
+
+    def agree(self, name: str, expected: dict[int, str]) -> None:
+        """We, PyIceberg and DuckDB read these rows, from the storage."""
+        table = self.table(name)
+        rows = sorted(repr(row) for row in expected.items())
+        assert canonical(self.session.table(name).toArrow()) == rows
+        assert canonical(table.scan().to_arrow()) == rows
+        location = table.metadata_location.removeprefix("file://")
+        found = self.files.duckdb().execute(f"SELECT * FROM iceberg_scan('{location}')").to_arrow_table()
+        assert canonical(found) == rows
+
+    def leftovers(self, name: str) -> set[str]:
+        """Files of a table, its metadata files aside, that no snapshot of it has; and uploads that were left."""
+        table = self.table(name)
+        folders = {table.location(), table.properties.get("write.data.path", table.location())}
+        found = {path for folder in folders for path in self.files.below(folder) if not is_metadata_file(path)}
+        return (found - referenced(table)) | set(self.files.uploads())
+
+
+def is_metadata_file(path: str) -> bool:
+    """Whether it is of the table as a whole: REST servers keep them as they like."""
+    return path.endswith((".metadata.json", "version-hint.text"))
+
+
+def referenced(table: Table) -> set[str]:
+    """All files that the snapshots of a table name."""
+    found: set[str] = set()
+    for snapshot in table.snapshots():
+        found.add(snapshot.manifest_list)
+        for manifest in manifests_of(table.io, snapshot):
+            found.add(manifest.manifest_path)
+            found.update(entry.data_file.path for entry in entries_of(manifest, table.io))
+    return found

@@ -1,0 +1,74 @@
+"""Statements that fail on real storages and catalogs: conflicts, broken tasks, servers that are not there."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import dml
+from dml.errors import CommitConflictError, DmlError
+from tests.services.lakes import Lake
+
+pytestmark = pytest.mark.spark
+
+MODES = [(2, "copy-on-write"), (2, "merge-on-read"), (3, "merge-on-read")]
+
+
+def another(lake: Lake) -> dml.Session:
+    """A second session on the same catalog, with connections of its own."""
+    session = dml.connect(catalog=lake.catalog, spark=lake.session.spark, progress=False, **lake.properties)
+    session.disable()
+    return session
+
+
+def before_commit(lake: Lake, action: Callable[[], Any]) -> None:
+    """Run an action once, when the lake's session is about to commit."""
+    catalog = lake.session.registry.catalogs[lake.catalog]
+
+    def commit_table(*arguments: Any) -> Any:
+        del catalog.commit_table
+        action()
+        return catalog.commit_table(*arguments)
+
+    catalog.commit_table = commit_table
+
+
+@pytest.mark.parametrize(("version", "mode"), MODES)
+def test_two_sessions_that_change_one_row_conflict(lake: Lake, version: int, mode: str) -> None:
+    """The later one is told so, and leaves no file; the row has the first one's value."""
+    name = lake.create(version, mode)
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 's' FROM range(4)")
+    with another(lake) as other:
+        before_commit(lake, lambda: other.sql(f"UPDATE {name} SET s = 'first' WHERE id = 1"))
+        with pytest.raises(CommitConflictError) as raised:
+            lake.session.sql(f"UPDATE {name} SET s = 'second' WHERE id = 1")
+    assert raised.value.retryable
+    assert lake.rows(name) == {0: "s", 1: "first", 2: "s", 3: "s"}
+    assert lake.leftovers(name) == set()
+
+
+def test_two_sessions_that_change_different_files_both_land(lake: Lake) -> None:
+    """The later one's commit is tried again on what the first one left."""
+    name = lake.create(2, "copy-on-write", **{"write.update.isolation-level": "snapshot"})
+    for start in (0, 10):
+        lake.session.sql(f"INSERT INTO {name} SELECT id, 's' FROM range({start}, {start + 2})")
+    with another(lake) as other:
+        before_commit(lake, lambda: other.sql(f"UPDATE {name} SET s = 'first' WHERE id = 0"))
+        result = lake.session.sql(f"UPDATE {name} SET s = 'second' WHERE id = 10")
+    assert result.rows_updated == 1
+    assert lake.rows(name) == {0: "first", 1: "s", 10: "second", 11: "s"}
+    assert lake.leftovers(name) == set()
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_a_statement_that_breaks_in_one_task_leaves_no_file_of_the_others(lake: Lake, mode: str) -> None:
+    """Tasks that had finished are not heard of: their files are found by listing."""
+    name = lake.create(2, mode)
+    for start in (0, 10):
+        lake.session.sql(f"INSERT INTO {name} SELECT id, 's' FROM range({start}, {start + 2})")
+    before = lake.table(name).metadata_location
+    with pytest.raises(DmlError, match="no more"):
+        lake.session.sql(f"UPDATE {name} SET s = IF(id = 11, raise_error('no more'), 'new')")
+    assert lake.table(name).metadata_location == before
+    assert lake.rows(name) == {0: "s", 1: "s", 10: "s", 11: "s"}
+    assert lake.leftovers(name) == set()

@@ -1,0 +1,65 @@
+"""Every statement on catalogs and storages of real servers, in both modes and versions 2 and 3; read by others."""
+
+import pytest
+
+from dml.errors import NotFoundError
+from tests.services.lakes import Lake
+
+pytestmark = pytest.mark.spark
+
+KINDS = [
+    ("sql_local", 2, "merge-on-read"),
+    ("sql_local", 3, "copy-on-write"),
+    ("sql_s3_arrow", 2, "copy-on-write"),
+    ("sql_s3_arrow", 3, "merge-on-read"),
+    ("sql_s3_fsspec", 2, "merge-on-read"),
+    ("sql_s3_fsspec", 3, "merge-on-read"),
+    ("rest_s3", 2, "merge-on-read"),
+    ("rest_s3", 3, "copy-on-write"),
+    ("rest_s3", 3, "merge-on-read"),
+]
+
+
+@pytest.mark.parametrize(("place", "version", "mode"), KINDS)
+def test_every_statement_and_what_others_read(place: str, version: int, mode: str, lakes: dict[str, Lake]) -> None:
+    """Nothing lies in the storage but what snapshots name."""
+    lake = lakes[place]
+    name, sql = lake.create(version, mode), lake.session.sql
+    sql(f"INSERT INTO {name} SELECT id, concat('s', id) FROM range(0, 20, 1, 2)")
+    rows = {i: f"s{i}" for i in range(20)}
+    assert sql(f"DELETE FROM {name} WHERE id IN (1, 5, 19)").rows_deleted == 3
+    rows = {i: s for i, s in rows.items() if i not in {1, 5, 19}}
+    assert sql(f"UPDATE {name} SET s = upper(s) WHERE id % 4 = 3").rows_updated == 4
+    rows = {i: s.upper() if i % 4 == 3 else s for i, s in rows.items()}
+    merged = sql(
+        f"MERGE INTO {name} t USING (SELECT id, 'm' AS s FROM range(16, 22)) s ON t.id = s.id "
+        "WHEN MATCHED AND s.id = 16 THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert (merged.rows_deleted, merged.rows_updated, merged.rows_inserted, merged.mode) == (1, 2, 3, mode)
+    rows = {**{i: s for i, s in rows.items() if i != 16}, **dict.fromkeys((17, 18, 19, 20, 21), "m")}
+    lake.agree(name, rows)
+    assert lake.table(name).format_version == version
+    assert lake.leftovers(name) == set()
+    sql(f"TRUNCATE TABLE {name}")
+    assert lake.rows(name) == {}
+    sql(f"DROP TABLE {name}")
+    with pytest.raises(NotFoundError):
+        lake.session.table(name)
+
+
+def test_a_merge_reads_one_catalog_and_writes_another(lakes: dict[str, Lake]) -> None:
+    """From PostgreSQL and local files to REST and S3, and back, in one session."""
+    local, remote = lakes["sql_local"], lakes["rest_s3"]
+    source, target = local.create(2, "copy-on-write"), remote.create(2, "merge-on-read")
+    local.session.sql(f"INSERT INTO {source} VALUES (1, 'one'), (2, 'two')")
+    remote.session.sql(f"INSERT INTO {target} VALUES (2, 'old'), (3, 'three')")
+    clauses = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    session = remote.session
+    session.add_catalog("sql_local", **local.properties)
+    try:
+        assert session.sql(f"MERGE INTO {target} t USING {source} s ON t.id = s.id {clauses}").rows_updated == 1
+        remote.agree(target, {1: "one", 2: "two", 3: "three"})
+        assert session.sql(f"MERGE INTO {source} t USING {target} s ON t.id = s.id {clauses}").rows_inserted == 1
+        local.agree(source, {1: "one", 2: "two", 3: "three"})
+    finally:
+        session.registry.catalogs.pop("sql_local").close()
