@@ -5,8 +5,10 @@ by the files' partitions, or by their column metrics (docs/semantics.md, D1 and 
 """
 
 import time
+from collections.abc import Sequence
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table import Table
 
 from dml.commit import DeleteFiles, commit
 from dml.commit.file_filter import RowFilter
@@ -15,14 +17,37 @@ from dml.engine.query import statement_views
 from dml.engine.results import committed_result, nothing_changed
 from dml.engine.settings import StatementSettings
 from dml.engine.target import Target, resolve_target
-from dml.manifests import entries_of, manifests_of
-from dml.model.manifest import ManifestContent
+from dml.model.content_file import ContentFile
 from dml.model.scan_task import ScanTask
 from dml.result import PhaseSeconds, Result
-from dml.scan.planner import plan_scan
+from dml.scan.planner import ScanPlan, plan_scan
 from dml.sqlparse.statements import Truncate
 
-__all__ = ["delete_whole_files", "run_truncate"]
+__all__ = ["WholeFiles", "delete_whole_files", "run_truncate"]
+
+
+class WholeFiles:
+    """The `file_test` of a scan, which sees whether the files that hold rows of a filter hold no others.
+
+    Args:
+        table: The table.
+        row_filter: The whole condition of a DELETE.
+        case_sensitive: How names in the filter match.
+
+    Attributes:
+        has_partial: Whether some file that it saw may hold both rows that match and rows that do not.
+    """
+
+    def __init__(self, table: Table, row_filter: BooleanExpression, *, case_sensitive: bool) -> None:
+        self._rows = RowFilter(row_filter, table.metadata, case_sensitive=case_sensitive)
+        self.has_partial = False
+
+    def __call__(self, file: ContentFile) -> bool:
+        """Whether a file may hold matching rows."""
+        if not self._rows.may_match(file):
+            return False
+        self.has_partial = self.has_partial or not self._rows.must_match(file)
+        return True
 
 
 def run_truncate(engine: Engine, statement: Truncate, text: str) -> Result:
@@ -35,66 +60,35 @@ def run_truncate(engine: Engine, statement: Truncate, text: str) -> Result:
     settings = StatementSettings.of(engine.spark)
     views = statement_views(engine, text, settings)
     target = resolve_target(statement.target, text, views, settings, "TRUNCATE")
-    if not whole_files(target, AlwaysTrue(), settings):
-        return nothing_changed("TRUNCATE", target, time.perf_counter() - started, mode="metadata")
-    return commit_delete(engine, target, AlwaysTrue(), "TRUNCATE", settings, started)
+    plan = ScanPlan(snapshot_id=None) if target.snapshot_id is None else plan_scan(target.table, target.snapshot_id)
+    return delete_whole_files(engine, target, AlwaysTrue(), plan.tasks, "TRUNCATE", settings, started)
 
 
 def delete_whole_files(
-    engine: Engine, target: Target, row_filter: BooleanExpression, settings: StatementSettings, started: float
-) -> Result | None:
-    """Delete by metadata if every file with a matching row holds matching rows only.
-
-    Args:
-        engine: The session's means.
-        target: The table.
-        row_filter: The whole condition as an Iceberg expression.
-        settings: The session's settings.
-        started: When the statement started, by `time.perf_counter`.
-
-    Returns:
-        The result; None where rows of some file have to be looked at.
-    """
-    outcome = whole_files(target, row_filter, settings)
-    if outcome is None:
-        return None
-    if not outcome:
-        return nothing_changed("DELETE", target, time.perf_counter() - started, mode="metadata")
-    return commit_delete(engine, target, row_filter, "DELETE", settings, started)
-
-
-def whole_files(target: Target, row_filter: BooleanExpression, settings: StatementSettings) -> bool | None:
-    """Whether some file is deleted by a filter and none in part.
-
-    Returns:
-        True for whole files, False for no file at all, None where rows of some file have to be looked at.
-    """
-    table = target.table
-    snapshot = None if target.snapshot_id is None else table.snapshot_by_id(target.snapshot_id)
-    if snapshot is None:
-        return False
-    rows = RowFilter(row_filter, table.metadata, case_sensitive=settings.case_sensitive)
-    found = False
-    for manifest in manifests_of(table.io, snapshot):
-        if manifest.content is not ManifestContent.DATA or not manifest.has_live_files or not rows.manifest(manifest):
-            continue
-        for entry in entries_of(manifest, table.io, live_only=True):
-            if rows.may_match(entry.data_file):
-                if not rows.must_match(entry.data_file):
-                    return None
-                found = True
-    return found
-
-
-def commit_delete(
     engine: Engine,
     target: Target,
     row_filter: BooleanExpression,
+    tasks: Sequence[ScanTask],
     command: str,
     settings: StatementSettings,
     started: float,
 ) -> Result:
-    """Commit the removal of the files of a filter."""
+    """Commit the removal of the files of a filter.
+
+    Args:
+        engine: The session's means.
+        target: The table.
+        row_filter: The filter, which is true for all rows of these files.
+        tasks: The files, as the scan of the statement found them.
+        command: For the result.
+        settings: The session's settings.
+        started: When the statement started, by `time.perf_counter`.
+
+    Raises:
+        DmlError: the commit failed.
+    """
+    if not tasks:
+        return nothing_changed(command, target, time.perf_counter() - started, mode="metadata")
     planned = time.perf_counter()
     action = DeleteFiles(row_filter=row_filter, case_sensitive=settings.case_sensitive)
     committed = commit(
@@ -106,13 +100,11 @@ def commit_delete(
         wap_id=target.wap_id,
     )
     seconds = PhaseSeconds(plan=planned - started, commit=time.perf_counter() - planned)
-    rows = deleted_rows(target, row_filter, settings)
-    return committed_result(command, target, "metadata", committed, seconds, rows=rows)
+    return committed_result(command, target, "metadata", committed, seconds, rows=live_rows_of(tasks))
 
 
-def deleted_rows(target: Target, row_filter: BooleanExpression, settings: StatementSettings) -> int | None:
-    """Live rows of the files that a filter removes, told by metadata; None where delete files do not tell."""
-    tasks = plan_scan(target.table, target.snapshot_id, row_filter, case_sensitive=settings.case_sensitive).tasks
+def live_rows_of(tasks: Sequence[ScanTask]) -> int | None:
+    """Live rows of data files, told by metadata; None where delete files do not tell."""
     rows = [live_rows(task) for task in tasks]
     return None if None in rows else sum(number for number in rows if number is not None)
 

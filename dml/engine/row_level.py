@@ -15,7 +15,7 @@ from dml.engine.distribution import partition_column
 from dml.engine.engine import Engine
 from dml.engine.environment import SessionEnvironment
 from dml.engine.merge_source import prepared_source, source_frame
-from dml.engine.metadata_delete import delete_whole_files
+from dml.engine.metadata_delete import WholeFiles, delete_whole_files
 from dml.engine.planned_statement import PlannedStatement
 from dml.engine.query import statement_views
 from dml.engine.results import committed_result, nothing_changed
@@ -189,10 +189,9 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     delta = delta_of(engine, planned)
     if plan.never or (target.snapshot_id is None and not plan.inserts):
         return nothing_changed(command, target, time.perf_counter() - started)
-    if plan.command is Command.DELETE and plan.pushed_is_complete:
-        done = delete_whole_files(engine, target, plan.pushed_filter, planned.settings, started)
-        if done is not None:
-            return done
+    if delta.files is not None and not delta.files.has_partial:
+        tasks = delta.scan.plan.tasks
+        return delete_whole_files(engine, target, plan.pushed_filter, tasks, command, planned.settings, started)
     context = write_context(target.table, str(uuid.uuid4()))
     spec = writer_spec(engine, planned, delta.scan, context)
     check_writable(spec)
@@ -217,11 +216,13 @@ class Delta:
         scan: The target's scan.
         frame: The delta's rows.
         whole_files: Whether each Spark partition of `frame` holds whole files in their order.
+        files: What the scan's planning saw of a DELETE's files; None where rows have to be looked at in any case.
     """
 
     scan: Scan
     frame: DataFrame
     whole_files: bool
+    files: WholeFiles | None
 
 
 def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
@@ -232,6 +233,9 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
     if keys is not None:
         row_filter = And(row_filter, keys.row_filter)
     schema = target.table.schema()
+    files = None
+    if plan.command is Command.DELETE and plan.pushed_is_complete:
+        files = WholeFiles(target.table, plan.pushed_filter, case_sensitive=settings.case_sensitive)
     scan = scan_table(
         engine.spark,
         settings,
@@ -243,11 +247,12 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
         row_filter=row_filter,
         key_filter=None if keys is None else keys.key_filter,
         whole_files=plan.ordered_by_file,
+        file_test=files,
     )
     planned.views.fill(planned.target_view, scan.frame)
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
     frame = delta_frame(planned.views.sql, plan.query, assign)
-    return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file)
+    return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file, files=files)
 
 
 def distributed(delta: Delta, planned: PlannedStatement) -> DataFrame:

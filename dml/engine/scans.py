@@ -16,7 +16,7 @@ from dml.engine.settings import StatementSettings
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.options import integer
 from dml.scan.context import scan_context
-from dml.scan.planner import ScanPlan, plan_scan
+from dml.scan.planner import FileTest, ScanPlan, plan_scan
 from dml.scan.source import dataframe
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, packed, split
 
@@ -50,6 +50,7 @@ def scan_table(
     row_filter: BooleanExpression | None = None,
     key_filter: KeyFilter | None = None,
     whole_files: bool = False,
+    file_test: FileTest | None = None,
 ) -> Scan:
     """Plan a scan and make its DataFrame.
 
@@ -64,11 +65,19 @@ def scan_table(
         row_filter: Rows for which it is not true may be left out; None reads all.
         key_filter: Join keys that matter; None reads all.
         whole_files: Keep each data file in one task of its own, its rows in their order.
+        file_test: A closer look at the files that may hold such rows.
     """
     plan = (
         ScanPlan(snapshot_id=None)
         if snapshot_id is None
-        else plan_scan(table, snapshot_id, row_filter, case_sensitive=settings.case_sensitive, schema=schema)
+        else plan_scan(
+            table,
+            snapshot_id,
+            row_filter,
+            case_sensitive=settings.case_sensitive,
+            schema=schema,
+            file_test=file_test,
+        )
     )
     context = scan_context(
         table,

@@ -24,14 +24,17 @@ from dml.deletes.delete_file_index import DeleteEntry, DeleteFileIndex, DeleteKi
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import NotFoundError
 from dml.manifests import entries_of, manifests_of
-from dml.model.content_file import FileContent
+from dml.model.content_file import ContentFile, FileContent
 from dml.model.listing import DeleteFileKey, Listing
 from dml.model.manifest import ManifestContent, ManifestEntry, ManifestFile
 from dml.model.partition_specs import unpartitioned_specs
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.scan.pruner import Pruner
 
-__all__ = ["ScanPlan", "plan_scan"]
+__all__ = ["FileTest", "ScanPlan", "plan_scan"]
+
+FileTest = Callable[[ContentFile], bool]
+"""Whether a data file may hold rows that are wanted."""
 
 MAX_THREADS = 8
 
@@ -83,6 +86,7 @@ def plan_scan(
     *,
     case_sensitive: bool = False,
     schema: Schema | None = None,
+    file_test: FileTest | None = None,
 ) -> ScanPlan:
     """Finds the data files that may hold rows for which a filter is true.
 
@@ -92,6 +96,8 @@ def plan_scan(
         row_filter: An unbound expression; None for all rows.
         case_sensitive: How the filter's names match.
         schema: The schema that the filter's names belong to; None for the table's current one.
+        file_test: A closer look at each file that may hold such rows, while its metrics are at hand; several threads
+            call it.
 
     Raises:
         NotFoundError: the table has no such snapshot.
@@ -106,7 +112,7 @@ def plan_scan(
     pruner = Pruner(table.specs(), schema or table.schema(), row_filter or AlwaysTrue(), case_sensitive=case_sensitive)
     live = [manifest for manifest in manifests if manifest.has_live_files and pruner.manifest(manifest)]
     data = [manifest for manifest in live if manifest.content is ManifestContent.DATA]
-    read = read_all(data, partial(read_data_manifest, io=table.io, pruner=pruner))
+    read = read_all(data, partial(read_data_manifest, io=table.io, pruner=pruner, file_test=file_test))
     files = [file for of_manifest in read for file in of_manifest.files]
     deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if files else []
     applicable = read_all(deletes, partial(read_delete_manifest, io=table.io, pruner=pruner))
@@ -207,7 +213,7 @@ class DataManifest:
     live: int
 
 
-def read_data_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner) -> DataManifest:
+def read_data_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner, file_test: FileTest | None) -> DataManifest:
     """The files of a manifest that may hold matching rows, told by their partitions and then by their metrics."""
     live = 0
 
@@ -217,7 +223,11 @@ def read_data_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner) -> Da
         return pruner.partition(manifest.partition_spec_id, partition)
 
     entries = entries_of(manifest, io, live_only=True, in_partition=in_partition)
-    files = tuple(PlannedFile.of(entry) for entry in entries if pruner.data_file(entry.data_file))
+    files = tuple(
+        PlannedFile.of(entry)
+        for entry in entries
+        if pruner.data_file(entry.data_file) and (file_test is None or file_test(entry.data_file))
+    )
     return DataManifest(files=files, live=live)
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.errors import PythonException
 
-from dml.manifests import entries_of
+from dml.engine import metadata_delete
+from dml.manifests import entries_of, manifests_of
 from dml.model.manifest import ManifestEntry, ManifestFile
 from tests.dml.engine.conftest import Kind, Lake
 
@@ -38,6 +40,36 @@ def test_a_delete_of_whole_files_opens_and_writes_no_data_file(kind: Kind) -> No
     assert lake.session.delete(name).data_files_removed == 1
     assert set(lake.folder(name).joinpath("data").rglob("*.*")) == before
     assert lake.rows(name) == []
+
+
+def test_a_metadata_delete_reads_each_manifest_to_plan_and_to_commit_and_nothing_afterwards(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is committed, its snapshot may expire what it read, and the statement has succeeded all the same."""
+    name = lake.create("id BIGINT, k INT", "PARTITIONED BY (k)")
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, 1), (2, 2), (3, 2)")
+    table = lake.table(name)
+    snapshot = table.current_snapshot()
+    (manifest,) = manifests_of(table.io, snapshot)
+    opened: list[str] = []
+    new_input, commit = PyArrowFileIO.new_input, metadata_delete.commit
+
+    def counted(io: PyArrowFileIO, location: str) -> Any:
+        opened.append(location)
+        return new_input(io, location)
+
+    def commit_and_expire(*arguments: Any, **options: Any) -> Any:
+        committed = commit(*arguments, **options)
+        local(snapshot.manifest_list).unlink()
+        local(manifest.manifest_path).unlink()
+        return committed
+
+    monkeypatch.setattr(PyArrowFileIO, "new_input", counted)
+    monkeypatch.setattr(metadata_delete, "commit", commit_and_expire)
+    result = lake.session.delete(name, "k = 2")
+    assert (result.mode, result.rows_deleted) == ("metadata", 2)
+    assert opened.count(manifest.manifest_path) == 2
+    assert lake.rows(name) == [(1, 1)]
 
 
 def test_files_without_a_matched_row_stay_as_they_are(kind: Kind) -> None:

@@ -1,0 +1,154 @@
+"""Other tables whose files lie among a table's own. Driver.
+
+Input: the files below a table's folders. Output: the folders of other tables, in which nothing may be touched; or a
+refusal, where another table's files cannot be told from the table's own.
+
+A table is known by its metadata files. One that lies deeper has a metadata folder of its own, and all that is around
+that is its. Folders outside of the table's location (`write.data.path` ...) may be shared by tables whose metadata is
+elsewhere, so there the tables of the catalog are asked where their files are.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+
+from dml.errors import NotSupportedError
+from dml.maintenance.file_identity import Equivalents
+from dml.maintenance.orphan_choice import ListedFile, NeededFiles
+from dml.maintenance.reachable_files import read_json
+from dml.maintenance.table_folders import folders_of, is_below, overlap
+
+__all__ = ["folders_of_others", "refuse_shared_folders"]
+
+METADATA_FILES: Final = (".metadata.json", ".metadata.json.gz")
+METADATA_FOLDER: Final = "metadata"
+READERS: Final = 8
+
+
+def folders_of_others(
+    table: Table,
+    own_folders: Collection[str],
+    listed: Iterable[ListedFile],
+    needed: NeededFiles,
+    equivalents: Equivalents,
+) -> tuple[str, ...]:
+    """The folders of tables that lie below a table's folders.
+
+    Args:
+        table: The table.
+        own_folders: Its folders, with links resolved.
+        listed: What is below them.
+        needed: What the table needs.
+        equivalents: Which schemes and authorities are equal.
+
+    Raises:
+        NotSupportedError: another table's metadata lies in the table's own metadata folder, or says that its files lie
+            in the table's own folders.
+    """
+    found: list[str] = []
+    for folder, files in _metadata_folders(listed).items():
+        around = folder.removesuffix(f"/{METADATA_FOLDER}")
+        unknown = [file for file in files if not needed.named_like(file)]
+        if len(unknown) < len(files) or not any(is_below(around, own, equivalents) for own in own_folders):
+            _refuse_others_in(table, unknown)
+            continue
+        newest = max(unknown, key=lambda file: (file.modified_ms or 0, file.path))
+        declared = [
+            other
+            for other in _folders_of_other(table, newest)
+            if any(overlap(other, own, equivalents) for own in own_folders)
+        ]
+        if not all(any(is_below(other, own, equivalents) for own in own_folders) for other in declared):
+            raise _not_to_be_told(table, newest.location)
+        found += [around, *declared]
+    return tuple(found)
+
+
+def refuse_shared_folders(catalog: Catalog, table: Table, folders: Sequence[str], equivalents: Equivalents) -> None:
+    """Refuse folders outside of a table's location in which other tables of the catalog keep files as well.
+
+    Args:
+        catalog: The catalog.
+        table: The table.
+        folders: The folders.
+        equivalents: Which schemes and authorities are equal.
+
+    Raises:
+        NotSupportedError: another table keeps files there.
+    """
+    if not folders:
+        return
+    for other in _tables(catalog):
+        if other.metadata.table_uuid == table.metadata.table_uuid:
+            continue
+        for folder in folders:
+            if any(overlap(folder, used, equivalents) for used in folders_of(other.location(), other.properties)):
+                raise NotSupportedError(
+                    f"The folder '{folder}' is also used by the table '{'.'.join(other.name())}'",
+                    hint="Which of its files are orphans cannot be told from one of the tables: give the tables folders "
+                    "of their own",
+                    folder=folder,
+                )
+
+
+def _metadata_folders(listed: Iterable[ListedFile]) -> Mapping[str, list[ListedFile]]:
+    folders: defaultdict[str, list[ListedFile]] = defaultdict(list)
+    for file in listed:
+        if file.relative.endswith(METADATA_FILES):
+            folders[file.real_location.rpartition("/")[0]].append(file)
+    return folders
+
+
+def _refuse_others_in(table: Table, files: Sequence[ListedFile]) -> None:
+    """Metadata files of failed commits are the table's; one of another table means that both share the folder."""
+    with ThreadPoolExecutor(READERS) as pool:
+        contents = pool.map(partial(_content, table.io), files)
+        for file, content in zip(files, contents, strict=True):
+            if _is_of_other(table, content):
+                raise _not_to_be_told(table, file.location)
+
+
+def _folders_of_other(table: Table, file: ListedFile) -> Iterator[str]:
+    """Where the table of a metadata file keeps its files; nothing for a copy of this table's own metadata."""
+    content = _content(table.io, file)
+    if _is_of_other(table, content) and "location" in content:
+        yield from folders_of(content["location"], content.get("properties") or {})
+
+
+def _content(io: FileIO, file: ListedFile) -> Mapping[str, Any]:
+    """A metadata file; empty where it is gone, or is the beginning of one that was never finished."""
+    try:
+        return read_json(io, file.location) or {}
+    except FileNotFoundError:
+        return {}
+
+
+def _is_of_other(table: Table, content: Mapping[str, Any]) -> bool:
+    own = str(table.metadata.table_uuid)
+    return str(content.get("table-uuid", own)).lower() != own
+
+
+def _not_to_be_told(table: Table, metadata_file: str) -> NotSupportedError:
+    return NotSupportedError(
+        f"Another table has files in the folders of the table '{'.'.join(table.name())}': '{metadata_file}' is metadata "
+        "of another table",
+        hint="Its files cannot be told from orphans. If that table is gone, delete its metadata files first",
+        file=metadata_file,
+    )
+
+
+def _tables(catalog: Catalog, namespace: tuple[str, ...] = ()) -> Iterator[Table]:
+    for inner in catalog.list_namespaces(namespace):
+        for identifier in catalog.list_tables(inner):
+            try:
+                yield catalog.load_table(identifier)
+            except NoSuchTableError:  # dropped meanwhile, or a table of another format
+                continue
+        yield from _tables(catalog, tuple(inner))

@@ -1,0 +1,192 @@
+"""Removing the files below a table's folders that nothing needs. Driver.
+
+Input: a catalog, a table's identifier and what is asked for. Output: the locations of the orphans.
+
+The order matters. Files are listed first and metadata is read after: what a commit in between has added is not listed,
+or is needed. And before files are deleted the newest metadata is read again, for what came back into use meanwhile.
+Source: Iceberg's `DeleteOrphanFilesSparkAction`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote_plus
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from dml.catalog.tables import load_table
+from dml.catalog.translation import translated
+from dml.errors import AnalysisError, CommitConflictError, ErrorKind, ExecutionError, NotSupportedError
+from dml.maintenance.deletion import delete_all
+from dml.maintenance.file_identity import is_inside
+from dml.maintenance.orphan_choice import Conflict, ListedFile, NeededFiles, OrphanRules, choose_orphans
+from dml.maintenance.orphan_options import RemoveOrphanFiles
+from dml.maintenance.other_tables import folders_of_others, refuse_shared_folders
+from dml.maintenance.reachable_files import ReachableFiles
+from dml.maintenance.storage import Storage, names_of, real_location, storage_of
+from dml.maintenance.table_folders import folders_of, outermost
+from dml.options import boolean
+
+__all__ = ["remove_orphan_files"]
+
+GC_ENABLED: Final = "gc.enabled"
+BATCH: Final = 1000
+"""How many files are deleted between two looks at the newest metadata."""
+
+SHOWN: Final = 5
+"""How many files an error names."""
+
+
+def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: RemoveOrphanFiles) -> tuple[str, ...]:
+    """Remove the files below a table's folders that nothing needs.
+
+    Args:
+        catalog: The catalog.
+        identifier: Namespace and name of the table.
+        call: What is asked for.
+
+    Returns:
+        The locations of the orphans; of a dry run, they are still there.
+
+    Raises:
+        NotFoundError: there is no such table.
+        AnalysisError: a file's scheme or authority is another than metadata says, or `location` is no folder of the
+            table.
+        NotSupportedError: other tables have files in the same folders, the table's property `gc.enabled` is false, or
+            the storage cannot list.
+        CorruptFileError: metadata of the table is missing or damaged; nothing was deleted.
+        ExecutionError: the storage failed, or some of the orphans could not be deleted.
+    """
+    with translated(f"Removing the orphan files of the table '{'.'.join(identifier)}'", catalog):
+        search = Search.begin(catalog, load_table(catalog, identifier), call)
+        orphans = search.orphans()
+        if not call.dry_run:
+            _delete(search, orphans)
+        return tuple(file.location for file in orphans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """One search for orphans.
+
+    Attributes:
+        catalog: The catalog.
+        identifier: Namespace and name of the table.
+        uuid: The table's, as long as it is that table.
+        call: What is asked for.
+        storages: The folders that are listed, each with its storage.
+        needed: What the table needs, as far as metadata was read.
+        reachable: Reads what it needs.
+    """
+
+    catalog: Catalog
+    identifier: tuple[str, ...]
+    uuid: object
+    call: RemoveOrphanFiles
+    storages: dict[str, Storage]
+    needed: NeededFiles = field(repr=False)
+    reachable: ReachableFiles = field(repr=False)
+
+    @staticmethod
+    def begin(catalog: Catalog, table: Table, call: RemoveOrphanFiles) -> "Search":
+        """Find out where to look, and refuse what cannot be done."""
+        _refuse_shared_files(table)
+        folders = outermost(folders_of(table.location(), table.properties), call.equivalents)
+        _check_location(table, folders, call)
+        location = table.location().rstrip("/")
+        outside = [folder for folder in folders if not is_inside(folder, location, call.equivalents)]
+        refuse_shared_folders(catalog, table, outside, call.equivalents)
+        return Search(
+            catalog=catalog,
+            identifier=table.name(),
+            uuid=table.metadata.table_uuid,
+            call=call,
+            storages={folder: storage_of(table.io, folder) for folder in folders},
+            needed=NeededFiles(call.equivalents),
+            reachable=ReachableFiles(table.io, call.older_than_ms),
+        )
+
+    def orphans(self) -> tuple[ListedFile, ...]:
+        """List, then read, then choose."""
+        listed = [file for folder, storage in self.storages.items() for file in storage.files(folder)]
+        table = self.look_again()
+        own_folders = [real_location(folder) for folder in self.storages]
+        rules = OrphanRules(
+            older_than_ms=self.call.older_than_ms,
+            equivalents=self.call.equivalents,
+            prefix_mismatch=self.call.prefix_mismatch_mode,
+            partition_fields=_partition_fields(table),
+            others=folders_of_others(table, own_folders, listed, self.needed, self.call.equivalents),
+            within=None if self.call.location is None else real_location(self.call.location),
+        )
+        choice = choose_orphans(listed, self.needed, rules)
+        if choice.conflicts:
+            raise _prefix_mismatch(choice.conflicts)
+        return choice.orphans
+
+    def look_again(self) -> Table:
+        """Read what the newest metadata needs."""
+        table = load_table(self.catalog, self.identifier)
+        if table.metadata.table_uuid != self.uuid:
+            raise CommitConflictError(f"The table '{'.'.join(self.identifier)}' was replaced by another one meanwhile")
+        self.needed.add(name for location in self.reachable.of(table) for name in names_of(location))
+        return table
+
+
+def _delete(search: Search, orphans: tuple[ListedFile, ...]) -> None:
+    failed: list[tuple[ListedFile, Exception]] = []
+    for start in range(0, len(orphans), BATCH):
+        batch = orphans[start : start + BATCH]
+        search.look_again()
+        still = [file for file in batch if not search.needed.named_like(file)]
+        threads = search.call.max_concurrent_deletes
+        failed += delete_all(still, lambda file: search.storages[file.folder].delete(file), threads)
+    if failed:
+        reasons = "; ".join(f"'{file.location}' ({error})" for file, error in failed[:SHOWN])
+        raise ExecutionError(
+            f"{len(failed)} of {len(orphans)} orphan files could not be deleted: {reasons}",
+            hint="The others are deleted. Call it again for the rest",
+            files=tuple(file.location for file, _ in failed),
+        ) from failed[0][1]
+
+
+def _refuse_shared_files(table: Table) -> None:
+    if not boolean(table.properties, GC_ENABLED, default=True):
+        raise NotSupportedError(
+            f"The table '{'.'.join(table.name())}' has {GC_ENABLED} = false: its files may belong to others",
+            hint=f"Set {GC_ENABLED} to true if they do not",
+            property=GC_ENABLED,
+        )
+
+
+def _check_location(table: Table, folders: Iterable[str], call: RemoveOrphanFiles) -> None:
+    if call.location is None:
+        return
+    real = real_location(call.location)
+    if not any(is_inside(real, real_location(folder), call.equivalents) for folder in folders):
+        raise AnalysisError(
+            f"The location '{call.location}' is no folder of the table '{'.'.join(table.name())}'",
+            kind=ErrorKind.INVALID_VALUE,
+            hint=f"It must be one of {', '.join(folders)}, or a folder below: files elsewhere may be of other tables",
+        )
+
+
+def _partition_fields(table: Table) -> frozenset[str]:
+    names = {field.name for spec in table.specs().values() for field in spec.fields}
+    return frozenset(names | {quote_plus(name) for name in names})
+
+
+def _prefix_mismatch(conflicts: tuple[Conflict, ...]) -> AnalysisError:
+    shown = "; ".join(
+        f"'{conflict.listed}' is '{conflict.scheme}://{conflict.authority}' in the metadata"
+        for conflict in conflicts[:SHOWN]
+    )
+    return AnalysisError(
+        f"Of {len(conflicts)} files it cannot be told whether they are orphans: the table's metadata has the same paths "
+        f"with another scheme or authority: {shown}",
+        kind=ErrorKind.INVALID_VALUE,
+        hint="Say which are equal with equal_schemes and equal_authorities, leave such files alone with "
+        "prefix_mismatch_mode 'IGNORE', or delete them with 'DELETE'",
+        conflicts=tuple((conflict.listed, conflict.scheme, conflict.authority) for conflict in conflicts),
+    )

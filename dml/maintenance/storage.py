@@ -1,0 +1,218 @@
+"""Listing and deleting files where a table's FileIO keeps them. Driver.
+
+Input: a FileIO and a folder. Output: the files below it, each with its name in the storage, by which it is deleted:
+a FileIO's own `delete` reads a location as a URI, and so takes `a.parquet#1` for `a.parquet`, or a star for many files.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+from urllib.parse import unquote, urlsplit
+
+from pyarrow import fs as arrow_fs
+from pyiceberg.io import FileIO
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from dml.errors import ExecutionError, NotSupportedError
+from dml.maintenance.file_identity import path_of
+from dml.maintenance.orphan_choice import ListedFile
+
+__all__ = ["Storage", "names_of", "real_location", "storage_of"]
+
+_LOCAL_SCHEMES: Final = frozenset({"", "file"})
+# How the file systems of fsspec call the time of the last write.
+_TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
+
+
+class Storage(Protocol):
+    """A storage that can list."""
+
+    def files(self, folder: str) -> Iterator[ListedFile]:
+        """All files below a folder, given without a final slash; one that is not there has none."""
+        ...
+
+    def delete(self, file: ListedFile) -> None:
+        """Delete a file; one that is not there is fine."""
+        ...
+
+
+def storage_of(io: FileIO, folder: str) -> Storage:
+    """The storage of a folder.
+
+    Args:
+        io: The table's FileIO.
+        folder: A location.
+
+    Raises:
+        NotSupportedError: the FileIO cannot list files.
+    """
+    match io:
+        case PyArrowFileIO():
+            scheme, netloc, _ = io.parse_location(folder, io.properties)
+            filesystem = io.fs_by_scheme(scheme, netloc)
+            local = isinstance(filesystem, arrow_fs.LocalFileSystem)
+            return LocalStorage() if local else ArrowStorage(io=io, filesystem=filesystem)
+        case FsspecFileIO():
+            uri = urlsplit(folder)
+            return LocalStorage() if _is_local(folder) else FsspecStorage(io.get_fs(uri.scheme, uri.hostname))
+        case _:
+            raise NotSupportedError(
+                f"The storage of '{folder}' cannot list files: its FileIO is {type(io).__name__}",
+                hint="Set the catalog's property py-io-impl to pyiceberg.io.pyarrow.PyArrowFileIO",
+            )
+
+
+def names_of(location: str) -> Iterator[str]:
+    """A location, and what else its file may be called: links of the local file system are resolved.
+
+    Args:
+        location: A URI or a path.
+    """
+    yield location
+    if _is_local(location):
+        path = _local_path(location)
+        yield _real(path)
+        if "%" in path:
+            yield _real(unquote(path))
+
+
+def real_location(location: str) -> str:
+    """A location with links of the local file system resolved; any other as it is."""
+    return _real(_local_path(location)) if _is_local(location) else location
+
+
+def _is_local(location: str) -> bool:
+    return urlsplit(location).scheme in _LOCAL_SCHEMES
+
+
+def _local_path(location: str) -> str:
+    return path_of(location) if urlsplit(location).scheme else str(Path(location).absolute())  # as PyIceberg does
+
+
+def _real(path: str) -> str:
+    if Path(path).is_symlink():
+        return os.path.realpath(path)
+    folder, _, name = path.rpartition("/")
+    return f"{_real_folder(folder)}/{name}"
+
+
+@lru_cache(maxsize=65536)
+def _real_folder(folder: str) -> str:
+    # Of folders: a table has few of them, and many files.
+    return os.path.realpath(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStorage:
+    """Folders of this machine."""
+
+    def files(self, folder: str) -> Iterator[ListedFile]:
+        """All files below a folder that are no links, and on the way to which there is none."""
+        root = _local_path(folder)
+
+        def raised(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise error  # what cannot be listed must not pass for empty
+
+        for place, _, names in os.walk(root, onerror=raised, followlinks=False):
+            real = os.path.realpath(place)
+            relative = os.path.relpath(place, root)
+            for name in names:
+                path = Path(place, name)
+                try:
+                    state = path.lstat()
+                except FileNotFoundError:
+                    continue
+                if not stat.S_ISREG(state.st_mode):
+                    continue
+                below = name if relative == "." else f"{relative}/{name}"
+                yield ListedFile(
+                    folder=folder,
+                    relative=below,
+                    path=str(path),
+                    real_location=f"{real}/{name}",
+                    modified_ms=state.st_mtime_ns // 1_000_000,
+                )
+
+    def delete(self, file: ListedFile) -> None:
+        """Delete a file; one that is not there is fine."""
+        Path(file.path).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowStorage:
+    """What PyArrow reads: S3, GCS, Azure, HDFS ..."""
+
+    io: PyArrowFileIO
+    filesystem: arrow_fs.FileSystem
+
+    def files(self, folder: str) -> Iterator[ListedFile]:
+        """All files below a folder."""
+        root = self.io.parse_location(folder, self.io.properties)[2].rstrip("/")
+        selector = arrow_fs.FileSelector(root, recursive=True, allow_not_found=True)
+        for info in self.filesystem.get_file_info(selector):
+            if info.type == arrow_fs.FileType.File:
+                time = cast("datetime | None", info.mtime)
+                yield _listed(folder, root, info.path, time)
+
+    def delete(self, file: ListedFile) -> None:
+        """Delete a file; one that is not there is fine."""
+        try:
+            self.filesystem.delete_file(file.path)
+        except FileNotFoundError:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class FsspecStorage:
+    """What fsspec reads."""
+
+    filesystem: Any
+
+    def files(self, folder: str) -> Iterator[ListedFile]:
+        """All files below a folder."""
+        root = str(self.filesystem._strip_protocol(folder)).rstrip("/")  # noqa: SLF001 - fsspec's name for it
+        self.filesystem.invalidate_cache()  # others have written since this process looked last
+        for path, info in self.filesystem.find(root, detail=True).items():
+            if info.get("type", "file") == "file":
+                yield _listed(folder, root, path, _time_of(info))
+
+    def delete(self, file: ListedFile) -> None:
+        """Delete a file; one that is not there is fine."""
+        try:
+            self.filesystem.rm_file(file.path)
+        except FileNotFoundError:
+            return
+
+
+def _listed(folder: str, root: str, path: str, modified: datetime | None) -> ListedFile:
+    if not path.startswith(f"{root}/"):
+        raise ExecutionError(f"The storage lists '{path}' below '{root}'", file=path)  # its location would be a guess
+    relative = path[len(root) + 1 :]
+    return ListedFile(
+        folder=folder,
+        relative=relative,
+        path=path,
+        real_location=f"{folder}/{relative}",
+        modified_ms=None if modified is None else int(modified.timestamp() * 1000),
+    )
+
+
+def _time_of(info: dict[str, Any]) -> datetime | None:
+    value = next((info[name] for name in _TIMES if info.get(name) is not None), None)
+    match value:
+        case datetime():
+            return value if value.tzinfo else value.replace(tzinfo=UTC)
+        case int() | float():
+            return datetime.fromtimestamp(value, UTC)
+        case str():
+            moment = datetime.fromisoformat(value)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        case _:
+            return None
