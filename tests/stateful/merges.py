@@ -110,14 +110,14 @@ def on_conditions(draw, machine: Any) -> str:
 
 
 @st.composite
-def clauses(draw, machine: Any, kind: str, *, last: bool) -> Clause:
+def clauses(draw, machine: Any, kind: str, *, last: bool, correlated: bool) -> Clause:
     """A WHEN clause; only the last of its kind may lack a condition."""
     sides = {"MATCHED": ("t.", "s."), "NOT MATCHED": ("s.",), "NOT MATCHED BY SOURCE": ("t.",)}[kind]
     condition = draw(conditions(machine.columns, draw(st.sampled_from(sides))))
     if last and draw(st.booleans()):
         condition = None
     if kind == "NOT MATCHED":
-        ours = model = draw(insert_actions(machine))
+        ours = model = draw(insert_actions(machine, correlated=correlated))
         action = "INSERT"
     else:
         choices = ("DELETE", "UPDATE", "UPDATE *") if kind == "MATCHED" else ("DELETE", "UPDATE")
@@ -133,7 +133,7 @@ def clauses(draw, machine: Any, kind: str, *, last: bool) -> Clause:
 
 
 @st.composite
-def insert_actions(draw, machine: Any) -> str:
+def insert_actions(draw, machine: Any, *, correlated: bool) -> str:
     """INSERT of all columns, or of some in any order."""
     names = [name for name in machine.columns if name != "uid"]
     if draw(st.booleans()):
@@ -141,7 +141,10 @@ def insert_actions(draw, machine: Any) -> str:
         values = ", ".join(f"s.{name}" for name in machine.columns)
         return f"INSERT ({listed}) VALUES ({values})"
     chosen = draw(st.lists(st.sampled_from(names), unique=True, min_size=1, max_size=4))
-    values = [draw(new_values(name, machine.columns[name], machine.columns, ("s.",), machine.name)) for name in chosen]
+    columns = machine.columns
+    values = [
+        draw(new_values(name, columns[name], columns, ("s.",), machine.name, correlated=correlated)) for name in chosen
+    ]
     return f"INSERT ({', '.join([*chosen, 'uid'])}) VALUES ({', '.join([*values, 's.uid'])})"
 
 
@@ -152,7 +155,11 @@ def merges(draw, machine: Any) -> Merge:
     if not any(counts.values()):
         counts["MATCHED"] = 1
     source, on = draw(sources(machine)), draw(on_conditions(machine))
+    # DuckDB 1.5 cannot bind a correlated subquery of an INSERT beside NOT MATCHED BY SOURCE.
+    correlated = not counts["NOT MATCHED BY SOURCE"]
     found = [
-        draw(clauses(machine, kind, last=place == counts[kind] - 1)) for kind in KINDS for place in range(counts[kind])
+        draw(clauses(machine, kind, last=place == counts[kind] - 1, correlated=correlated))
+        for kind in KINDS
+        for place in range(counts[kind])
     ]
     return Merge(target=machine.name, source=source, on=on, clauses=tuple(found))

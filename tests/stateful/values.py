@@ -108,7 +108,16 @@ def conditions(columns: dict[str, str], qualifier: str):
 
 
 @st.composite
-def new_values(draw, name: str, kind: str, columns: dict[str, str], qualifiers: tuple[str, ...], table: str) -> str:
+def new_values(
+    draw,
+    name: str,
+    kind: str,
+    columns: dict[str, str],
+    qualifiers: tuple[str, ...],
+    table: str,
+    *,
+    correlated: bool = True,
+) -> str:
     """An expression to assign to a column: a literal, another column, arithmetic, a conditional, a subquery.
 
     Args:
@@ -118,10 +127,11 @@ def new_values(draw, name: str, kind: str, columns: dict[str, str], qualifiers: 
         columns: The columns of the table.
         qualifiers: What may stand before a column: `t.`, `s.`.
         table: The table, for subqueries.
+        correlated: Whether a subquery may name a column of the row.
     """
     alike = [column for column, other in columns.items() if other == kind and column != "uid"]
     other = draw(st.sampled_from(qualifiers)) + draw(st.sampled_from(alike or [name]))
-    form = draw(st.integers(0, 7))
+    form = draw(st.integers(0, 7 if correlated else 6))
     if form <= 2 or not alike:
         return draw(literals(kind))
     if form == 3 or kind == STRUCT:

@@ -1,4 +1,4 @@
--- ids: D16, D17
+-- ids: D16, D17, D23
 -- modes: merge-on-read
 
 CREATE TABLE db.t (id INT, dep STRING, salary INT) PARTITIONED BY (dep);
@@ -16,4 +16,15 @@ DELETE FROM db.t WHERE dep = 'hr';
 --> rows
 --| 3 | it | 300
 --| 4 | it | NULL
+--| 5 | NULL | 500
+
+-- A file whose rows were all deleted one by one goes the same way.
+DELETE FROM db.t WHERE id = 3;
+DELETE FROM db.t WHERE id = 4;
+--> rows
+--| 5 | NULL | 500
+DELETE FROM db.t WHERE dep = 'it';
+--> result: mode=metadata
+--> snapshot: operation=delete, deleted-data-files=1, deleted-records=2
+--> rows
 --| 5 | NULL | 500
