@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-__all__ = ["coalesced", "empty_rows"]
+__all__ = ["coalesced", "empty_batches", "empty_rows"]
 
 
 def coalesced(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
@@ -41,3 +41,9 @@ def empty_rows(rows: int) -> pa.RecordBatch:
     """A batch without columns that has rows all the same."""
     structs = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
     return pa.RecordBatch.from_struct_array(structs)
+
+
+def empty_batches(rows: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches without columns that have so many rows: a file of which no column is wanted need not be decoded."""
+    for start in range(0, rows, batch_rows):
+        yield empty_rows(min(batch_rows, rows - start))

@@ -12,6 +12,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import NestedField
 
 from dml.pruning.row_tests import Bounds
+from dml.scan.batches import empty_batches
 from dml.scan.data_file import Piece
 from dml.scan.file_fields import file_fields
 
@@ -43,6 +44,9 @@ class OrcFile:
     def batches(self, pieces: Sequence[Piece], columns: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """All rows."""
         if not pieces:
+            return
+        if not columns:  # of no column Arrow reads no rows
+            yield from empty_batches(self.file.nrows, batch_rows)
             return
         names = [self.fields[column].name for column in columns]
         for stripe in range(self.file.nstripes):

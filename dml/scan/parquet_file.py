@@ -18,7 +18,7 @@ from pyiceberg.types import DateType, NestedField
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
 from dml.pruning.row_tests import Bounds
-from dml.scan.batches import empty_rows
+from dml.scan.batches import empty_batches
 from dml.scan.data_file import Piece
 from dml.scan.file_fields import FileField, file_fields, leaf_columns
 
@@ -63,7 +63,8 @@ class ParquetFile:
     def batches(self, pieces: Sequence[Piece], columns: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of consecutive row groups."""
         if not columns:
-            yield from row_counts(pieces, batch_rows)
+            for piece in pieces:
+                yield from empty_batches(piece.rows, batch_rows)
             return
         ascending = sorted(set(columns))
         physical = [leaf for column in ascending for leaf in self.leaves[column]]
@@ -71,13 +72,6 @@ class ParquetFile:
         groups = [piece.index for piece in pieces]
         for batch in self.file.reader.iter_batches(batch_rows, groups, column_indices=physical, use_threads=False):
             yield batch if order == sorted(order) else batch.select(order)
-
-
-def row_counts(pieces: Sequence[Piece], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches of no columns: their rows are known without reading."""
-    for piece in pieces:
-        for start in range(0, piece.rows, batch_rows):
-            yield empty_rows(min(batch_rows, piece.rows - start))
 
 
 def row_groups(metadata: Any) -> Iterator[Piece]:

@@ -192,6 +192,19 @@ def test_avro_files_are_filtered_and_keep_their_positions(lake):
     assert found.column("s").to_pylist() == [f"s{i}" for i in range(7, 1000, 50)]
 
 
+def test_rows_are_counted_where_no_column_of_a_file_is_wanted(lake):
+    """As in `SELECT count(*)`, or where a file has none of the wanted columns."""
+    schema = Schema(optional(1, "a", IntegerType()))
+    avro = avro_file(lake, schema, [[i] for i in range(1000)])
+    stripes = orc_file(lake, pa.table([list(range(1000))], schema=pa.schema([orc_id(1, "a", pa.int32())])))
+    for path in (avro, stripes):
+        task = lake.task(path, deletion_vector=lake.deletion_vector(path, [0, 998]))
+        found = lake.read(task, lake.context(Schema(), batch_rows=64, metadata_columns=(columns.POS,)))
+        assert found.column(columns.POS).to_pylist() == [*range(1, 998), 999]
+        added = lake.read(task, lake.context(Schema(optional(2, "added", StringType())), batch_rows=64))
+        assert added.column("added").to_pylist() == [None] * 998
+
+
 @pytest.mark.parametrize("positions", [[0], [999], [3, 500]])
 def test_rows_of_avro_and_orc_files_are_found_by_position(lake, positions):
     """An update in merge-on-read asks for the row groups of some positions; these formats have one piece."""
