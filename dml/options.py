@@ -21,6 +21,7 @@ __all__ = [
     "isolation_level",
     "row_level_concurrency",
     "row_level_operation_mode",
+    "row_probe_bytes",
 ]
 
 E = TypeVar("E", bound=StrEnum)
@@ -129,6 +130,11 @@ def row_level_concurrency(properties: Mapping[str, str]) -> bool:
     A property of RowDelta; Iceberg has none like it.
     """
     return boolean(properties, "write.row-level-concurrency.enabled", default=True)
+
+
+def row_probe_bytes(properties: Mapping[str, str]) -> int:
+    """`write.row-level-concurrency.max-checked-bytes`: above, new data files of others are judged by their metrics."""
+    return integer(properties, "write.row-level-concurrency.max-checked-bytes", 256 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

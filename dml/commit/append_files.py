@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from dml.commit.changes import FileChanges, Operation, Validation
+from dml.commit.row_level_changes import RowProbe
 from dml.model.content_file import ContentFile
 
 __all__ = ["AppendFiles", "append_changes"]
@@ -24,6 +25,7 @@ class AppendFiles:
         conflict_detection_filter: What the statement read.
         starting_snapshot_id: The snapshot that it read.
         case_sensitive: How names in the filter match.
+        row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
     """
 
     data_files: tuple[ContentFile, ...] = ()
@@ -31,6 +33,7 @@ class AppendFiles:
     conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     starting_snapshot_id: int | None = None
     case_sensitive: bool = False
+    row_probe: RowProbe | None = None
 
 
 def append_changes(action: AppendFiles) -> FileChanges:
@@ -38,6 +41,7 @@ def append_changes(action: AppendFiles) -> FileChanges:
     return FileChanges(
         operation=Operation.APPEND,
         added_data_files=action.data_files,
+        row_probe=action.row_probe,
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
             conflict_filter=action.conflict_detection_filter,

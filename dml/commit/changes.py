@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from dml.commit.row_level_changes import RowLevelChanges
+from dml.commit.row_level_changes import RowLevelChanges, RowProbe
 from dml.model.content_file import ContentFile
 from dml.model.listing import DeleteFileKey, Listing, Partition
 
@@ -89,7 +89,8 @@ class FileChanges:
         planned_filter: Whether `row_filter` matched whole files when the statement was planned: where it does not any
             more, another commit came first.
         summary: Further keys for the summary.
-        row_level: The single rows that the commit is about; None judges by whole files.
+        row_level: The single rows that the commit is about; None judges the deletes of others by whole files.
+        row_probe: Asks new data files of others for rows of the statement; None judges them by their metrics.
         validation: What has to hold.
     """
 
@@ -106,4 +107,5 @@ class FileChanges:
     planned_filter: bool = False
     summary: tuple[tuple[str, str], ...] = ()
     row_level: RowLevelChanges | None = None
+    row_probe: RowProbe | None = None
     validation: Validation = field(default_factory=Validation)

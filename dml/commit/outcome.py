@@ -14,6 +14,7 @@ from pyiceberg.exceptions import (
     ForbiddenError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    TableAlreadyExistsError,
     TooManyRequestsError,
     UnauthorizedError,
 )
@@ -23,7 +24,7 @@ from pyiceberg.typedef import Identifier
 
 from dml.iceberg import taken_numbers
 
-__all__ = ["Outcome", "has_landed", "outcome_of", "was_outrun"]
+__all__ = ["Outcome", "has_landed", "is_another_table", "outcome_of", "was_outrun"]
 
 
 class Outcome(Enum):
@@ -65,6 +66,19 @@ def was_outrun(error: Exception, catalog: Catalog, identifier: Identifier, snaps
     except Exception:  # noqa: BLE001 - the refusal stands, whatever the catalog raises now
         return False
     return taken_numbers(metadata, snapshot) is not None
+
+
+def is_another_table(error: Exception, catalog: Catalog, identifier: Identifier, snapshot_id: int) -> bool:
+    """Whether a creation failed because of a table that somebody else made.
+
+    A request that was sent twice is told the same of our own table.
+    """
+    if not isinstance(error, TableAlreadyExistsError):
+        return False
+    try:
+        return catalog.load_table(identifier).metadata.snapshot_by_id(snapshot_id) is None
+    except Exception:  # noqa: BLE001 - as for `has_landed`
+        return False
 
 
 def has_landed(catalog: Catalog, identifier: Identifier, snapshot_id: int) -> tuple[TableMetadata, str] | None:

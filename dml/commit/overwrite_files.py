@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from dml.commit.changes import FileChanges, Operation, Validation
+from dml.commit.row_level_changes import RowProbe
 from dml.model.content_file import ContentFile
 from dml.model.listing import DeleteFileKey, Listing
 from dml.options import IsolationLevel
@@ -30,6 +31,7 @@ class OverwriteFiles:
         starting_snapshot_id: The snapshot that it read; None where the table had none.
         isolation_level: Of the command.
         case_sensitive: How names in the filter match.
+        row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
     """
 
     data_files: tuple[ContentFile, ...] = ()
@@ -40,6 +42,7 @@ class OverwriteFiles:
     starting_snapshot_id: int | None = None
     isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
     case_sensitive: bool = False
+    row_probe: RowProbe | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ def overwrite_changes(action: OverwriteFiles) -> FileChanges:
         removed_data_files=action.removed_data_files,
         removed_delete_files=action.removed_delete_files,
         listing=action.listing,
+        row_probe=action.row_probe,
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
             conflict_filter=action.conflict_detection_filter,

@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from dml.catalog.table_state import LoadState, TableState
 from dml.catalog.tables import load_table
 from dml.catalog.translation import translate
 from dml.commit.append_files import AppendFiles, append_changes
@@ -25,7 +26,7 @@ from dml.commit.cleanup import delete_quietly
 from dml.commit.delete_files import DeleteFiles, delete_changes
 from dml.commit.entry_reader import EntryReader
 from dml.commit.new_manifests import NewManifests
-from dml.commit.outcome import Outcome, has_landed, outcome_of, was_outrun
+from dml.commit.outcome import Outcome, has_landed, is_another_table, outcome_of, was_outrun
 from dml.commit.overwrite_files import (
     OverwriteByFilter,
     OverwriteFiles,
@@ -84,6 +85,7 @@ def commit(
     wap_id: str | None = ...,
     stage_only: bool = ...,
     skip_empty: Literal[False] = ...,
+    load_state: LoadState | None = ...,
 ) -> CommittedSnapshot: ...
 
 
@@ -98,6 +100,7 @@ def commit(
     wap_id: str | None = ...,
     stage_only: bool = ...,
     skip_empty: bool,
+    load_state: LoadState | None = ...,
 ) -> CommittedSnapshot | None: ...
 
 
@@ -111,6 +114,7 @@ def commit(
     wap_id: str | None = None,
     stage_only: bool = False,
     skip_empty: bool = False,
+    load_state: LoadState | None = None,
 ) -> CommittedSnapshot | None:
     """Commit an action.
 
@@ -123,6 +127,7 @@ def commit(
         wap_id: Write-audit-publish: stage the snapshot under this id instead of moving the branch.
         stage_only: Stage the snapshot without an id.
         skip_empty: Commit nothing where no file would be added or removed.
+        load_state: Where `table` is one that this commit creates or replaces: finds it as it is for each attempt.
 
     Returns:
         The snapshot; None where there was nothing to commit, and that was to be skipped.
@@ -136,7 +141,7 @@ def commit(
     """
     further = {**(summary or {}), **({_WAP_ID: wap_id} if wap_id is not None else {})}
     target = Target(branch=branch, create_branch=create_branch, stage_only=stage_only or wap_id is not None)
-    return _Publication(table, _changes(action), target, further, skip_empty=skip_empty).run()
+    return _Publication(table, _changes(action), target, further, skip_empty=skip_empty, load_state=load_state).run()
 
 
 def _changes(action: Action) -> FileChanges:
@@ -161,39 +166,51 @@ class _Publication:
     """One commit, through all its attempts."""
 
     def __init__(
-        self, table: Table, changes: FileChanges, target: Target, summary: Mapping[str, str], *, skip_empty: bool
+        self,
+        table: Table,
+        changes: FileChanges,
+        target: Target,
+        summary: Mapping[str, str],
+        *,
+        skip_empty: bool,
+        load_state: LoadState | None,
     ) -> None:
         self._skip_empty = skip_empty
         self._name = table.name()
         self._catalog = table.catalog
         self._uuid = table.metadata.table_uuid
-        self._table = self._loaded()
-        location = self._table.location_provider().new_metadata_location
-        snapshot_id = self._table.metadata.new_snapshot_id()
+        self._load_state = load_state
+        self._state = self._loaded()
+        table = self._state.table
+        location = table.location_provider().new_metadata_location
+        snapshot_id = table.metadata.new_snapshot_id()
         self._attempts = 0
         self._prepared: dict[str, Prepared] = {}
         self._producer = SnapshotProducer(
-            io=self._table.io,
+            io=table.io,
             changes=changes,
             target=target,
             snapshot_id=snapshot_id,
             summary=summary,
             location=location,
-            reader=EntryReader(self._table.io),
-            written=NewManifests(self._table.io, snapshot_id, location),
+            reader=EntryReader(table.io),
+            written=NewManifests(table.io, snapshot_id, location),
         )
 
-    def _loaded(self) -> Table:
-        table = load_table(self._catalog, self._name)
-        if table.metadata.table_uuid != self._uuid:
+    def _loaded(self) -> TableState:
+        if self._load_state is None:
+            state = TableState(table=load_table(self._catalog, self._name))
+        else:
+            state = self._load_state()
+        if state.table.metadata.table_uuid != self._uuid:
             raise CommitConflictError(
                 f"The table '{'.'.join(self._name)}' was dropped and created anew since the statement read it",
                 hint="Run the statement again",
             )
-        return table
+        return state
 
     def run(self) -> CommittedSnapshot | None:
-        options = CommitOptions.from_properties(self._table.metadata.properties)
+        options = CommitOptions.from_properties(self._state.table.metadata.properties)
         try:
             found = retrying(options)(self._attempt)
         except CommitStateUnknownError:
@@ -227,15 +244,21 @@ class _Publication:
 
     def _attempt_now(self, *, refresh: bool) -> tuple[TableMetadata, str] | None:
         if refresh:
-            self._table = self._loaded()
-            if self._table.metadata.snapshot_by_id(self._producer.snapshot_id) is not None:
-                return self._table.metadata, self._table.metadata_location
-        prepared = self._producer.prepare(self._table.metadata)
+            self._state = self._loaded()
+        table = self._state.table
+        if refresh and table.metadata.snapshot_by_id(self._producer.snapshot_id) is not None:
+            return table.metadata, table.metadata_location
+        prepared = self._producer.prepare(table.metadata)
         self._prepared[prepared.snapshot.manifest_list] = prepared
         if prepared.is_empty and self._skip_empty:
             return None
         try:
-            response = commit_table(self._catalog, self._table, prepared.requirements, prepared.updates)
+            response = commit_table(
+                self._catalog,
+                table,
+                prepared.requirements if self._state.requirements is None else self._state.requirements,
+                (*self._state.updates, *prepared.updates),
+            )
         except Exception as error:  # noqa: BLE001 - each catalog raises what its drivers raise
             return self._answered(error, prepared.snapshot)
         return response.metadata, response.metadata_location
@@ -246,7 +269,7 @@ class _Publication:
         if outcome is Outcome.LOST:
             raise error
         action = f"Committing to the table '{'.'.join(self._name)}'"
-        if outcome is Outcome.REFUSED:
+        if outcome is Outcome.REFUSED or is_another_table(error, self._catalog, self._name, self._producer.snapshot_id):
             if was_outrun(error, self._catalog, self._name, snapshot):
                 raise CommitFailedException(str(error)) from error
             raise translate(error, action, self._catalog.properties) from error
@@ -278,8 +301,8 @@ class _Publication:
         if prepared is not None:
             used = prepared.manifests | {snapshot.manifest_list}
             mine = (*self._producer.lists, *self._producer.written.locations, *prepared.unused_delete_files)
-            delete_quietly(self._table.io, [location for location in mine if location not in used])
+            delete_quietly(self._state.table.io, [location for location in mine if location not in used])
 
     def _delete_all(self) -> None:
         mine = (*self._producer.lists, *self._producer.written.locations, *self._producer.concurrent.written)
-        delete_quietly(self._table.io, mine)
+        delete_quietly(self._state.table.io, mine)

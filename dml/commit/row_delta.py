@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from dml.commit.changes import FileChanges, Operation, Validation
-from dml.commit.row_level_changes import RowLevelChanges
+from dml.commit.row_level_changes import RowLevelChanges, RowProbe
 from dml.model.content_file import ContentFile
 from dml.model.listing import DeleteFileKey, Listing
 from dml.options import Command, IsolationLevel
@@ -34,6 +34,7 @@ class RowDelta:
         isolation_level: Of the command.
         case_sensitive: How names in the filter match.
         row_level: The rows that are deleted, to stand beside concurrent deletes of others; None judges by files.
+        row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
     """
 
     command: Command
@@ -48,6 +49,7 @@ class RowDelta:
     isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
     case_sensitive: bool = False
     row_level: RowLevelChanges | None = None
+    row_probe: RowProbe | None = None
 
 
 def row_delta_changes(action: RowDelta) -> FileChanges:
@@ -66,6 +68,7 @@ def row_delta_changes(action: RowDelta) -> FileChanges:
         # Two DELETEs that merged the same old position delete file are both right: what it held is in both new ones.
         require_removed_delete_files=not only_deletes,
         row_level=action.row_level,
+        row_probe=action.row_probe,
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
             conflict_filter=action.conflict_detection_filter,

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pyiceberg.table.metadata import TableMetadata
+
 from dml.deletes.deletion_vector import decode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.changed_file import ChangedFile
@@ -14,7 +16,7 @@ from dml.model.content_file import ContentFile
 from dml.model.file_deletes import FileDeletes
 from dml.model.scan_task import DeleteFileRef, ScanTask
 
-__all__ = ["PositionDeletes", "RowLevelChanges"]
+__all__ = ["PositionDeletes", "RowLevelChanges", "RowProbe"]
 
 
 class PositionDeletes(Protocol):
@@ -69,3 +71,19 @@ class RowLevelChanges:
 def _decoded(vector: bytes | None) -> PositionDeleteIndex:
     assert vector is not None, "positions are asked for only where they are known"
     return decode(vector, file="the task's report", cardinality=None)
+
+
+class RowProbe(Protocol):
+    """Asks data files that others added whether they hold a row that the statement matches."""
+
+    def matches(self, metadata: TableMetadata, snapshot_id: int, files: Sequence[ContentFile]) -> bool:
+        """Whether some live row of the files is one that the statement would have matched.
+
+        Args:
+            metadata: The table as it is now.
+            snapshot_id: The snapshot whose live rows count.
+            files: Data files that were added since the statement read the table.
+
+        Returns:
+            True also where it cannot tell: too many bytes, or a question that Spark cannot answer.
+        """

@@ -81,6 +81,7 @@ class SnapshotProducer:
         written: Writes manifests, each once.
         lists: Locations of the manifest lists written so far.
         concurrent: Brings the deletes of others and our own together.
+        without_rows: Data files of others that were found to hold no row of the statement.
     """
 
     io: FileIO
@@ -93,6 +94,7 @@ class SnapshotProducer:
     written: NewManifests
     lists: list[str] = field(default_factory=list)
     concurrent: ConcurrentDeletes = field(default_factory=ConcurrentDeletes)
+    without_rows: set[DeleteFileKey] = field(default_factory=set)
 
     def prepare(self, metadata: TableMetadata) -> Prepared:
         """Validate against the table as it is now, and write the manifests and the manifest list.
@@ -111,7 +113,7 @@ class SnapshotProducer:
         check_removed_files_are_not_referenced(self.changes)
         window = self._window(metadata, parent)
         wanted = self._wanted(metadata)
-        self._check(window, wanted, ManifestContent.DATA)
+        self._check(window, wanted, ManifestContent.DATA, self._files_without_rows(metadata, parent, window, wanted))
         reconciled = self.concurrent.reconcile(self.changes, window, wanted)
         self._check(window, wanted, ManifestContent.DELETES, reconciled.settled)
         changes = self._without_vanished(reconciled.changes, window, wanted)
@@ -170,6 +172,22 @@ class SnapshotProducer:
             if check.content is content and check.applies(self.changes):
                 entries = window.entries(content, check.status, check.operations(self.changes), wanted)
                 check.run(self.changes, entries, wanted, settled)
+
+    def _files_without_rows(
+        self, metadata: TableMetadata, head: Snapshot | None, window: CommitWindow, wanted: FileFilter
+    ) -> frozenset[DeleteFileKey]:
+        """New data files of others that may match by their metrics, but hold no row which the statement matches."""
+        changes = self.changes
+        if changes.row_probe is None or not changes.validation.new_data_files or head is None or not window.snapshots:
+            return frozenset()
+        adding = frozenset({Operation.APPEND, Operation.OVERWRITE})
+        added = window.entries(ManifestContent.DATA, EntryStatus.ADDED, adding, wanted)
+        files = {entry.data_file.key: entry.data_file for entry in added if wanted.may_match(entry.data_file)}
+        unknown = [file for key, file in files.items() if key not in self.without_rows]
+        if unknown and changes.row_probe.matches(metadata, head.snapshot_id, unknown):
+            return frozenset(self.without_rows)
+        self.without_rows.update(files)
+        return frozenset(self.without_rows)
 
     def _without_vanished(self, changes: FileChanges, window: CommitWindow, wanted: FileFilter) -> FileChanges:
         """The changes without deletes in data files that a concurrent DELETE removed: nothing is left to mark."""

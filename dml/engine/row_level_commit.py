@@ -18,6 +18,7 @@ from dml.engine.engine import Engine
 from dml.engine.planned_statement import PlannedStatement
 from dml.engine.position_deletes import row_level_changes
 from dml.engine.results import WriteOutcome, merge_summary
+from dml.engine.row_probe import statement_probe
 from dml.engine.writes import UncommittedFiles
 from dml.errors import RowConservationError
 from dml.model.scan_task import ScanTask
@@ -74,6 +75,7 @@ def commit_outcome(
         "conflict_detection_filter": plan.conflict_detection_filter,
         "starting_snapshot_id": target.snapshot_id,
         "case_sensitive": settings.case_sensitive,
+        "row_probe": statement_probe(engine.spark, planned),
     }
     action: Action
     if plan.inserts_only:

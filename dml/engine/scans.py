@@ -20,7 +20,7 @@ from dml.scan.planner import FileTest, ScanPlan, plan_scan
 from dml.scan.source import dataframe
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, packed, split
 
-__all__ = ["Scan", "scan_table"]
+__all__ = ["Scan", "scan_files", "scan_table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +91,38 @@ def scan_table(
     )
     frame = dataframe(spark, task_groups(plan.tasks, table, settings, whole_files=whole_files), context)
     return Scan(plan=plan, context=context, frame=frame)
+
+
+def scan_files(
+    spark: SparkSession,
+    settings: StatementSettings,
+    table: Table,
+    schema: Schema,
+    tasks: Sequence[ScanTask],
+    field_ids: Sequence[int],
+    *,
+    row_filter: BooleanExpression,
+) -> DataFrame:
+    """The rows of some planned data files, without the files that the rest of the scan would have.
+
+    Args:
+        spark: The session.
+        settings: Its settings.
+        table: The table.
+        schema: The schema that filters and columns belong to.
+        tasks: The files, their ordinals being their places.
+        field_ids: Top-level columns to read.
+        row_filter: Rows for which it is not true may be left out.
+    """
+    context = scan_context(
+        table,
+        tasks,
+        field_ids,
+        row_filter=None if isinstance(row_filter, AlwaysTrue) else row_filter,
+        case_sensitive=settings.case_sensitive,
+        schema=schema,
+    )
+    return dataframe(spark, task_groups(tasks, table, settings, whole_files=False), context)
 
 
 def task_groups(

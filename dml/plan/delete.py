@@ -44,4 +44,5 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
         conflict_detection_filter=pushdown.expression,
         never=pushdown.never,
         ordered_by_file=stays_in_place(condition),
+        matching=f"{head}SELECT 1 FROM {context.target_view} AS {target} WHERE {context.render(condition)}",
     )

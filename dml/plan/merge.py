@@ -119,6 +119,7 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
         f"{head}SELECT {place}, {choice} AS {CLAUSE}{selected} "
         f"FROM {left} {joined} {right} ON {context.render(statement.condition)}"
     )
+    condition_text = context.render(statement.condition)
     read = read_columns(statement, context, source, clauses)
     for column in values:
         for _, value in column.cases:
@@ -135,6 +136,7 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
         inserts=bool(statement.not_matched),
         inserts_only=inserts_only,
         check_cardinality=check,
+        matching=None if by_source else f"{head}SELECT 1 FROM {target_rows} JOIN {source_rows} ON {condition_text}",
     )
 
 

@@ -299,7 +299,8 @@ class Converter:
         parts = name_parts(node)
         folded = tuple(map(self.names.folded, parts))
         if len(parts) == 2 and folded[0] == self.source_alias and folded[1] in self.source_columns:
-            return None if self.names.column(parts[0]) is not None else parts[1]
+            namesake = self.names.column(parts[0])  # of the alias: `s.a` may be a field of the column `s`
+            return parts[1] if namesake is None or namesake.field_type.is_primitive else None
         bare = len(parts) == 1 and folded[0] in self.source_columns and self.names.column(parts[0]) is None
         return parts[0] if bare else None
 

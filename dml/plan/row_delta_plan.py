@@ -121,6 +121,8 @@ class RowDeltaPlan:
         check_cardinality: Whether two delta rows for one target row are an error.
         ordered_by_file: Whether the query keeps the order and place of the scan's rows (no join, no shuffle), so that
             whole files in one scan partition need no shuffle before they are written.
+        matching: SQL that has a row where the target's view has a row that the statement matches, to ask other files
+            the same question; None where rows that it does not match count as well.
     """
 
     command: Command
@@ -135,3 +137,4 @@ class RowDeltaPlan:
     inserts_only: bool = False
     check_cardinality: bool = False
     ordered_by_file: bool = False
+    matching: str | None = None

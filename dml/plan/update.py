@@ -71,10 +71,13 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
     )
     condition = statement.condition
     pushdown = Pushdown(expression=AlwaysTrue(), complete=True)
+    matching = None
     if condition is not None:
         check_condition(context, condition)
         pushdown = pushable(condition.ast, context)
-        inner = f"{inner} WHERE {context.render(condition)}"
+        where = f" WHERE {context.render(condition)}"
+        inner += where
+        matching = f"{head}SELECT 1 FROM {context.target_view} AS {target}{where}"
     fragments = [*assigned_fragments(bound), *([] if condition is None else [condition])]
     read = target_columns(context.names, fragments)
     for column in values:
@@ -94,4 +97,5 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
         never=pushdown.never,
         assigned_ids=tuple(bound),
         ordered_by_file=all(stays_in_place(fragment) for fragment in fragments),
+        matching=matching,
     )

@@ -101,6 +101,51 @@ def test_a_lost_statement_leaves_no_file(merge_on_read: Kind, meanwhile: Meanwhi
     assert data == entries
 
 
+MERGE = (
+    "MERGE INTO {t} t USING (SELECT * FROM VALUES (CAST(3 AS BIGINT)), (20) AS v(id)) s ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET s = 'merged' WHEN NOT MATCHED THEN INSERT (id, k, s) VALUES (s.id, 0, 'merged')"
+)
+INSERT_ONLY = MERGE.replace("WHEN MATCHED THEN UPDATE SET s = 'merged' ", "")
+
+
+@pytest.mark.parametrize("statement", [MERGE, INSERT_ONLY])
+def test_a_merge_and_new_rows_of_other_keys(balanced_kind: Kind, meanwhile: Meanwhile, statement: str) -> None:
+    """By their metrics the new files may hold the keys; row by row they do not."""
+    name, lake = one_file(balanced_kind), balanced_kind.lake
+    meanwhile(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 0, 'theirs' FROM VALUES (-5L), (19L), (21L) AS v(id)")
+    lake.session.sql(statement.replace("{t}", name))
+    expected = {id_: f"s{id_}" for id_ in range(12)} | {-5: "theirs", 19: "theirs", 21: "theirs", 20: "merged"}
+    assert values(balanced_kind, name) == expected | ({3: "merged"} if statement == MERGE else {})
+
+
+@pytest.mark.parametrize("statement", [MERGE, INSERT_ONLY])
+def test_a_merge_does_not_insert_a_key_that_another_commit_inserted(
+    balanced_kind: Kind, meanwhile: Meanwhile, statement: str
+) -> None:
+    name, lake = one_file(balanced_kind), balanced_kind.lake
+    meanwhile(f"INSERT INTO {name} VALUES (20, 0, 'theirs')")
+    with pytest.raises(dml.CommitConflictError, match="conflicting files"):
+        lake.session.sql(statement.replace("{t}", name))
+    assert values(balanced_kind, name) == {id_: f"s{id_}" for id_ in range(12)} | {20: "theirs"}
+
+
+def test_new_rows_that_satisfy_the_condition_are_a_conflict(balanced_kind: Kind, meanwhile: Meanwhile) -> None:
+    name, lake = one_file(balanced_kind), balanced_kind.lake
+    meanwhile(f"INSERT INTO {name} VALUES (30, 0, 'new')")
+    lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE length(s) = 2 AND id % 2 = 1")
+    meanwhile(f"INSERT INTO {name} VALUES (32, 0, 'ab')")
+    with pytest.raises(dml.CommitConflictError, match="conflicting files"):
+        lake.session.sql(f"DELETE FROM {name} WHERE length(s) = 2 AND id % 2 = 0")
+    assert values(balanced_kind, name)[30] == "new"
+
+
+def test_more_bytes_than_are_to_be_read_are_judged_by_metrics(merge_on_read: Kind, meanwhile: Meanwhile) -> None:
+    name = one_file(merge_on_read, **{"write.row-level-concurrency.max-checked-bytes": "10"})
+    meanwhile(f"INSERT INTO {name} VALUES (-5, 0, 'theirs'), (30, 0, 'theirs')")
+    with pytest.raises(dml.CommitConflictError, match="conflicting files"):
+        merge_on_read.lake.session.sql(MERGE.replace("{t}", name))
+
+
 def test_many_statements_at_once_on_rows_of_one_file(merge_on_read: Kind) -> None:
     """None fails, and none is lost."""
     name, lake = one_file(merge_on_read), merge_on_read.lake
