@@ -36,7 +36,18 @@ from dml.errors import (
 
 if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__` loads them
     from dml.result import Result
-    from dml.session import Session, connect, delete, disable, enable, merge_into, sql, table, update
+    from dml.session import (
+        Session,
+        connect,
+        delete,
+        disable,
+        enable,
+        merge_into,
+        remove_orphan_files,
+        sql,
+        table,
+        update,
+    )
     from dml.spark.extension import extend
 
 __all__ = [
@@ -63,6 +74,7 @@ __all__ = [
     "enable",
     "extend",
     "merge_into",
+    "remove_orphan_files",
     "sql",
     "table",
     "update",
@@ -77,6 +89,7 @@ LAZY = {
     "enable": "dml.session",
     "extend": "dml.spark.extension",
     "merge_into": "dml.session",
+    "remove_orphan_files": "dml.session",
     "sql": "dml.session",
     "table": "dml.session",
     "update": "dml.session",

@@ -6,8 +6,10 @@ lake.update("db.flights", {"dest": "'BOS'"}, "dest = 'Boston'")
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from pyiceberg.catalog import Catalog
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,7 +19,10 @@ from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.engine.dispatch import execute, is_ours
 from dml.engine.engine import Engine
-from dml.errors import SetupError
+from dml.engine.orphan_files import remove_orphans
+from dml.engine.settings import StatementSettings
+from dml.errors import AnalysisError, ErrorKind, SetupError
+from dml.maintenance import RemoveOrphanFiles, prefix_mismatch_mode
 from dml.merge_builder import Condition, MergeBuilder, Value, assignments_text, condition_text
 from dml.result import Result
 from dml.spark import interception
@@ -25,6 +30,7 @@ from dml.spark.columns import column_sql
 from dml.spark.handlers import is_handler, run_statement, session_key
 from dml.spark.launch import spark_session
 from dml.sqlparse import Statement, bind_parameters, first_keyword, parse
+from dml.sqlparse.names import name_parts
 
 __all__ = [
     "DEFAULT_CATALOG",
@@ -35,6 +41,7 @@ __all__ = [
     "disable",
     "enable",
     "merge_into",
+    "remove_orphan_files",
     "sql",
     "table",
     "update",
@@ -131,6 +138,43 @@ class Session:
             source_alias: How conditions and values call the source.
         """
         return MergeBuilder(run=self.change, target=table, source=source, source_alias=source_alias, on=on)
+
+    # ---- files
+
+    def remove_orphan_files(
+        self,
+        table: str,
+        older_than: datetime | None = None,
+        location: str | None = None,
+        dry_run: bool = False,
+        **options: Any,
+    ) -> tuple[str, ...]:
+        """Remove the files below a table's folders that no metadata needs.
+
+        Args:
+            table: Name of the table.
+            older_than: Only files that were written before, three days ago by default and at least a day ago; without
+                a time zone it is a time of the Spark session's.
+            location: Only files below this folder of the table.
+            dry_run: Tell the files, and delete none.
+            **options: `max_concurrent_deletes`, `equal_schemes`, `equal_authorities` and `prefix_mismatch_mode` of the
+                procedure.
+
+        Returns:
+            The locations of the orphans.
+
+        Raises:
+            DmlError: the table is not there, its orphans cannot be told, or some of them could not be deleted.
+        """
+        parts = name_parts(table)
+        if not parts:
+            raise AnalysisError(f"'{table}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
+        if older_than is not None:
+            zone = ZoneInfo(StatementSettings.of(self.spark).time_zone)
+            options["older_than"] = older_than if older_than.tzinfo else older_than.replace(tzinfo=zone)
+        if "prefix_mismatch_mode" in options:
+            options["prefix_mismatch_mode"] = prefix_mismatch_mode(options["prefix_mismatch_mode"])
+        return remove_orphans(self.engine, parts, RemoveOrphanFiles(location=location, dry_run=dry_run, **options))
 
     def change(self, text: str) -> Result:
         """Run a statement that changes rows."""
@@ -295,6 +339,17 @@ def delete(table: str, condition: Condition | None = None) -> Result:
 def update(table: str, set: Mapping[str, Value], where: Condition | None = None) -> Result:  # noqa: A002
     """`Session.update` on the active session."""
     return active().update(table, set, where)
+
+
+def remove_orphan_files(
+    table: str,
+    older_than: datetime | None = None,
+    location: str | None = None,
+    dry_run: bool = False,
+    **options: Any,
+) -> tuple[str, ...]:
+    """`Session.remove_orphan_files` on the active session."""
+    return active().remove_orphan_files(table, older_than, location, dry_run, **options)
 
 
 def merge_into(source: DataFrame | str, table: str, on: Condition, *, source_alias: str = "source") -> MergeBuilder:

@@ -10,7 +10,7 @@ from dml.sqlparse.keywords import words
 from dml.sqlparse.statements import Span, TableReference
 from dml.sqlparse.tokens import Kind, Source, read_source, string_value
 
-__all__ = ["FoundTable", "is_alias", "read_alias", "read_table"]
+__all__ = ["FoundTable", "is_alias", "name_parts", "read_alias", "read_table"]
 
 # Never an alias without AS: Spark's strict non-reserved words and the words that begin the next clause.
 _NOT_ALIAS = words(
@@ -39,6 +39,24 @@ class FoundTable:
     index: int
     alias_place: int
     is_function: bool = False
+
+
+def name_parts(text: str) -> tuple[str, ...]:
+    """The parts of a dotted name that stands in a string: quotes are removed.
+
+    Args:
+        text: All of it.
+
+    Returns:
+        The parts; none where the text is no name.
+    """
+    source = read_source(text)
+    names = range(0, source.end, 2)
+    dots = range(1, source.end, 2)
+    is_name = source.end % 2 == 1 and all(source.is_name(index) for index in names)
+    if not is_name or not all(source.tokens[index].key == "." for index in dots):
+        return ()
+    return tuple(source.name(index) for index in names)
 
 
 def is_alias(source: Source, index: int) -> bool:

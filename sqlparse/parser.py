@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from dml.errors import SqlError
 from dml.sqlparse.alter_table import read_alter_table
+from dml.sqlparse.call import read_call
 from dml.sqlparse.catalog_statements import (
     read_create_namespace,
     read_describe,
@@ -59,6 +60,7 @@ _HEADS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("USE",), read_use),
     (("SET", "CATALOG"), read_set_catalog),
     (("ALTER", "TABLE"), read_alter_table),
+    (("CALL",), read_call),
 )
 _QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM"})
 _FIRST_WORDS = _QUERIES | set(_ROW_LEVEL) | {head[0] for head, _ in _HEADS} | {"EXPLAIN"}

@@ -17,6 +17,8 @@ __all__ = [
     "AlterColumns",
     "AlterTable",
     "Assignment",
+    "Call",
+    "CallArgument",
     "ColumnDefinition",
     "ColumnPosition",
     "ColumnReference",
@@ -627,6 +629,41 @@ class AlterTable:
     action: AlterAction
 
 
+# ---- procedures -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallArgument:
+    """`[name =>] value`.
+
+    Attributes:
+        name: Lower case; None for an argument that is told by its place.
+        value: A constant expression.
+        span: The place of both.
+    """
+
+    name: str | None
+    value: Fragment
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """`CALL [catalog.]system.procedure([name =>] value, ...)`.
+
+    Attributes:
+        catalog: The catalog, where it is named.
+        procedure: Its name without namespace, lower case.
+        span: The place of its name.
+        arguments: Those told by their place first.
+    """
+
+    catalog: str | None
+    procedure: str
+    span: Span
+    arguments: tuple[CallArgument, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownStatement:
     """Anything else: it goes to Spark untouched."""
@@ -668,6 +705,7 @@ Statement = (
     | DescribeNamespace
     | Use
     | AlterTable
+    | Call
     | Explain
     | UnknownStatement
 )

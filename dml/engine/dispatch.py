@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from dml import ddl
 from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
+from dml.engine.call import run_call, table_of_call
 from dml.engine.create_as_select import create_table
 from dml.engine.engine import Engine
 from dml.engine.environment import SessionEnvironment
@@ -30,6 +31,7 @@ from dml.spark.types import quoted
 from dml.sqlparse import dotted_names, first_keyword
 from dml.sqlparse.statements import (
     AlterTable,
+    Call,
     CreateNamespace,
     CreateTable,
     DeleteStatement,
@@ -83,6 +85,7 @@ SPARKS_KEYWORDS: Final = frozenset(
 
 QUERY_KEYWORDS: Final = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES"})
 ROW_LEVEL_KEYWORDS: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT", "TRUNCATE"})
+CALL: Final = "CALL"
 TABLE_KEYWORDS: Final = frozenset(
     {"CREATE", "REPLACE", "DROP", "ALTER", "DESCRIBE", "DESC", "SHOW", "USE", "SET", "EXPLAIN"}
 )
@@ -133,6 +136,10 @@ def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | R
             return engine.spark.createDataFrame([], StructType([]))
         case Explain():
             return explain(engine, statement, text)
+        case Call(catalog=catalog):
+            if catalog is not None and catalog not in engine.registry.catalogs:
+                return not_ours(engine, text)
+            return run_call(engine, statement, text)
         case UnknownStatement():
             view = temporary_view(text)
             if view is not None and names_ours(engine, view.query):
@@ -232,7 +239,7 @@ def is_ours(engine: Engine, keyword: str, text: str, parse: Callable[[str], Stat
     if keyword in QUERY_KEYWORDS:
         if keyword == "SELECT" and not reads_a_table(text):
             return False
-    elif keyword not in ROW_LEVEL_KEYWORDS and keyword not in TABLE_KEYWORDS:
+    elif keyword not in ROW_LEVEL_KEYWORDS and keyword not in TABLE_KEYWORDS and keyword != CALL:
         return False
     try:
         statement = parse(text)
@@ -267,6 +274,11 @@ def names_ours(engine: Engine, statement: Statement) -> bool:
             return is_our_table(engine, target)
         case InsertStatement(target=target, query=query):
             return is_our_table(engine, target) or any(is_our_table(engine, table) for table in query.tables)
+        case Call(catalog=catalog):
+            about = table_of_call(statement)
+            return catalog in registry.catalogs or (
+                catalog is None and about is not None and is_our_table(engine, about)
+            )
         case Explain(statement=explained):
             return names_ours(engine, explained)
         case CreateTable(table=table, provider=provider, query=query):

@@ -49,6 +49,7 @@ class RemoveOrphanFiles:
                 f"max_concurrent_deletes is {self.max_concurrent_deletes}",
                 kind=ErrorKind.INVALID_VALUE,
                 hint="It must be 1 or more",
+                option="max_concurrent_deletes",
             )
         if not self.dry_run and self.older_than > datetime.now(UTC) - LEAST_AGE:
             raise AnalysisError(
@@ -56,6 +57,7 @@ class RemoveOrphanFiles:
                 kind=ErrorKind.INVALID_VALUE,
                 hint="Files of statements that run now belong to no snapshot yet, and would be lost; "
                 "dry_run lists files of any age",
+                option="older_than",
             )
 
     @property
@@ -81,5 +83,6 @@ def prefix_mismatch_mode(text: str) -> PrefixMismatchMode:
             f"The prefix_mismatch_mode is '{text}'",
             kind=ErrorKind.INVALID_VALUE,
             hint="It must be ERROR, IGNORE or DELETE",
+            option="prefix_mismatch_mode",
         )
     return mode

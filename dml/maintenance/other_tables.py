@@ -92,8 +92,8 @@ def refuse_shared_folders(catalog: Catalog, table: Table, folders: Sequence[str]
             if any(overlap(folder, used, equivalents) for used in folders_of(other.location(), other.properties)):
                 raise NotSupportedError(
                     f"The folder '{folder}' is also used by the table '{'.'.join(other.name())}'",
-                    hint="Which of its files are orphans cannot be told from one of the tables: give the tables folders "
-                    "of their own",
+                    hint="From one of the tables it cannot be told which of its files are orphans: give each table "
+                    "folders of its own",
                     folder=folder,
                 )
 
@@ -137,8 +137,8 @@ def _is_of_other(table: Table, content: Mapping[str, Any]) -> bool:
 
 def _not_to_be_told(table: Table, metadata_file: str) -> NotSupportedError:
     return NotSupportedError(
-        f"Another table has files in the folders of the table '{'.'.join(table.name())}': '{metadata_file}' is metadata "
-        "of another table",
+        f"Another table has files in the folders of the table '{'.'.join(table.name())}': '{metadata_file}' is its "
+        "metadata",
         hint="Its files cannot be told from orphans. If that table is gone, delete its metadata files first",
         file=metadata_file,
     )
@@ -151,4 +151,5 @@ def _tables(catalog: Catalog, namespace: tuple[str, ...] = ()) -> Iterator[Table
                 yield catalog.load_table(identifier)
             except NoSuchTableError:  # dropped meanwhile, or a table of another format
                 continue
-        yield from _tables(catalog, tuple(inner))
+        if len(inner) > len(namespace):
+            yield from _tables(catalog, tuple(inner))

@@ -184,4 +184,4 @@ def _from_json(content: Mapping[str, Any]) -> Listed:
 def _log(entries: list[tuple[str, int]], last_updated_ms: int) -> tuple[tuple[str, int], ...]:
     """Each entry has the time at which it was written: it was current until that of the next one."""
     until = [*(written for _, written in entries[1:]), last_updated_ms]
-    return tuple((location, end) for (location, _), end in zip(entries, until, strict=True))
+    return tuple((location, end) for (location, _), end in zip(entries, until, strict=False))

@@ -24,7 +24,7 @@ from dml.maintenance.orphan_choice import Conflict, ListedFile, NeededFiles, Orp
 from dml.maintenance.orphan_options import RemoveOrphanFiles
 from dml.maintenance.other_tables import folders_of_others, refuse_shared_folders
 from dml.maintenance.reachable_files import ReachableFiles
-from dml.maintenance.storage import Storage, names_of, real_location, storage_of
+from dml.maintenance.storage import RealNames, Storage, storage_of
 from dml.maintenance.table_folders import folders_of, outermost
 from dml.options import boolean
 
@@ -60,9 +60,11 @@ def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: Rem
     """
     with translated(f"Removing the orphan files of the table '{'.'.join(identifier)}'", catalog):
         search = Search.begin(catalog, load_table(catalog, identifier), call)
-        orphans = search.orphans()
-        if not call.dry_run:
-            _delete(search, orphans)
+        listed, rules = search.look()
+        choice = choose_orphans(listed, search.needed, rules)
+        if choice.conflicts:
+            raise _prefix_mismatch(choice.conflicts)
+        orphans = choice.orphans if call.dry_run else _deleted(search, rules, choice.orphans)
         return tuple(file.location for file in orphans)
 
 
@@ -76,6 +78,7 @@ class Search:
         uuid: The table's, as long as it is that table.
         call: What is asked for.
         storages: The folders that are listed, each with its storage.
+        names: What files are called with links resolved.
         needed: What the table needs, as far as metadata was read.
         reachable: Reads what it needs.
     """
@@ -85,6 +88,7 @@ class Search:
     uuid: object
     call: RemoveOrphanFiles
     storages: dict[str, Storage]
+    names: RealNames = field(repr=False)
     needed: NeededFiles = field(repr=False)
     reachable: ReachableFiles = field(repr=False)
 
@@ -93,7 +97,8 @@ class Search:
         """Find out where to look, and refuse what cannot be done."""
         _refuse_shared_files(table)
         folders = outermost(folders_of(table.location(), table.properties), call.equivalents)
-        _check_location(table, folders, call)
+        names = RealNames()
+        _check_location(table, folders, call, names)
         location = table.location().rstrip("/")
         outside = [folder for folder in folders if not is_inside(folder, location, call.equivalents)]
         refuse_shared_folders(catalog, table, outside, call.equivalents)
@@ -103,52 +108,56 @@ class Search:
             uuid=table.metadata.table_uuid,
             call=call,
             storages={folder: storage_of(table.io, folder) for folder in folders},
+            names=names,
             needed=NeededFiles(call.equivalents),
             reachable=ReachableFiles(table.io, call.older_than_ms),
         )
 
-    def orphans(self) -> tuple[ListedFile, ...]:
-        """List, then read, then choose."""
+    def look(self) -> tuple[list[ListedFile], OrphanRules]:
+        """What is there, and the rules for it: the storage is listed before metadata is read."""
         listed = [file for folder, storage in self.storages.items() for file in storage.files(folder)]
         table = self.look_again()
-        own_folders = [real_location(folder) for folder in self.storages]
+        own_folders = [self.names.of(folder) for folder in self.storages]
         rules = OrphanRules(
             older_than_ms=self.call.older_than_ms,
             equivalents=self.call.equivalents,
             prefix_mismatch=self.call.prefix_mismatch_mode,
             partition_fields=_partition_fields(table),
             others=folders_of_others(table, own_folders, listed, self.needed, self.call.equivalents),
-            within=None if self.call.location is None else real_location(self.call.location),
+            within=None if self.call.location is None else self.names.of(self.call.location),
         )
-        choice = choose_orphans(listed, self.needed, rules)
-        if choice.conflicts:
-            raise _prefix_mismatch(choice.conflicts)
-        return choice.orphans
+        return listed, rules
 
     def look_again(self) -> Table:
         """Read what the newest metadata needs."""
         table = load_table(self.catalog, self.identifier)
         if table.metadata.table_uuid != self.uuid:
             raise CommitConflictError(f"The table '{'.'.join(self.identifier)}' was replaced by another one meanwhile")
-        self.needed.add(name for location in self.reachable.of(table) for name in names_of(location))
+        self.needed.add(name for location in self.reachable.of(table) for name in self.names.all_of(location))
         return table
 
 
-def _delete(search: Search, orphans: tuple[ListedFile, ...]) -> None:
+def _deleted(search: Search, rules: OrphanRules, orphans: tuple[ListedFile, ...]) -> list[ListedFile]:
+    """Delete the orphans that are still orphans, and tell which those were."""
+
+    def delete(file: ListedFile) -> None:
+        search.storages[file.folder].delete(file)
+
+    chosen: list[ListedFile] = []
     failed: list[tuple[ListedFile, Exception]] = []
     for start in range(0, len(orphans), BATCH):
-        batch = orphans[start : start + BATCH]
         search.look_again()
-        still = [file for file in batch if not search.needed.named_like(file)]
-        threads = search.call.max_concurrent_deletes
-        failed += delete_all(still, lambda file: search.storages[file.folder].delete(file), threads)
+        batch = choose_orphans(orphans[start : start + BATCH], search.needed, rules).orphans
+        chosen += batch
+        failed += delete_all(batch, delete, search.call.max_concurrent_deletes)
     if failed:
         reasons = "; ".join(f"'{file.location}' ({error})" for file, error in failed[:SHOWN])
         raise ExecutionError(
-            f"{len(failed)} of {len(orphans)} orphan files could not be deleted: {reasons}",
+            f"{len(failed)} of {len(chosen)} orphan files could not be deleted: {reasons}",
             hint="The others are deleted. Call it again for the rest",
             files=tuple(file.location for file, _ in failed),
         ) from failed[0][1]
+    return chosen
 
 
 def _refuse_shared_files(table: Table) -> None:
@@ -160,15 +169,16 @@ def _refuse_shared_files(table: Table) -> None:
         )
 
 
-def _check_location(table: Table, folders: Iterable[str], call: RemoveOrphanFiles) -> None:
+def _check_location(table: Table, folders: Iterable[str], call: RemoveOrphanFiles, names: RealNames) -> None:
     if call.location is None:
         return
-    real = real_location(call.location)
-    if not any(is_inside(real, real_location(folder), call.equivalents) for folder in folders):
+    real = names.of(call.location)
+    if not any(is_inside(real, names.of(folder), call.equivalents) for folder in folders):
         raise AnalysisError(
             f"The location '{call.location}' is no folder of the table '{'.'.join(table.name())}'",
             kind=ErrorKind.INVALID_VALUE,
             hint=f"It must be one of {', '.join(folders)}, or a folder below: files elsewhere may be of other tables",
+            option="location",
         )
 
 
@@ -183,8 +193,8 @@ def _prefix_mismatch(conflicts: tuple[Conflict, ...]) -> AnalysisError:
         for conflict in conflicts[:SHOWN]
     )
     return AnalysisError(
-        f"Of {len(conflicts)} files it cannot be told whether they are orphans: the table's metadata has the same paths "
-        f"with another scheme or authority: {shown}",
+        f"Of {len(conflicts)} files it cannot be told whether they are orphans: metadata has the same paths with "
+        f"another scheme or authority: {shown}",
         kind=ErrorKind.INVALID_VALUE,
         hint="Say which are equal with equal_schemes and equal_authorities, leave such files alone with "
         "prefix_mismatch_mode 'IGNORE', or delete them with 'DELETE'",

@@ -6,10 +6,9 @@ a FileIO's own `delete` reads a location as a URI, and so takes `a.parquet#1` fo
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 from urllib.parse import unquote, urlsplit
@@ -23,7 +22,7 @@ from dml.errors import ExecutionError, NotSupportedError
 from dml.maintenance.file_identity import path_of
 from dml.maintenance.orphan_choice import ListedFile
 
-__all__ = ["Storage", "names_of", "real_location", "storage_of"]
+__all__ = ["RealNames", "Storage", "storage_of"]
 
 _LOCAL_SCHEMES: Final = frozenset({"", "file"})
 # How the file systems of fsspec call the time of the last write.
@@ -68,23 +67,36 @@ def storage_of(io: FileIO, folder: str) -> Storage:
             )
 
 
-def names_of(location: str) -> Iterator[str]:
-    """A location, and what else its file may be called: links of the local file system are resolved.
+class RealNames:
+    """What files are called with links of the local file system resolved; each folder is looked at once."""
 
-    Args:
-        location: A URI or a path.
-    """
-    yield location
-    if _is_local(location):
-        path = _local_path(location)
-        yield _real(path)
-        if "%" in path:
-            yield _real(unquote(path))
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
 
+    def all_of(self, location: str) -> Iterator[str]:
+        """A location, and what else its file may be called.
 
-def real_location(location: str) -> str:
-    """A location with links of the local file system resolved; any other as it is."""
-    return _real(_local_path(location)) if _is_local(location) else location
+        Args:
+            location: A URI or a path.
+        """
+        yield location
+        if _is_local(location):
+            path = _local_path(location)
+            yield self._real(path)
+            if "%" in path:
+                yield self._real(unquote(path))
+
+    def of(self, location: str) -> str:
+        """A location with links resolved; one that is not local as it is."""
+        return self._real(_local_path(location)) if _is_local(location) else location
+
+    def _real(self, path: str) -> str:
+        if Path(path).is_symlink():
+            return os.path.realpath(path)
+        folder, _, name = path.rpartition("/")
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder)
+        return f"{self._folders[folder]}/{name}"
 
 
 def _is_local(location: str) -> bool:
@@ -95,19 +107,6 @@ def _local_path(location: str) -> str:
     return path_of(location) if urlsplit(location).scheme else str(Path(location).absolute())  # as PyIceberg does
 
 
-def _real(path: str) -> str:
-    if Path(path).is_symlink():
-        return os.path.realpath(path)
-    folder, _, name = path.rpartition("/")
-    return f"{_real_folder(folder)}/{name}"
-
-
-@lru_cache(maxsize=65536)
-def _real_folder(folder: str) -> str:
-    # Of folders: a table has few of them, and many files.
-    return os.path.realpath(folder)
-
-
 @dataclass(frozen=True, slots=True)
 class LocalStorage:
     """Folders of this machine."""
@@ -115,13 +114,14 @@ class LocalStorage:
     def files(self, folder: str) -> Iterator[ListedFile]:
         """All files below a folder that are no links, and on the way to which there is none."""
         root = _local_path(folder)
+        prefix = "file://" if urlsplit(folder).scheme else ""
 
         def raised(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
                 raise error  # what cannot be listed must not pass for empty
 
         for place, _, names in os.walk(root, onerror=raised, followlinks=False):
-            real = os.path.realpath(place)
+            real = f"{prefix}{os.path.realpath(place)}"
             relative = os.path.relpath(place, root)
             for name in names:
                 path = Path(place, name)

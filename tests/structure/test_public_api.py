@@ -30,11 +30,12 @@ NAMES = {
     "enable",
     "extend",
     "merge_into",
+    "remove_orphan_files",
     "sql",
     "table",
     "update",
 }
-SESSION = {"add_catalog", "delete", "disable", "enable", "merge_into", "sql", "table", "update"}
+SESSION = {"add_catalog", "delete", "disable", "enable", "merge_into", "remove_orphan_files", "sql", "table", "update"}
 
 
 def test_the_package_offers_these_names():
