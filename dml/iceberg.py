@@ -13,7 +13,9 @@ Source: Iceberg specification, "Table Metadata Fields", "Row Lineage".
 
 import gzip
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Final
 
@@ -31,20 +33,24 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
+    AssertCreate,
     SetLocationUpdate,
     TableRequirement,
     TableUpdate,
     UpgradeFormatVersionUpdate,
+    update_table_metadata,
 )
 from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 from requests import Session
 
 __all__ = [
+    "changed_metadata",
     "commit_table",
     "create_table",
     "metadata_json",
     "next_row_id",
+    "stage_table",
     "support_format_version_3",
     "taken_numbers",
 ]
@@ -55,6 +61,8 @@ _Stage = Callable[
 ]
 
 _LOGGER = logging.getLogger(__name__)
+_WRITTEN: ContextVar[list[tuple[FileIO, str]] | None] = ContextVar("_WRITTEN", default=None)
+_LOST = (CommitFailedException, TableAlreadyExistsError)
 _ROW_LINEAGE_VERSION: Final = 3
 
 _CONNECTION_TIMEOUT: Final = "rest.client.connection-timeout-ms"
@@ -144,24 +152,57 @@ def create_table(
         Exception: PyIceberg's, as the catalog raises them.
     """
     if not _has_defaults(schema.as_struct()):
-        return catalog.create_table(identifier, schema, location, partition_spec, sort_order, properties)
+        with _no_metadata_of_lost_commits(catalog, identifier):
+            return catalog.create_table(identifier, schema, location, partition_spec, sort_order, properties)
+    staged, updates = stage_table(
+        catalog,
+        identifier,
+        schema,
+        partition_spec=partition_spec,
+        sort_order=sort_order,
+        location=location,
+        properties=properties,
+    )
+    commit_table(catalog, staged, (AssertCreate(),), updates)
+    return catalog.load_table(identifier)
+
+
+def stage_table(
+    catalog: Catalog,
+    identifier: Identifier,
+    schema: Schema,
+    *,
+    partition_spec: PartitionSpec,
+    sort_order: SortOrder,
+    location: str | None,
+    properties: dict[str, str],
+) -> tuple[Table, tuple[TableUpdate, ...]]:
+    """A table that the catalog does not have yet, and the updates that create it.
+
+    Args:
+        catalog: The catalog.
+        identifier: Namespace and name.
+        schema: Columns; they get fresh ids.
+        partition_spec: By the ids of `schema`.
+        sort_order: By the ids of `schema`.
+        location: Root of the table's files; None lets the catalog choose.
+        properties: Table properties, `format-version` among them.
+
+    Raises:
+        Exception: PyIceberg's, as the catalog raises them.
+    """
     version = int(properties["format-version"])
-    if version < _ROW_LINEAGE_VERSION:
+    if version < _ROW_LINEAGE_VERSION and _has_defaults(schema.as_struct()):
         raise ValueError(f"default values of columns need format version 3, and the table has {version}")
     staged = _two_parts(catalog, identifier)
     transaction = catalog.create_table_transaction(staged, schema, location, partition_spec, sort_order, properties)
-    transaction._updates = tuple(  # noqa: SLF001
+    updates = tuple(
         AddSchemaUpdate(schema_=_schema_with_defaults(update.schema_, schema))
         if isinstance(update, AddSchemaUpdate)
         else update
         for update in transaction._updates  # noqa: SLF001
     )
-    try:
-        transaction.commit_transaction()
-    except CommitFailedException as error:
-        # All that it requires is that there is no such table.
-        raise TableAlreadyExistsError(f"Table {'.'.join(identifier)} already exists") from error
-    return catalog.load_table(identifier)
+    return transaction._table, updates  # noqa: SLF001
 
 
 def _two_parts(catalog: Catalog, identifier: Identifier) -> Identifier:
@@ -194,13 +235,48 @@ def commit_table(
     Raises:
         Exception: PyIceberg's, as the catalog raises them; nothing is raised once the commit is done.
     """
-    response = catalog.commit_table(table, requirements, updates)
+    try:
+        with _no_metadata_of_lost_commits(catalog, table.name()):
+            response = catalog.commit_table(table, requirements, updates)
+    except CommitFailedException as error:
+        # A creation requires nothing else than that there is no such table.
+        if any(isinstance(requirement, AssertCreate) for requirement in requirements):
+            raise TableAlreadyExistsError(f"Table {'.'.join(table.name())} already exists") from error
+        raise
     if isinstance(catalog, MetastoreCatalog):
         try:
             catalog._delete_old_metadata(table.io, table.metadata, response.metadata)  # noqa: SLF001
         except Exception as error:  # noqa: BLE001 - the commit stands, whatever the storage says of old files
             _LOGGER.warning("Could not delete old metadata files of '%s': %s", ".".join(table.name()), error)
     return response
+
+
+@contextmanager
+def _no_metadata_of_lost_commits(catalog: Catalog, identifier: Identifier) -> Iterator[None]:
+    """Delete the metadata files that are written inside, if the commit that they were written for is lost."""
+    written: list[tuple[FileIO, str]] = []
+    token = _WRITTEN.set(written)
+    try:
+        yield
+    except _LOST:
+        if written:
+            _delete_unused_metadata(catalog, identifier, written)
+        raise
+    finally:
+        _WRITTEN.reset(token)
+
+
+def _delete_unused_metadata(catalog: Catalog, identifier: Identifier, written: list[tuple[FileIO, str]]) -> None:
+    # A client that sends a request again is told that it lost against itself: the table says which files are in use.
+    try:
+        table = catalog.load_table(identifier)
+        used = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+        for io, location in written:
+            if location not in used:
+                io.delete(location)
+    except Exception as error:  # noqa: BLE001 - the lost commit is what is to be told
+        files = ", ".join(location for _, location in written)
+        _LOGGER.warning("Could not delete the metadata of a lost commit (%s): %s", files, error)
 
 
 def _has_defaults(field_type: IcebergType) -> bool:
@@ -314,6 +390,9 @@ def _write(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite
     content = metadata_json(metadata).encode("utf-8")
     if metadata_path.endswith(".gz.metadata.json"):
         content = gzip.compress(content)
+    written = _WRITTEN.get()
+    if written is not None:
+        written.append((io, metadata_path))
     with io.new_output(metadata_path).create(overwrite=overwrite) as stream:
         stream.write(content)
 
@@ -329,7 +408,7 @@ def _stage(
     """Apply updates to the newest metadata, as PyIceberg does, and version 3's rules, which it leaves out."""
     if current_table is not None:
         _check_snapshots_are_new(current_table.metadata, updates)
-    if not _upgrades(updates, current_table):
+    if not _upgrades(updates, current_table.metadata if current_table else None):
         staged = stage(current_table, table_identifier, requirements, updates)
     else:
         # PyIceberg refuses the upgrade itself, so it is done before; the requirements are about the table as it was.
@@ -352,8 +431,15 @@ def _check_snapshots_are_new(metadata: TableMetadata, updates: tuple[TableUpdate
             raise CommitFailedException(f"Requirement failed: {taken}")
 
 
-def _upgrades(updates: tuple[TableUpdate, ...], current_table: Table | None) -> bool:
-    version = current_table.metadata.format_version if current_table else 0
+def changed_metadata(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> TableMetadata:
+    """A table's metadata as it will be when a catalog has applied updates."""
+    if not _upgrades(updates, metadata):
+        return update_table_metadata(metadata, updates)
+    return update_table_metadata(_version_3(metadata), _without_upgrade(updates, metadata.location))
+
+
+def _upgrades(updates: tuple[TableUpdate, ...], metadata: TableMetadata | None) -> bool:
+    version = metadata.format_version if metadata else 0
     return version < _ROW_LINEAGE_VERSION and any(
         isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == _ROW_LINEAGE_VERSION
         for update in updates
@@ -369,16 +455,19 @@ def _upgraded(
         metadata = TableMetadataV3.model_construct(last_column_id=-1, location=location, next_row_id=0)
         io = catalog._load_file_io(location=location)  # noqa: SLF001
         return Table(identifier=identifier, metadata=metadata, metadata_location="", io=io, catalog=catalog)
-    fields = {**dict(current_table.metadata), "format_version": _ROW_LINEAGE_VERSION, "next_row_id": 0}
-    metadata = TableMetadataV3.model_construct(
-        **{name: value for name, value in fields.items() if name in TableMetadataV3.model_fields}
-    )
     return Table(
         identifier=identifier,
-        metadata=metadata,
+        metadata=_version_3(current_table.metadata),
         metadata_location=current_table.metadata_location,
         io=current_table.io,
         catalog=catalog,
+    )
+
+
+def _version_3(metadata: TableMetadata) -> TableMetadataV3:
+    fields = {**dict(metadata), "format_version": _ROW_LINEAGE_VERSION, "next_row_id": 0}
+    return TableMetadataV3.model_construct(
+        **{name: value for name, value in fields.items() if name in TableMetadataV3.model_fields}
     )
 
 

@@ -9,6 +9,7 @@ from dml.catalog.namespaces import (
     namespace_properties,
     set_namespace_properties,
 )
+from dml.catalog.table_state import LoadState, TableState
 from dml.catalog.tables import (
     create_table,
     drop_table,
@@ -16,11 +17,14 @@ from dml.catalog.tables import (
     load_table,
     rename_table,
     set_properties,
+    stage_table,
     table_exists,
 )
 from dml.catalog.translation import translate, translated
 
 __all__ = [
+    "LoadState",
+    "TableState",
     "create_namespace",
     "create_table",
     "drop_namespace",
@@ -34,6 +38,7 @@ __all__ = [
     "rename_table",
     "set_namespace_properties",
     "set_properties",
+    "stage_table",
     "table_exists",
     "translate",
     "translated",

@@ -4,16 +4,18 @@ Input: a catalog and an identifier (namespace and name). Output: PyIceberg table
 Source: Iceberg specification, "Format Versioning".
 """
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import BadRequestError, NoSuchNamespaceError, NoSuchTableError, ServerError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import (
+    AssertCreate,
     AssertTableUUID,
     RemovePropertiesUpdate,
     SetPropertiesUpdate,
@@ -22,6 +24,7 @@ from pyiceberg.table.update import (
 )
 
 from dml import iceberg
+from dml.catalog.table_state import TableState
 from dml.catalog.translation import translated
 from dml.errors import AnalysisError, ErrorKind, NotFoundError
 from dml.suggestions import did_you_mean
@@ -36,10 +39,13 @@ __all__ = [
     "load_table",
     "rename_table",
     "set_properties",
+    "stage_table",
     "table_exists",
 ]
 
 Identifier = tuple[str, ...]
+
+_LOGGER = logging.getLogger(__name__)
 
 FORMAT_VERSION: Final = "format-version"
 FORMAT_VERSIONS: Final = (1, 2, 3)
@@ -119,9 +125,6 @@ def create_table(
         AnalysisError: the format version is none, or a type or a default needs a later one.
         DmlError: the catalog or the storage failed.
     """
-    settings = dict(properties or {})
-    version = format_version(settings.get(FORMAT_VERSION, str(DEFAULT_FORMAT_VERSION)))
-    settings[FORMAT_VERSION] = str(version)
     with translated(f"Creating the table '{_shown(identifier)}'", catalog):
         return iceberg.create_table(
             catalog,
@@ -130,8 +133,54 @@ def create_table(
             location=location,
             partition_spec=partition_spec,
             sort_order=sort_order,
-            properties=settings,
+            properties=_with_format_version(properties),
         )
+
+
+def stage_table(
+    catalog: Catalog,
+    identifier: Identifier,
+    schema: Schema,
+    *,
+    partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+    location: str | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> TableState | None:
+    """Prepare a table that is to be created together with its first snapshot; the catalog does not have it until then.
+
+    Args:
+        catalog: The catalog; the namespace has to be there.
+        identifier: Namespace and name.
+        schema: Columns; PyIceberg gives them fresh ids.
+        partition_spec: By the ids of `schema`.
+        location: Root of the table's files; by default the catalog chooses.
+        properties: Table properties; `format-version` chooses the format version, 2 without it.
+
+    Returns:
+        The table; None where the catalog's server cannot prepare tables.
+
+    Raises:
+        AlreadyExistsError: there is a table of that name.
+        NotFoundError: the namespace is not there.
+        AnalysisError: the format version is none, or a type or a default needs a later one.
+        DmlError: the catalog or the storage failed.
+    """
+    with translated(f"Creating the table '{_shown(identifier)}'", catalog):
+        try:
+            table, updates = iceberg.stage_table(
+                catalog,
+                identifier,
+                schema,
+                partition_spec=partition_spec,
+                sort_order=UNSORTED_SORT_ORDER,
+                location=location,
+                properties=_with_format_version(properties),
+            )
+        except (BadRequestError, ServerError) as error:
+            # Not every server knows the option `stage-create`; if it is something else, the creation will say so.
+            _LOGGER.warning("'%s' cannot stage tables, so a table is created before its rows: %s", catalog.name, error)
+            return None
+    return TableState(table=table, updates=updates, requirements=(AssertCreate(),))
 
 
 def drop_table(catalog: Catalog, identifier: Identifier, *, purge: bool = False) -> None:
@@ -213,6 +262,12 @@ def format_version(text: str) -> int:
             property=FORMAT_VERSION,
         )
     return version
+
+
+def _with_format_version(properties: Mapping[str, str] | None) -> dict[str, str]:
+    settings = dict(properties or {})
+    version = format_version(settings.get(FORMAT_VERSION, str(DEFAULT_FORMAT_VERSION)))
+    return {**settings, FORMAT_VERSION: str(version)}
 
 
 def _upgrade(table: Table, version: int) -> list[TableUpdate]:

@@ -1,10 +1,10 @@
 """Statements on tables and namespaces: CREATE, ALTER, DROP, SHOW, DESCRIBE. Driver; no Spark.
 
 `execute` takes a statement of `dml.sqlparse` and the session's environment, and returns a small table of values.
-`create_table` makes the table of CREATE TABLE ... AS SELECT for the engine, which writes the rows.
+`stage_table` prepares the table of CREATE TABLE ... AS SELECT for the engine, which writes the rows and commits both.
 """
 
-from dml.ddl.create_table import create_table
+from dml.ddl.create_table import create_table, stage_table
 from dml.ddl.environment import Environment
 from dml.ddl.result import DdlResult
 from dml.ddl.run import DdlStatement, execute
@@ -20,5 +20,6 @@ __all__ = [
     "parse_type",
     "schema_from_ddl",
     "schema_from_json",
+    "stage_table",
     "type_text",
 ]

@@ -5,6 +5,7 @@ table keeps its history: columns of the same name keep their ids, the snapshots 
 Source: Iceberg specification, "Table Metadata"; `TableMetadata.newTableMetadata` and `buildReplacement`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
@@ -25,12 +26,14 @@ from pyiceberg.table.update import (
 from pyiceberg.types import NestedField
 
 from dml import catalog as catalogs
+from dml.catalog import LoadState
 from dml.ddl.columns import check_format_version, field_of, refuse_reserved_name
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.ddl.field_ids import assign_field_ids, counting_ids, ids_by_name
 from dml.ddl.partitioning import new_spec, reuse_partition_ids
 from dml.ddl.properties import COMMENT, FORMAT_VERSION, check_properties, split_format_version
 from dml.ddl.quoting import quote_name
+from dml.ddl.replacement import Replacement
 from dml.ddl.spark_schema import schema_of
 from dml.ddl.tables import existing_table, load_table, missing_namespace, missing_table
 from dml.ddl.updates import schema_updates, sort_order_updates, spec_updates, upgrade_updates
@@ -38,7 +41,7 @@ from dml.errors import AlreadyExistsError, AnalysisError, NotSupportedError
 from dml.sqlparse.places import at
 from dml.sqlparse.statements import ColumnDefinition, CreateTable
 
-__all__ = ["create_table"]
+__all__ = ["create_table", "stage_table"]
 
 DEFAULT_FORMAT_VERSION = 2
 COMPRESSION = "write.parquet.compression-codec"
@@ -52,6 +55,12 @@ class _Definition:
     format_version: int
     properties: dict[str, str]
     location: str | None
+
+    @property
+    def stored_properties(self) -> dict[str, str]:
+        """The properties of a new table."""
+        # As Iceberg's Java library does for a new table, so that every engine compresses alike.
+        return {COMPRESSION: "zstd"} | self.properties | {FORMAT_VERSION: str(self.format_version)}
 
 
 def create_table(
@@ -83,24 +92,70 @@ def create_table(
         NotSupportedError: another provider than Iceberg, or something that the format version does not have.
     """
     _check_clauses(statement, schema)
-    replaces = statement.or_replace or statement.replace_only
     exists = catalogs.table_exists(catalog, identifier)
     if exists and statement.if_not_exists:
         return load_table(catalog, identifier)
-    if exists and replaces:
-        return _replace(statement, catalog, identifier, schema, time_zone)
-    if exists:
-        raise existing_table(identifier)
-    if statement.replace_only:
-        raise missing_table(catalog, identifier)
+    if _replaces(statement, catalog, identifier, exists=exists):
+        return commit_change(catalog, identifier, _replacing(statement, schema, time_zone))
     definition = _definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
     try:
-        return _create(definition, catalog, identifier)
+        return catalogs.create_table(
+            catalog,
+            identifier,
+            definition.schema,
+            partition_spec=definition.spec,
+            location=definition.location,
+            properties=definition.stored_properties,
+        )
     except AlreadyExistsError:
         # Another writer was faster, between our look and our creation.
         if statement.if_not_exists:
             return load_table(catalog, identifier)
         raise existing_table(identifier) from None
+
+
+def stage_table(
+    statement: CreateTable, catalog: Catalog, identifier: tuple[str, ...], schema: Schema, *, time_zone: str = "UTC"
+) -> LoadState | None:
+    """Prepare the table of CREATE TABLE ... AS SELECT, which comes, or is replaced, with the snapshot of its rows.
+
+    Args:
+        statement: The statement; of IF NOT EXISTS the table is not there.
+        catalog: The catalog.
+        identifier: Namespace and name.
+        schema: The schema of the query.
+        time_zone: The session's time zone, for TIMESTAMP defaults.
+
+    Returns:
+        The table for the commit, as it is for each attempt; None where the catalog's server cannot prepare a table.
+
+    Raises:
+        AlreadyExistsError, NotFoundError, AnalysisError, NotSupportedError: as `create_table`.
+    """
+    _check_clauses(statement, schema)
+    if _replaces(statement, catalog, identifier, exists=catalogs.table_exists(catalog, identifier)):
+        return Replacement.of(catalog, identifier, _replacing(statement, schema, time_zone)).load
+    definition = _definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
+    state = catalogs.stage_table(
+        catalog,
+        identifier,
+        definition.schema,
+        partition_spec=definition.spec,
+        location=definition.location,
+        properties=definition.stored_properties,
+    )
+    return None if state is None else lambda: state
+
+
+def _replaces(statement: CreateTable, catalog: Catalog, identifier: tuple[str, ...], *, exists: bool) -> bool:
+    """Whether the table is replaced, rather than created."""
+    if exists and not (statement.or_replace or statement.replace_only):
+        raise existing_table(identifier)
+    if not exists and statement.replace_only:
+        raise missing_table(catalog, identifier)
+    if not exists and not catalogs.namespace_exists(catalog, identifier[:-1]):
+        raise missing_namespace(catalog, identifier[:-1])
+    return exists
 
 
 def _check_clauses(statement: CreateTable, schema: Schema | None) -> None:
@@ -147,30 +202,13 @@ def _field(column: ColumnDefinition, format_version: int, time_zone: str) -> Nes
         return field_of(column, format_version=format_version, time_zone=time_zone)
 
 
-def _create(definition: _Definition, catalog: Catalog, identifier: tuple[str, ...]) -> Table:
-    if not catalogs.namespace_exists(catalog, identifier[:-1]):
-        raise missing_namespace(catalog, identifier[:-1])
-    # As Iceberg's Java library does for a new table, so that every engine compresses alike.
-    stored = {COMPRESSION: "zstd"} | definition.properties
-    properties = stored | {FORMAT_VERSION: str(definition.format_version)}
-    return catalogs.create_table(
-        catalog,
-        identifier,
-        definition.schema,
-        partition_spec=definition.spec,
-        location=definition.location,
-        properties=properties,
-    )
-
-
-def _replace(
-    statement: CreateTable, catalog: Catalog, identifier: tuple[str, ...], schema: Schema | None, time_zone: str
-) -> Table:
+def _replacing(
+    statement: CreateTable, schema: Schema | None, time_zone: str
+) -> Callable[[TableMetadata], MetadataChange]:
     def change(metadata: TableMetadata) -> MetadataChange:
-        definition = _definition(statement, schema, time_zone, metadata.format_version)
-        return _replacement(definition, metadata)
+        return _replacement(_definition(statement, schema, time_zone, metadata.format_version), metadata)
 
-    return commit_change(catalog, identifier, change)
+    return change
 
 
 def _replacement(definition: _Definition, metadata: TableMetadata) -> MetadataChange:

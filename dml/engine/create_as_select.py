@@ -1,13 +1,23 @@
-"""CREATE TABLE, and CREATE TABLE ... AS SELECT: a table, then its rows. Driver."""
+"""CREATE TABLE, and CREATE TABLE ... AS SELECT: a table and its rows, in one commit. Driver.
+
+Nobody sees the table before its rows, and what fails leaves nothing: a table that is replaced stays as it is. Where the
+catalog's server cannot stage tables, a new one is created first, and dropped again if its rows cannot be written.
+"""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from py4j.protocol import Py4JError
+from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dml import ddl
+from dml.catalog import LoadState
+from dml.catalog.registry import ResolvedTable
 from dml.catalog.tables import drop_table, load_table
 from dml.ddl import schema_from_json
 from dml.engine.engine import Engine
@@ -15,8 +25,8 @@ from dml.engine.environment import SessionEnvironment
 from dml.engine.insert import write_rows
 from dml.engine.query import statement_views
 from dml.engine.settings import StatementSettings
-from dml.engine.target import resolve_target
-from dml.errors import CommitStateUnknownError, DmlError
+from dml.engine.target import target_of
+from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
 from dml.model.delta_layout import value_name
 from dml.result import Result
 from dml.sqlparse.statements import CreateTable
@@ -25,37 +35,97 @@ __all__ = ["create_table"]
 
 
 def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame | Result:
-    """Create a table; with AS SELECT write its rows too.
-
-    A new table whose rows cannot be written is dropped again; a replaced one keeps its snapshots.
+    """Create or replace a table; with AS SELECT together with its rows.
 
     Raises:
         DmlError: the table is there already, or does not fit; or the query failed.
     """
     settings = StatementSettings.of(engine.spark)
     environment = SessionEnvironment(engine=engine, time_zone_name=settings.time_zone)
+    nothing = engine.spark.createDataFrame([], StructType([]))
     if statement.query is None:
         ddl.execute(statement, environment)
-        return engine.spark.createDataFrame([], StructType([]))
+        return nothing
     started = time.perf_counter()
     views = statement_views(engine, sql, settings)
     rows = views.sql(views.text(statement.query))
-    _, catalog, identifier = environment.catalog_of(statement.table.parts)
-    existed = engine.registry.resolve(statement.table.parts) is not None
-    if existed and statement.if_not_exists:
-        return engine.spark.createDataFrame([], StructType([]))
-    schema = schema_from_json(rows.schema.json())
-    ddl.create_table(statement, catalog, identifier, schema, time_zone=settings.time_zone)
+    if statement.if_not_exists and engine.registry.resolve(statement.table.parts) is not None:
+        return nothing
     try:
-        views.loaded.clear()
-        target = resolve_target(statement.table, sql, views, settings, "CREATE TABLE")
-        named = rows.toDF(*(value_name(index) for index in range(len(rows.columns))))
-        return write_rows(engine, target, named, "CREATE TABLE AS SELECT", started)
+        return run_create(Creation(engine, statement, sql, rows, settings, started))
+    except AlreadyExistsError:
+        if not statement.if_not_exists:
+            raise
+        return nothing  # another writer was faster
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A CREATE TABLE ... AS SELECT.
+
+    Attributes:
+        engine: The session's means.
+        statement: The statement.
+        sql: Its text.
+        rows: Those of its query.
+        settings: The session's settings.
+        started: When it started, by `time.perf_counter`.
+    """
+
+    engine: Engine
+    statement: CreateTable
+    sql: str
+    rows: DataFrame
+    settings: StatementSettings
+    started: float
+
+
+def run_create(creation: Creation) -> Result:
+    """Create or replace the table together with its rows; one that somebody else makes meanwhile is an error."""
+    registry, settings = creation.engine.registry, creation.settings
+    catalog_name, identifier = registry.split(creation.statement.table.parts)
+    catalog = registry.catalog(catalog_name)
+    schema = schema_from_json(creation.rows.schema.json())
+    load_state = ddl.stage_table(creation.statement, catalog, identifier, schema, time_zone=settings.time_zone)
+    if load_state is not None:
+        result = write_query(creation, load_state().table, load_state)
+        if result.snapshot_id is not None:
+            return result
+    # There is no row, and so no commit yet; or the table has to be there before its rows.
+    statement = replace(creation.statement, if_not_exists=False)
+    table = ddl.create_table(statement, catalog, identifier, schema, time_zone=settings.time_zone)
+    if load_state is not None:
+        return result
+    with dropped_on_failure(table):
+        return write_query(creation, table, None)
+
+
+def write_query(creation: Creation, table: Table, load_state: LoadState | None) -> Result:
+    """Write the rows of the query and commit them, the table too where it is staged."""
+    reference, settings = creation.statement.table, creation.settings
+    catalog_name, identifier = creation.engine.registry.split(reference.parts)
+    resolved = ResolvedTable(catalog_name=catalog_name, catalog=table.catalog, identifier=identifier, table=table)
+    target = target_of(resolved, reference, creation.sql, settings)
+    rows = creation.rows.toDF(*(value_name(index) for index in range(len(creation.rows.columns))))
+    return write_rows(creation.engine, target, rows, "CREATE TABLE AS SELECT", creation.started, load_state=load_state)
+
+
+@contextmanager
+def dropped_on_failure(table: Table) -> Iterator[None]:
+    """Drop a table that was just created, with its files, if its rows cannot be written."""
+    try:
+        yield
     except (DmlError, PySparkException, Py4JError) as error:
-        if not existed and not isinstance(error, CommitStateUnknownError):
-            drop_table(catalog, identifier)
+        if not isinstance(error, CommitStateUnknownError):
+            drop_empty(table)
         raise
     except BaseException:  # an interrupt, perhaps in the middle of the commit
-        if not existed and load_table(catalog, identifier).current_snapshot() is None:
-            drop_table(catalog, identifier)
+        drop_empty(table)
         raise
+
+
+def drop_empty(table: Table) -> None:
+    """Drop a table that has never had a snapshot."""
+    metadata = load_table(table.catalog, table.name()).metadata
+    if metadata.table_uuid == table.metadata.table_uuid and not metadata.snapshots:
+        drop_table(table.catalog, table.name(), purge=True)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import DataFrame
 
+from dml.catalog import LoadState
 from dml.commit import Action, AppendFiles, OverwriteByFilter, ReplacePartitions, commit, conservation_summary
 from dml.engine.distribution import distribute_rows, orders_rows
 from dml.engine.engine import Engine
@@ -169,6 +170,7 @@ def write_rows(
     *,
     replaced: Replaced | None = None,
     options: InsertOptions = PLAIN,
+    load_state: LoadState | None = None,
 ) -> Result:
     """Write rows and commit them.
 
@@ -180,6 +182,7 @@ def write_rows(
         started: When the statement started, by `time.perf_counter`.
         replaced: Which rows they replace; None appends.
         options: The statement's write options.
+        load_state: Where the table is created or replaced by the same commit: finds it as it is for each attempt.
 
     Raises:
         DmlError: writing or committing failed; no file is left then.
@@ -207,6 +210,7 @@ def write_rows(
             create_branch=target.create_branch,
             summary={**engine.commit_summary(), **conservation_summary(outcome.row_counts), **options.summary},
             wap_id=target.wap_id,
+            load_state=load_state,
         )
     seconds = PhaseSeconds(plan=planned - started, execute=executed - planned, commit=time.perf_counter() - executed)
     mode = "append" if replaced is None else "overwrite"

@@ -20,7 +20,7 @@ from dml.sqlparse.statements import TableReference
 from dml.suggestions import did_you_mean
 from dml.views import StatementViews
 
-__all__ = ["Target", "refuse_internal_names", "resolve_target"]
+__all__ = ["Target", "refuse_internal_names", "resolve_target", "target_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +93,22 @@ def resolve_target(
             message = f"The table's name says branch '{resolved.branch}', the option 'branch' says '{branch_option}'"
             raise refused(reference, sql, message, "Name the branch once")
         resolved = replace(resolved, branch=branch_option)
+    return target_of(resolved, reference, sql, settings)
+
+
+def target_of(resolved: ResolvedTable, reference: TableReference, sql: str, settings: StatementSettings) -> Target:
+    """The branch of a table that a statement changes, and what it reads of it.
+
+    Args:
+        resolved: The table.
+        reference: Its name in the statement.
+        sql: The whole statement, for errors.
+        settings: The session's settings.
+
+    Raises:
+        NotFoundError: no such branch.
+        NotSupportedError: a tag, or a column of a reserved name.
+    """
     refuse_internal_names((field.name for field in resolved.table.schema().fields), resolved.name)
     branch, create = target_branch(resolved, reference, sql, settings)
     table = resolved.table

@@ -125,3 +125,35 @@ def test_a_wrong_statement_is_refused_before_anything_is_written(kind: Kind) -> 
         with pytest.raises(SqlError):
             lake.session.sql(statement.replace("{t}", name))
         assert lake.state(name) == before, statement
+
+
+def test_a_query_that_fails_leaves_no_new_table_and_the_replaced_one_as_it_was(lake: Lake) -> None:
+    """CREATE TABLE AS SELECT is one commit: nobody sees the table without its rows."""
+    name, sql = lake.new_name(), lake.session.sql
+    failing = "SELECT id, assert_true(id < 2) IS NULL AS fine FROM range(3)"
+    with pytest.raises(DmlError):
+        sql(f"CREATE TABLE {name} AS {failing}")
+    catalog, identifier = lake.session.registry.catalogs["lake"], tuple(name.split("."))
+    assert not catalog.table_exists(identifier)
+    assert sql(f"CREATE TABLE {name} AS SELECT id FROM range(3)").rows_inserted == 3
+    before = lake.state(name)
+    with pytest.raises(DmlError):
+        sql(f"CREATE OR REPLACE TABLE {name} AS {failing}")
+    assert lake.state(name) == before
+    sql(f"CREATE TABLE IF NOT EXISTS {name} AS SELECT 7 AS other")
+    assert lake.state(name) == before
+    assert sql(f"REPLACE TABLE {name} PARTITIONED BY (id) AS SELECT id + 5 AS id FROM {name}").rows_inserted == 3
+    assert lake.rows(name) == [(5,), (6,), (7,)]
+    assert len(lake.table(name).metadata.metadata_log) == 1
+    assert sql(f"CREATE OR REPLACE TABLE {name} AS SELECT 'x' AS s WHERE false").snapshot_id is None
+    assert (lake.rows(name), lake.session.table(name).columns) == ([], ["s"])
+
+
+def test_a_new_table_whose_query_fails_leaves_no_file(lake: Lake) -> None:
+    """Its folder may be there, and has no file in it."""
+    name = lake.new_name()
+    with pytest.raises(DmlError):
+        lake.session.sql(f"CREATE TABLE {name} AS SELECT id, assert_true(id < 2) IS NULL AS fine FROM range(3)")
+    lake.session.sql(f"CREATE TABLE {name} (id INT)")
+    files = [path for path in lake.folder(name).rglob("*") if path.is_file()]
+    assert [path.name[:5] for path in files] == ["00000"]
