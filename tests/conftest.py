@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from dml.errors import SetupError
-from dml.spark.launch import spark_session
+from dml.spark.launch import LOG_SETTINGS, spark_session
+
+LOGGING = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
 
 settings.register_profile("default", max_examples=50, deadline=None)
 settings.register_profile(
@@ -26,6 +28,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     chosen = {
         "spark.master": "local[2]",
         "spark.driver.memory": "1500m",
+        # Code that runs a few times is compiled quickly rather than well, and one thread collects garbage.
+        "spark.driver.extraJavaOptions": f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",
