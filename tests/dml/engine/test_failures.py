@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import BadRequestError, CommitFailedException
 
 from dml.errors import (
     CommitConflictError,
@@ -157,3 +157,22 @@ def test_a_new_table_whose_query_fails_leaves_no_file(lake: Lake) -> None:
     lake.session.sql(f"CREATE TABLE {name} (id INT)")
     files = [path for path in lake.folder(name).rglob("*") if path.is_file()]
     assert [path.name[:5] for path in files] == ["00000"]
+
+
+def test_where_a_server_cannot_stage_tables_a_failing_query_drops_the_table(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is created first there."""
+    catalog, name, sql = lake.session.registry.catalogs["lake"], lake.new_name(), lake.session.sql
+
+    def refused(*_: object) -> object:
+        raise BadRequestError("stage-create is not supported")
+
+    monkeypatch.setattr(catalog, "create_table_transaction", refused)
+    assert sql(f"CREATE TABLE {name} AS SELECT id FROM range(3)").rows_inserted == 3
+    folder = lake.folder(name)
+    sql(f"DROP TABLE {name} PURGE")
+    with pytest.raises(DmlError):
+        sql(f"CREATE TABLE {name} AS SELECT id, assert_true(id < 2) IS NULL AS fine FROM range(3)")
+    assert not catalog.table_exists(tuple(name.split(".")))
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
