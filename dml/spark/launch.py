@@ -168,7 +168,10 @@ def check_java(environment: Mapping[str, str]) -> int:
         raise SetupError(f"JAVA_HOME is {home}, and there is no Java in it", hint=JAVA_HINT)
     if program is None:
         raise SetupError("Spark needs Java, and none was found: JAVA_HOME is not set, PATH has no java", hint=JAVA_HINT)
-    version = java_version(program)
+    try:
+        version = java_version(program)
+    except subprocess.TimeoutExpired:
+        return MINIMUM_JAVA  # a machine that is this busy says nothing of its Java: Spark will tell
     if version is None:
         raise SetupError(f"{program} does not run, or does not tell its version", hint=JAVA_HINT)
     if version < MINIMUM_JAVA:
@@ -177,12 +180,16 @@ def check_java(environment: Mapping[str, str]) -> int:
 
 
 def java_version(program: str) -> int | None:
-    """The major version of a Java program; None if it does not tell."""
+    """The major version of a Java program; None if it does not tell.
+
+    Raises:
+        TimeoutExpired: it does not answer in time.
+    """
     try:
         outcome = subprocess.run(  # noqa: S603  the user's own Java
             [program, "-version"], capture_output=True, text=True, check=False, timeout=JAVA_TIMEOUT_SECONDS
         )
-    except (OSError, subprocess.SubprocessError):
+    except OSError:
         return None
     found = re.search(r'version "(\d+)(?:\.(\d+))?', outcome.stderr + outcome.stdout)
     if found is None or outcome.returncode != 0:
