@@ -180,7 +180,7 @@ class FsspecStorage:
         root = str(self.filesystem._strip_protocol(folder)).rstrip("/")  # noqa: SLF001 - fsspec's name for it
         self.filesystem.invalidate_cache()  # others have written since this process looked last
         for path, info in self.filesystem.find(root, detail=True).items():
-            if info.get("type", "file") == "file":
+            if info.get("type", "file") == "file" and not path.endswith("/"):  # an empty object may mark a folder
                 yield _listed(folder, root, path, _time_of(info))
 
     def delete(self, file: ListedFile) -> None:
