@@ -19,7 +19,6 @@ from dml.commit.replace_partitions import ReplacePartitions
 from dml.commit.row_conservation import RowCounts, check_changed_files, check_rows_added, conservation_summary
 from dml.commit.row_delta import RowDelta
 from dml.commit.row_level_changes import RowLevelChanges
-from dml.commit.whole_files import selects_whole_files
 
 __all__ = [
     "Action",
@@ -36,5 +35,4 @@ __all__ = [
     "check_rows_added",
     "commit",
     "conservation_summary",
-    "selects_whole_files",
 ]

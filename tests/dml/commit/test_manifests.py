@@ -12,7 +12,7 @@ from pyiceberg.manifest import read_manifest_list as pyiceberg_manifest_list
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
     DateType,
@@ -27,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from dml.catalog import create_table, set_properties
-from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit, selects_whole_files
+from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit
 from dml.commit.manifest_merge import pack_from_end
 from dml.commit.manifests import ManifestWriter, write_manifest_list
 from dml.errors import CorruptFileError
@@ -352,43 +352,3 @@ def test_a_damaged_manifest_is_named(catalog: Catalog) -> None:
         with pytest.raises(CorruptFileError, match="cannot be read") as raised:
             list(entries_of(manifest, table.io))
         assert raised.value.context["file"] == manifest.manifest_path
-
-
-@pytest.mark.parametrize(
-    ("transform", "kind", "chosen", "value", "whole"),
-    [
-        (IdentityTransform(), StringType(), EqualTo("c", "a"), "a", True),
-        (BucketTransform(4), StringType(), EqualTo("c", "a"), BucketTransform(4).transform(StringType())("a"), False),
-        (DayTransform(), TimestampType(), EqualTo("c", "2020-01-01T00:00:00"), 18262, False),
-    ],
-)
-def test_only_identity_partitions_are_whole_without_looking(
-    catalog: Catalog, transform: Any, kind: Any, chosen: Any, value: Any, whole: bool
-) -> None:
-    """D8: no manifest is opened; so it may be missing."""
-    spec = PartitionSpec(PartitionField(1, 1000, transform, "part"))
-    table = create_table(catalog, ("db", "w"), Schema(NestedField(1, "c", kind, required=False)), partition_spec=spec)
-    file = replace(data_file(new_table(catalog, 2), [1]), partition=(value,), lower_bounds={}, upper_bounds={})
-    commit(table, AppendFiles(data_files=(file,)))
-    start = table.refresh().metadata.current_snapshot_id
-    assert start is not None
-    assert selects_whole_files(table, start, chosen, case_sensitive=False) is whole
-    (manifest,) = manifests(table)
-    table.io.delete(manifest.manifest_path)
-    if whole:
-        assert selects_whole_files(table, start, chosen, case_sensitive=False)
-    else:
-        with pytest.raises(CorruptFileError):
-            selects_whole_files(table, start, chosen, case_sensitive=False)
-
-
-def test_whole_files_are_told_by_metrics(catalog: Catalog) -> None:
-    table = new_table(catalog, 2)
-    commit(
-        table, AppendFiles(data_files=(data_file(table, [1, 1]), data_file(table, [2, 3]), data_file(table, [None])))
-    )
-    start = table.refresh().metadata.current_snapshot_id
-    assert start is not None
-    assert selects_whole_files(table, start, EqualTo("id", 1), case_sensitive=False)
-    assert selects_whole_files(table, start, EqualTo("id", 9), case_sensitive=False)
-    assert not selects_whole_files(table, start, EqualTo("ID", 2), case_sensitive=False)
