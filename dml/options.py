@@ -214,6 +214,10 @@ class CommitOptions:
         min_wait_ms: `commit.retry.min-wait-ms`.
         max_wait_ms: `commit.retry.max-wait-ms`.
         total_timeout_ms: `commit.retry.total-timeout-ms`.
+        status_check_retries: `commit.status-check.num-retries`.
+        status_check_min_wait_ms: `commit.status-check.min-wait-ms`.
+        status_check_max_wait_ms: `commit.status-check.max-wait-ms`.
+        status_check_timeout_ms: `commit.status-check.total-timeout-ms`.
         manifest_merge_enabled: `commit.manifest-merge.enabled`.
         manifest_target_size: `commit.manifest.target-size-bytes`.
         manifest_min_count_to_merge: `commit.manifest.min-count-to-merge`.
@@ -224,6 +228,10 @@ class CommitOptions:
     min_wait_ms: int = 100
     max_wait_ms: int = 60_000
     total_timeout_ms: int = 1_800_000
+    status_check_retries: int = 3
+    status_check_min_wait_ms: int = 1_000
+    status_check_max_wait_ms: int = 60_000
+    status_check_timeout_ms: int = 1_800_000
     manifest_merge_enabled: bool = True
     manifest_target_size: int = 8 * 1024 * 1024
     manifest_min_count_to_merge: int = 100
@@ -242,6 +250,16 @@ class CommitOptions:
             min_wait_ms=integer(properties, "commit.retry.min-wait-ms", default.min_wait_ms),
             max_wait_ms=integer(properties, "commit.retry.max-wait-ms", default.max_wait_ms),
             total_timeout_ms=integer(properties, "commit.retry.total-timeout-ms", default.total_timeout_ms),
+            status_check_retries=integer(properties, "commit.status-check.num-retries", default.status_check_retries),
+            status_check_min_wait_ms=integer(
+                properties, "commit.status-check.min-wait-ms", default.status_check_min_wait_ms
+            ),
+            status_check_max_wait_ms=integer(
+                properties, "commit.status-check.max-wait-ms", default.status_check_max_wait_ms
+            ),
+            status_check_timeout_ms=integer(
+                properties, "commit.status-check.total-timeout-ms", default.status_check_timeout_ms
+            ),
             manifest_merge_enabled=boolean(properties, "commit.manifest-merge.enabled", default=True),
             manifest_target_size=integer(
                 properties, "commit.manifest.target-size-bytes", default.manifest_target_size, minimum=1

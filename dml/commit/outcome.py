@@ -21,10 +21,12 @@ from pyiceberg.exceptions import (
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Identifier
+from tenacity import Retrying, retry_if_result, stop_after_attempt, stop_after_delay, wait_exponential
 
 from dml.iceberg import taken_numbers
+from dml.options import CommitOptions
 
-__all__ = ["Outcome", "has_landed", "is_another_table", "outcome_of", "was_outrun"]
+__all__ = ["Outcome", "is_another_table", "outcome_of", "sought", "was_outrun"]
 
 
 class Outcome(Enum):
@@ -77,16 +79,71 @@ def is_another_table(error: Exception, catalog: Catalog, identifier: Identifier,
         return False
     try:
         return catalog.load_table(identifier).metadata.snapshot_by_id(snapshot_id) is None
-    except Exception:  # noqa: BLE001 - as for `has_landed`
+    except Exception:  # noqa: BLE001 - as for `sought`
         return False
 
 
-def has_landed(catalog: Catalog, identifier: Identifier, snapshot_id: int) -> tuple[TableMetadata, str] | None:
-    """The table's metadata and its location, if it has the snapshot; None if not, or if the table cannot be loaded."""
+def sought(
+    catalog: Catalog, identifier: Identifier, snapshot: Snapshot, branch: str | None, options: CommitOptions
+) -> tuple[TableMetadata, str] | None:
+    """Look for a snapshot whose commit was not answered, more than once where the table does not tell.
+
+    Args:
+        catalog: The catalog.
+        identifier: The table.
+        snapshot: The snapshot.
+        branch: The branch that was to move to it; None where it was only to be staged.
+        options: How often, and how long.
+
+    Returns:
+        The table's metadata that has it, and its location; None if nobody knows.
+
+    Raises:
+        CommitFailedException: another snapshot has taken its place, so that it cannot come any more: try again.
+    """
+    waits = Retrying(
+        retry=retry_if_result(lambda found: found is None),
+        stop=stop_after_attempt(options.status_check_retries + 1)
+        | stop_after_delay(options.status_check_timeout_ms / 1000),
+        wait=wait_exponential(
+            multiplier=options.status_check_min_wait_ms / 1000,
+            min=options.status_check_min_wait_ms / 1000,
+            max=options.status_check_max_wait_ms / 1000,
+        ),
+        retry_error_callback=lambda _: None,
+    )
+    return waits(looked_for, catalog, identifier, snapshot, branch)
+
+
+def looked_for(
+    catalog: Catalog, identifier: Identifier, snapshot: Snapshot, branch: str | None
+) -> tuple[TableMetadata, str] | None:
+    """Look once; see `sought`."""
     try:
         table = catalog.load_table(identifier)
     except Exception:  # noqa: BLE001 - the catalog is in trouble already: whatever it raises, the outcome stays unknown
         return None
-    if table.metadata.snapshot_by_id(snapshot_id) is None:
-        return None
-    return table.metadata, table.metadata_location
+    metadata = table.metadata
+    if metadata.snapshot_by_id(snapshot.snapshot_id) is not None:
+        return metadata, table.metadata_location
+    head = metadata.refs.get(branch) if branch is not None else None
+    if head is not None and has_passed(metadata, head.snapshot_id, snapshot):
+        # The request asked for the old head: it is refused now, whenever it arrives.
+        raise CommitFailedException(f"The commit was not answered, and the branch {branch} moved on without it")
+    return None
+
+
+def has_passed(metadata: TableMetadata, head_id: int, snapshot: Snapshot) -> bool:
+    """Whether a branch came from a snapshot's parent to where it is now without that snapshot.
+
+    Every step has to be there to be seen: where snapshots were expired, ours may have been among them.
+    """
+    if head_id == snapshot.parent_snapshot_id:
+        return False
+    current: int | None = head_id
+    while current is not None and current != snapshot.parent_snapshot_id:
+        step = metadata.snapshot_by_id(current)
+        if step is None:
+            return False
+        current = step.parent_snapshot_id
+    return current == snapshot.parent_snapshot_id

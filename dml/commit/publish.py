@@ -26,7 +26,7 @@ from dml.commit.cleanup import delete_quietly
 from dml.commit.delete_files import DeleteFiles, delete_changes
 from dml.commit.entry_reader import EntryReader
 from dml.commit.new_manifests import NewManifests
-from dml.commit.outcome import Outcome, has_landed, is_another_table, outcome_of, was_outrun
+from dml.commit.outcome import Outcome, is_another_table, outcome_of, sought, was_outrun
 from dml.commit.overwrite_files import (
     OverwriteByFilter,
     OverwriteFiles,
@@ -273,7 +273,10 @@ class _Publication:
             if was_outrun(error, self._catalog, self._name, snapshot):
                 raise CommitFailedException(str(error)) from error
             raise translate(error, action, self._catalog.properties) from error
-        landed = has_landed(self._catalog, self._name, self._producer.snapshot_id)
+        target = self._producer.target
+        branch = None if target.stage_only else target.branch
+        options = CommitOptions.from_properties(self._state.table.metadata.properties)
+        landed = sought(self._catalog, self._name, snapshot, branch, options)
         if landed is None:
             text = translate(error, action, self._catalog.properties).message
             raise CommitStateUnknownError(

@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 
 from dml.catalog import set_properties
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
+from dml.commit.outcome import has_passed
 from dml.commit.retry import wait_seconds
 from dml.errors import (
     CommitConflictError,
@@ -25,7 +26,12 @@ from dml.manifests import manifests_of
 from dml.options import Command, CommitOptions
 from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes
 
-QUICK = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "5"}
+QUICK = {
+    "commit.retry.min-wait-ms": "1",
+    "commit.retry.max-wait-ms": "5",
+    "commit.status-check.min-wait-ms": "1",
+    "commit.status-check.max-wait-ms": "5",
+}
 
 
 def metadata_files(table: Table) -> set[str]:
@@ -157,8 +163,64 @@ def test_an_unknown_answer_to_a_commit_that_landed_is_a_success(
     assert metadata_files(table) == used_files(table)
 
 
-def test_an_unknown_answer_deletes_nothing(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_answer_to_a_commit_that_lost_is_tried_again(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The branch has moved on from the same head: what was not answered cannot come any more."""
+    table, other = new_table(catalog, 2, **QUICK), catalog.load_table(("db", "t"))
+    commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    real, calls = catalog.commit_table, []
+
+    def is_beaten_and_fails(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 1:
+            return real(*arguments)
+        monkeypatch.setattr(catalog, "commit_table", real)
+        commit(other, AppendFiles(data_files=(data_file(table, [2]),)))
+        monkeypatch.setattr(catalog, "commit_table", is_beaten_and_fails)
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(catalog, "commit_table", is_beaten_and_fails)
+    made = commit(table, AppendFiles(data_files=(data_file(table, [3]),)))
+    assert made.attempts == 2
+    assert ids(made.metadata_location) == [1, 2, 3]
+
+
+def test_a_table_that_cannot_be_looked_at_is_looked_at_again(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(catalog, 2, **QUICK)
+    real_commit, real_load, down = catalog.commit_table, catalog.load_table, [True, True]
+
+    def commits_and_goes_down(*arguments: Any) -> Any:
+        real_commit(*arguments)
+        monkeypatch.setattr(catalog, "load_table", is_down)
+        raise TimeoutError("no answer")
+
+    def is_down(identifier: Any) -> Table:
+        if down:
+            down.pop()
+            raise ConnectionError("down")
+        return real_load(identifier)
+
+    monkeypatch.setattr(catalog, "commit_table", commits_and_goes_down)
+    assert ids(commit(table, AppendFiles(data_files=(data_file(table, [1]),))).metadata_location) == [1]
+    assert not down
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_branch_that_moved_on_tells_only_what_its_history_tells(catalog: Catalog, *, expired: bool) -> None:
+    """Where snapshots between are gone, the one that is looked for may have been among them."""
     table = new_table(catalog, 2)
+    made = [commit(table, AppendFiles(data_files=(data_file(table, [row]),))) for row in range(3)]
+    metadata = table.refresh().metadata
+    sought_for = metadata.snapshot_by_id(made[1].snapshot_id).model_copy(update={"snapshot_id": 77})
+    if expired:
+        kept = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id != made[1].snapshot_id]
+        metadata = metadata.model_copy(update={"snapshots": kept})
+    assert has_passed(metadata, made[2].snapshot_id, sought_for) is not expired
+
+
+def test_an_unknown_answer_deletes_nothing(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(catalog, 2, **QUICK)
 
     def fails(*_: Any) -> Any:
         raise TimeoutError("no answer")
