@@ -92,11 +92,11 @@ class BoundedRestCatalog(RestCatalog):
 
     def _create_session(self) -> Session:
         session = super()._create_session()
-        connect = int(self.properties.get(_CONNECTION_TIMEOUT, _CONNECTION_TIMEOUT_MS)) / 1000
+        connect = int(self.properties.get(_CONNECTION_TIMEOUT, _CONNECTION_TIMEOUT_MS))
         # The first request asks for settings: a server that takes long for that is not there.
-        longest = _SOCKET_TIMEOUT_MS if self._is_found else _CONNECTION_TIMEOUT_MS
-        read = int(self.properties.get(_SOCKET_TIMEOUT, longest)) / 1000
-        setattr(session, "request", partial(session.request, timeout=(connect, read)))  # noqa: B010 - this object alone
+        read = int(self.properties.get(_SOCKET_TIMEOUT, _SOCKET_TIMEOUT_MS if self._is_found else connect))
+        timeout = (connect / 1000, read / 1000)
+        setattr(session, "request", partial(session.request, timeout=timeout))  # noqa: B010 - on this object alone
         return session
 
 

@@ -17,8 +17,8 @@ _MASK: Final = "***"
 _SHORTEST_SECRET: Final = 4
 
 _CATALOG_KEYS: Final = ("uri", "credential", "token")
-# A FileIO with one of these asks the catalog's server, or is the user's own and may want anything.
-_ASKS_CATALOG: Final = ("s3.signer", "py-io-impl")
+_SIGNER: Final = "s3.signer"
+_IMPLEMENTATION: Final = "py-io-impl"
 _AUTH_MANAGER: Final = "auth.manager"
 _BEARER: Final = "Bearer "
 
@@ -42,18 +42,20 @@ def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:
         properties: Of a table's FileIO. PyIceberg puts all of the catalog's among them: the URI of a database with its
             password, the token of a server, and objects of the driver that no other process can use.
     """
-    kept = {key: value for key, value in properties.items() if not _is_object(value)}
-    if any(key in properties for key in _ASKS_CATALOG):
-        header = properties[_AUTH_MANAGER].auth_header() if _AUTH_MANAGER in properties else None
-        if header is not None and header.startswith(_BEARER):
-            kept["token"] = header.removeprefix(_BEARER)
-    else:
-        kept = {key: value for key, value in kept.items() if key not in _CATALOG_KEYS}
-    return {str(key): str(value) for key, value in kept.items()}
+    kept = {key: str(value) for key, value in properties.items() if isinstance(value, str | int | float)}
+    if not _asks_catalog(kept):
+        return {key: value for key, value in kept.items() if key not in _CATALOG_KEYS}
+    if not kept.get("uri", "").startswith("http"):
+        kept.pop("uri", None)
+    header = properties[_AUTH_MANAGER].auth_header() if _AUTH_MANAGER in properties else None
+    if header is not None and header.startswith(_BEARER):
+        kept["token"] = header.removeprefix(_BEARER)
+    return kept
 
 
-def _is_object(value: object) -> bool:
-    return not isinstance(value, str | int | float)
+def _asks_catalog(properties: Mapping[str, str]) -> bool:
+    """Whether a FileIO asks the catalog's server for signatures, or is the user's own and may want anything."""
+    return _SIGNER in properties or not properties.get(_IMPLEMENTATION, "pyiceberg.").startswith("pyiceberg.")
 
 
 def _secrets(properties: Mapping[str, Any]) -> set[str]:

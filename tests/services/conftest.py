@@ -61,9 +61,3 @@ def lakes(
     yield made
     for lake in made.values():
         lake.session.close()
-
-
-@pytest.fixture(params=LAKES)
-def lake(request: pytest.FixtureRequest, lakes: dict[str, Lake]) -> Lake:
-    """Each lake in turn."""
-    return lakes[request.param]

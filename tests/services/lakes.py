@@ -61,7 +61,8 @@ class S3Files:
 
     def below(self, location: str) -> set[str]:
         bucket, _, prefix = location.removeprefix("s3://").partition("/")
-        return {f"s3://{bucket}/{key}" for key in self.server.keys(bucket, prefix)}
+        # PyArrow leaves an empty object in place of the folder of a file that it deletes.
+        return {f"s3://{bucket}/{key}" for key in self.server.keys(bucket, prefix) if not key.endswith("/")}
 
     def uploads(self) -> list[str]:
         return [key for bucket in self.buckets for key in self.server.uploads(bucket)]

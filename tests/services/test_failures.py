@@ -1,4 +1,4 @@
-"""Statements that fail on real storages and catalogs: conflicts, broken tasks, servers that are not there."""
+"""Statements that fail on real catalogs and storages: conflicts and broken tasks leave nothing behind."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,11 @@ from tests.services.lakes import Lake
 
 pytestmark = pytest.mark.spark
 
-MODES = [(2, "copy-on-write"), (2, "merge-on-read"), (3, "merge-on-read")]
+KINDS = [
+    ("sql_local", 3, "merge-on-read"),
+    ("sql_s3_fsspec", 2, "merge-on-read"),
+    ("rest_s3", 2, "copy-on-write"),
+]
 
 
 def another(lake: Lake) -> dml.Session:
@@ -33,9 +37,10 @@ def before_commit(lake: Lake, action: Callable[[], Any]) -> None:
     catalog.commit_table = commit_table
 
 
-@pytest.mark.parametrize(("version", "mode"), MODES)
-def test_two_sessions_that_change_one_row_conflict(lake: Lake, version: int, mode: str) -> None:
+@pytest.mark.parametrize(("place", "version", "mode"), KINDS)
+def test_two_sessions_that_change_one_row_conflict(place: str, version: int, mode: str, lakes: dict[str, Lake]) -> None:
     """The later one is told so, and leaves no file; the row has the first one's value."""
+    lake = lakes[place]
     name = lake.create(version, mode)
     lake.session.sql(f"INSERT INTO {name} SELECT id, 's' FROM range(4)")
     with another(lake) as other:
@@ -47,8 +52,9 @@ def test_two_sessions_that_change_one_row_conflict(lake: Lake, version: int, mod
     assert lake.leftovers(name) == set()
 
 
-def test_two_sessions_that_change_different_files_both_land(lake: Lake) -> None:
+def test_two_sessions_that_change_different_files_both_land(lakes: dict[str, Lake]) -> None:
     """The later one's commit is tried again on what the first one left."""
+    lake = lakes["rest_s3"]
     name = lake.create(2, "copy-on-write", **{"write.update.isolation-level": "snapshot"})
     for start in (0, 10):
         lake.session.sql(f"INSERT INTO {name} SELECT id, 's' FROM range({start}, {start + 2})")
@@ -60,10 +66,11 @@ def test_two_sessions_that_change_different_files_both_land(lake: Lake) -> None:
     assert lake.leftovers(name) == set()
 
 
-@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-def test_a_statement_that_breaks_in_one_task_leaves_no_file_of_the_others(lake: Lake, mode: str) -> None:
+@pytest.mark.parametrize("place", ["sql_s3_arrow", "sql_s3_fsspec"])
+def test_a_statement_that_breaks_in_one_task_leaves_no_file_of_the_others(place: str, lakes: dict[str, Lake]) -> None:
     """Tasks that had finished are not heard of: their files are found by listing."""
-    name = lake.create(2, mode)
+    lake = lakes[place]
+    name = lake.create(2, "copy-on-write")
     for start in (0, 10):
         lake.session.sql(f"INSERT INTO {name} SELECT id, 's' FROM range({start}, {start + 2})")
     before = lake.table(name).metadata_location

@@ -13,7 +13,6 @@ KINDS = [
     ("sql_s3_arrow", 2, "copy-on-write"),
     ("sql_s3_arrow", 3, "merge-on-read"),
     ("sql_s3_fsspec", 2, "merge-on-read"),
-    ("sql_s3_fsspec", 3, "merge-on-read"),
     ("rest_s3", 2, "merge-on-read"),
     ("rest_s3", 3, "copy-on-write"),
     ("rest_s3", 3, "merge-on-read"),

@@ -108,9 +108,13 @@ def test_workers_get_what_opens_files_and_nothing_that_opens_the_catalog() -> No
     catalog = {"uri": "postgresql://u:p@h/d", "credential": "id:secret", "token": "old", "auth.manager": Manager()}
     expected = {key: str(value) for key, value in files.items()}
     assert storage_properties({**files, **catalog}) == expected
-    asking = storage_properties({**files, **catalog, "s3.signer": "S3V4RestSigner"})
-    assert asking.pop("s3.signer") == "S3V4RestSigner"
-    assert asking == {**expected, "uri": catalog["uri"], "credential": "id:secret", "token": "of-today"}
+    ours = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
+    assert storage_properties({**files, **catalog, **ours}) == {**expected, **ours}
+    asking = {**expected, "credential": "id:secret", "token": "of-today"}
+    for setting in ({"s3.signer": "S3V4RestSigner"}, {"py-io-impl": "mine.FileIO"}):
+        assert storage_properties({**files, **catalog, **setting}) == {**asking, **setting}
+        server = {"uri": "https://catalog"}
+        assert storage_properties({**files, **catalog, **setting, **server}) == {**asking, **setting, **server}
 
 
 class Manager:
@@ -124,7 +128,10 @@ class Manager:
     ("uri", "shown"),
     [
         ("postgresql://u:p%40ss@h/d", "postgresql://u:p%40ss@h/d?connect_timeout=5"),
-        ("postgresql+psycopg2://u@h/d?sslmode=require", "postgresql+psycopg2://u@h/d?connect_timeout=5&sslmode=require"),
+        (
+            "postgresql+psycopg2://u@h/d?sslmode=require",
+            "postgresql+psycopg2://u@h/d?connect_timeout=5&sslmode=require",
+        ),
         ("postgresql://h/d?connect_timeout=60", "postgresql://h/d?connect_timeout=60"),
         ("postgresql+pg8000://h/d", "postgresql+pg8000://h/d"),
         ("sqlite:////a/b.db", "sqlite:////a/b.db"),
