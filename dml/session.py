@@ -95,6 +95,8 @@ class Session:
         Raises:
             DmlError: the statement is wrong, does not fit the table, or failed; the table is unchanged.
         """
+        if not isinstance(text, str):
+            raise AnalysisError(f"A statement is a text, not {type(text).__name__}")
         return run_statement(self, text, args)
 
     # ---- rows, from Python

@@ -11,7 +11,7 @@ from dml.ddl.literals import constant
 from dml.ddl.quoting import quote_name
 from dml.ddl.types import parse_type
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
-from dml.model.columns import METADATA_COLUMNS, ROW_OPERATION
+from dml.model.columns import INTERNAL_PREFIX, METADATA_COLUMNS, ROW_OPERATION
 from dml.sqlparse.statements import ColumnDefinition
 
 __all__ = ["check_format_version", "field_of", "refuse_default", "refuse_reserved_name"]
@@ -75,12 +75,12 @@ def refuse_default(format_version: int, path: tuple[str, ...]) -> None:
 
 
 def refuse_reserved_name(name: str) -> None:
-    """Refuse a column that would hide a metadata column.
+    """Refuse a column that would hide a metadata column, or one that statements use inside their queries.
 
     Raises:
         NotSupportedError: the name is reserved.
     """
-    if name.lower() in RESERVED:
+    if name.lower() in RESERVED or name.lower().startswith(INTERNAL_PREFIX):
         raise NotSupportedError(f"The name '{name}' is reserved for metadata", hint="Choose another name")
 
 

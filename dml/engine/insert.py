@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import DataFrame
 
 from dml.catalog import LoadState
@@ -107,8 +108,9 @@ def replaced_rows(
             assert statement.replace_where is not None
             return Replaced(row_filter=exact_filter(statement.replace_where, target, sql, settings))
         case InsertMode.OVERWRITE:
-            dynamic = any(entry.value is None for entry in statement.partition) or not statement.partition
-            if dynamic and (settings.dynamic_overwrite if options.dynamic is None else options.dynamic):
+            if chooses_partitions(statement, target) and (
+                settings.dynamic_overwrite if options.dynamic is None else options.dynamic
+            ):
                 return Replaced(row_filter=None)
             found: BooleanExpression = AlwaysTrue()
             for entry in statement.partition:
@@ -116,6 +118,15 @@ def replaced_rows(
                     condition = equality(entry.column, entry.value)
                     found = And(found, exact_filter(condition, target, sql, settings, entry.value))
             return Replaced(row_filter=found)
+
+
+def chooses_partitions(statement: InsertStatement, target: Target) -> bool:
+    """Whether the rows say which partitions are meant: the clause names fewer of them than there are, as in Spark."""
+    constants = sum(entry.value is not None for entry in statement.partition)
+    if constants < len(statement.partition) or not statement.partition:
+        return True
+    spec = target.table.spec()
+    return constants < sum(isinstance(field.transform, IdentityTransform) for field in spec.fields)
 
 
 def equality(column: str, value: Fragment) -> Fragment:

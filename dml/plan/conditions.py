@@ -79,6 +79,13 @@ def check_condition(context: PlanContext, fragment: Fragment) -> None:
             f"The condition calls {', '.join(sorted(found))}: a row-level statement expects a deterministic expression",
             "Compute the value first, into a column or a view, and compare with that",
         )
+    if fragment.ast is not None and not fragment.has_subquery:
+        if function_names(fragment) & GENERATORS:
+            message, hint = "A generator makes several rows, a condition is about one", "Use exists(array, x -> ...)"
+            raise condition_error(context, fragment, message, hint)
+        if fragment.ast.find(exp.Window) is not None:
+            message, hint = "Window functions are not allowed in a condition", "Compute them in the source of a MERGE"
+            raise condition_error(context, fragment, message, hint)
     check_no_star(context, fragment)
     check_metadata_columns(context, fragment)
 
@@ -122,6 +129,20 @@ def check_value(context: PlanContext, fragment: Fragment) -> None:
             "Window functions are not allowed in an assignment",
             "Compute them in the source of a MERGE",
         )
+    if has_aggregate(fragment) and not fragment.has_subquery:
+        raise condition_error(
+            context,
+            fragment,
+            "Aggregates are not allowed in an assignment: it is computed from one row",
+            "Compute them in a subquery, or in the source of a MERGE",
+        )
+
+
+def has_aggregate(fragment: Fragment) -> bool:
+    """Whether a fragment calls an aggregate function, and not as a window function."""
+    return fragment.ast is not None and any(
+        not isinstance(node.parent, exp.Window) for node in fragment.ast.find_all(exp.AggFunc)
+    )
 
 
 def check_no_star(context: PlanContext, fragment: Fragment) -> None:
@@ -155,9 +176,7 @@ def check_merge_condition(context: PlanContext, fragment: Fragment, clause: str)
     problem = None
     if function_names(fragment) & NON_DETERMINISTIC:
         problem = "Non-deterministic expressions"
-    elif fragment.ast is not None and any(
-        not isinstance(node.parent, exp.Window) for node in fragment.ast.find_all(exp.AggFunc)
-    ):
+    elif has_aggregate(fragment):
         problem = "Aggregates"
     elif fragment.has_subquery:
         problem = "Subqueries"

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyiceberg.expressions import parser
 from pyspark.sql.functions import col
 
-from dml.commit import selects_whole_files
 from dml.errors import NotSupportedError
 from dml.session import Session
 from tests.golden.runner import GoldenRunner
@@ -42,15 +40,6 @@ def test_an_unknown_transform_of_the_current_spec_is_refused(golden: GoldenRunne
         with pytest.raises(NotSupportedError, match="unsupported transforms"):
             lake.sql(statement)
     assert golden.state() == before
-
-
-def test_whole_partitions_are_recognised_without_opening_a_manifest(golden: GoldenRunner, lake: Session) -> None:
-    """D8: the answer does not need the manifests: they are gone."""
-    table = golden.table()
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    Path(snapshot.manifest_list.removeprefix("file://")).unlink()
-    assert selects_whole_files(table, snapshot.snapshot_id, parser.parse("dep = 'hr'"), case_sensitive=False)
 
 
 def test_merge_in_python_means_the_same_as_in_sql(lake: Session) -> None:

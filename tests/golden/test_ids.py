@@ -17,7 +17,6 @@ WITHOUT_SCRIPT = {
     "I9": "streaming comes in a later release",
     "I10": "streaming comes in a later release",
     "C24": "SQL cannot make such a table: test_an_unknown_transform_of_the_current_spec_is_refused",
-    "D8": "it is about files not read: test_whole_partitions_are_recognised_without_opening_a_manifest",
     "M26": "it is about Python calls: test_merge_in_python_means_the_same_as_in_sql",
 }
 

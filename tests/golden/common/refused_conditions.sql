@@ -21,3 +21,9 @@ DELETE FROM db.t WHERE _pos = 0;
 
 UPDATE db.t SET _file = 'x' WHERE id = 1;
 --> error AnalysisError unresolved-column: _file
+
+DELETE FROM db.t WHERE row_number() OVER (ORDER BY id) = 1;
+--> error AnalysisError invalid-condition: Window functions are not allowed
+
+DELETE FROM db.t WHERE explode(array(1)) = 1;
+--> error AnalysisError invalid-condition: generator

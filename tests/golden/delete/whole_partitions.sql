@@ -1,4 +1,4 @@
--- ids: D7, D10, D19
+-- ids: D7, D10, D19, D8
 -- formats: 1, 2, 3
 -- modes: copy-on-write
 

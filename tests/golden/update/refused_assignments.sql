@@ -28,3 +28,6 @@ UPDATE db.t SET c.n3 = 1;
 
 UPDATE db.t SET idd = 1;
 --> error AnalysisError unresolved-column: idd
+
+UPDATE db.t SET id = sum(id);
+--> error AnalysisError invalid-condition: Aggregates are not allowed in an assignment
