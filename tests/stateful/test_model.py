@@ -18,8 +18,8 @@ EXAMPLES_SHARE = 25
 """Each statement is a Spark job: of the profile's examples, the nightly test takes one in so many."""
 
 STORY = (
-    "create", "delete", "update", "merge", "evolve_partitions", "insert", "rename_column", "delete", "merge",
-    "add_column", "insert_from_itself", "update", "merge", "delete",
+    "create", "delete", "update", "merge", "evolve_partitions", "insert", "rename_column", "delete",
+    "add_column", "update", "merge", "delete",
 )  # fmt: skip
 """Deletes on files with deletes, and changes of old files after the table's definition has changed."""
 
