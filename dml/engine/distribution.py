@@ -19,8 +19,9 @@ from dml.model.delta_layout import value_name
 from dml.model.partition_specs import is_unpartitioned
 from dml.options import DistributionMode, choice
 from dml.write.partition_hash import PartitionHash, partition_sources
+from dml.write.sorting import row_order
 
-__all__ = ["distribute_rows", "distribution_mode", "orders_rows", "partition_column"]
+__all__ = ["distribute_rows", "distribution_mode", "orders_rows", "partition_column", "sorts"]
 
 
 def distribution_mode(table: Table, properties: Mapping[str, str]) -> DistributionMode:
@@ -39,8 +40,13 @@ def distribution_mode(table: Table, properties: Mapping[str, str]) -> Distributi
     return mode
 
 
+def sorts(table: Table) -> bool:
+    """Whether files are written in the table's sort order: it has one, and its columns are there."""
+    return not table.sort_order().is_unsorted and row_order(table.sort_order(), table.schema().fields) is not None
+
+
 def orders_rows(table: Table) -> bool:
-    """Whether rows are written in the table's sort order: every field of it is one that Spark can order by."""
+    """Whether Spark can bring rows in the table's sort order: every field of it is a column as it is."""
     order = table.sort_order()
     return not order.is_unsorted and len(sort_columns(table)) == len(order.fields)
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from dml.catalog import LoadState
 from dml.commit import Action, AppendFiles, OverwriteByFilter, ReplacePartitions, commit, conservation_summary
-from dml.engine.distribution import distribute_rows, orders_rows
+from dml.engine.distribution import distribute_rows, orders_rows, sorts
 from dml.engine.engine import Engine
 from dml.engine.insert_options import InsertOptions, insert_options
 from dml.engine.query import statement_views
@@ -199,11 +199,15 @@ def write_rows(
         DmlError: writing or committing failed; no file is left then.
     """
     table, properties = target.table, {**target.table.properties, **options.properties}
-    context = write_context(
-        table, str(uuid.uuid4()), sorted_by_table_order=orders_rows(table), overriding=options.properties
-    )
+    context = write_context(table, str(uuid.uuid4()), sorted_by_table_order=sorts(table), overriding=options.properties)
     layout = DeltaLayout(value_ids=tuple(field.field_id for field in target.table.schema().fields))
-    spec = WriterSpec(job=WriteJob.ROWS, context=context, layout=layout, max_failures=engine.max_failures())
+    spec = WriterSpec(
+        job=WriteJob.ROWS,
+        context=context,
+        layout=layout,
+        max_failures=engine.max_failures(),
+        sorts_rows=sorts(table) and not orders_rows(table),
+    )
     check_writable(spec)
     planned = time.perf_counter()
     with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):

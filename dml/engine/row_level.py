@@ -11,7 +11,7 @@ from pyspark.sql.functions import col, expr, lit, pmod, when
 from pyspark.sql.functions import hash as spark_hash
 
 from dml import ddl
-from dml.engine.distribution import partition_column
+from dml.engine.distribution import partition_column, sorts
 from dml.engine.engine import Engine
 from dml.engine.environment import SessionEnvironment
 from dml.engine.merge_source import prepared_source, source_frame
@@ -192,7 +192,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     if delta.files is not None and not delta.files.has_partial:
         tasks = delta.scan.plan.tasks
         return delete_whole_files(engine, target, plan.pushed_filter, tasks, command, planned.settings, started)
-    context = write_context(target.table, str(uuid.uuid4()))
+    context = write_context(target.table, str(uuid.uuid4()), sorted_by_table_order=sorts(target.table))
     spec = writer_spec(engine, planned, delta.scan, context)
     check_writable(spec)
     planned_at = time.perf_counter()
@@ -306,4 +306,5 @@ def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: 
         ),
         files=ScannedFiles.of(scan.plan.tasks, scan.context),
         max_failures=engine.max_failures(),
+        sorts_rows=context.sorted_by_table_order,
     )

@@ -25,7 +25,7 @@ class WriteContext:
         options: The typed properties.
         row_lineage: Whether data files of updated or carried rows must hold `_row_id` and
             `_last_updated_sequence_number` (v3).
-        sorted_by_table_order: Whether rows arrive in the table's sort order, so that files may say so.
+        sorted_by_table_order: Whether files are in the table's sort order, and may say so.
     """
 
     query_id: str

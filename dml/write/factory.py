@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 import pyarrow as pa
+from pyiceberg.table.sorting import SortOrder
 
 from dml.model.content_file import ContentFile
 from dml.model.partition_specs import is_unpartitioned
@@ -20,11 +21,12 @@ from dml.write.file_layout import FileLayout, file_layout
 from dml.write.merge_on_read import NewRows, PositionDeltaWriter
 from dml.write.output_files import OutputFileFactory
 from dml.write.partition_values import PartitionRouter
-from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter
+from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter, PartitionWriter
 from dml.write.position_deletes import PositionDeleteWriter, delete_file_options
 from dml.write.rolling import RollingDataWriter
 from dml.write.row_builder import RowBuilder
 from dml.write.row_log import within_limit
+from dml.write.sorting import SortingDataWriter, row_order
 from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriteJob, WriterSpec, current_spec
 
 __all__ = ["CopyOnWriteJob", "MergeOnReadJob", "OpenJob", "RowsJob", "open_job"]
@@ -64,8 +66,13 @@ def open_data_writer(spec: WriterSpec, layout: FileLayout, output: OutputFileFac
     """
     context = spec.context
 
-    def open_partition(partition: tuple[Any, ...]) -> RollingDataWriter:
-        return RollingDataWriter(layout, context.options, output, context.default_spec_id, partition)
+    order = None
+    if spec.sorts_rows:
+        order = row_order(SortOrder.model_validate_json(context.sort_order_json), layout.columns)
+
+    def open_partition(partition: tuple[Any, ...]) -> PartitionWriter:
+        writer = RollingDataWriter(layout, context.options, output, context.default_spec_id, partition)
+        return writer if order is None else SortingDataWriter(order, writer)
 
     partition_spec = current_spec(context)
     if is_unpartitioned(partition_spec):

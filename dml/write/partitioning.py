@@ -6,19 +6,38 @@ each partition; `ClusteredDataWriter` keeps one, and asks for rows that lie toge
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from dml.deletes.delete_file_index import partition_key
 from dml.errors import DataError
 from dml.model.content_file import ContentFile
+from dml.write.data_writer import DataWriter
 from dml.write.partition_values import PartitionRouter
-from dml.write.rolling import RollingDataWriter
 
-__all__ = ["ClusteredDataWriter", "FanoutDataWriter"]
+__all__ = ["ClusteredDataWriter", "FanoutDataWriter", "PartitionWriter"]
 
-OpenPartition = Callable[[tuple[Any, ...]], RollingDataWriter]
+
+class PartitionWriter(DataWriter, Protocol):
+    """Writes the rows of one partition."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of rows that are kept in memory."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is open, or rows wait for one."""
+
+    def flush(self) -> None:
+        """Frees the memory of the rows that are kept."""
+
+    def finish_file(self) -> None:
+        """Writes all rows, and closes the open file; later rows go to a new one."""
+
+
+OpenPartition = Callable[[tuple[Any, ...]], PartitionWriter]
 
 MAX_OPEN_FILES = 256
 MAX_BUFFERED_BYTES = 512 * 2**20
@@ -49,8 +68,8 @@ class FanoutDataWriter:
         self._open_partition = open_partition
         self._max_open_files = max_open_files
         self._max_buffered_bytes = max_buffered_bytes
-        self._writers: dict[Hashable, RollingDataWriter] = {}
-        self._open: OrderedDict[Hashable, RollingDataWriter] = OrderedDict()
+        self._writers: dict[Hashable, PartitionWriter] = {}
+        self._open: OrderedDict[Hashable, PartitionWriter] = OrderedDict()
         self._buffered = 0
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
@@ -107,7 +126,7 @@ class ClusteredDataWriter:
     def __init__(self, router: PartitionRouter, open_partition: OpenPartition) -> None:
         self._router = router
         self._open_partition = open_partition
-        self._current: tuple[Hashable, RollingDataWriter] | None = None
+        self._current: tuple[Hashable, PartitionWriter] | None = None
         self._done: dict[Hashable, tuple[ContentFile, ...]] = {}
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
@@ -120,7 +139,7 @@ class ClusteredDataWriter:
         for found, rows in pieces:
             self._writer(found).write(rows)
 
-    def _writer(self, partition: tuple[Any, ...]) -> RollingDataWriter:
+    def _writer(self, partition: tuple[Any, ...]) -> PartitionWriter:
         key = partition_key(0, partition)
         if self._current is not None and self._current[0] == key:
             return self._current[1]

@@ -40,6 +40,7 @@ class WriterSpec:
         layout: The columns of the rows: of a delta or, for `ROWS`, only its `value_ids`.
         files: The data files that a delta changes; None for `ROWS`.
         max_failures: Attempts that Spark gives a task (`spark.task.maxFailures`).
+        sorts_rows: Whether writers put rows in the table's sort order: they do not come in it.
     """
 
     job: WriteJob
@@ -47,6 +48,7 @@ class WriterSpec:
     layout: DeltaLayout
     files: TargetFiles | None = field(default=None, repr=False)
     max_failures: int = 1
+    sorts_rows: bool = False
 
     @property
     def row_lineage(self) -> bool:

@@ -15,9 +15,13 @@ INSERT INTO db.t VALUES (6, 'ops', 600), (7, 'ops', 700), (8, 'ops', 800);
 --> rows: SELECT sum(record_count) FROM db.t.data_files WHERE sort_order_id = 1
 --| 3
 
--- Rows of an UPDATE stay in the order of their file, and new files do not claim another.
+-- Rewritten and updated rows are sorted as well.
 UPDATE db.t SET salary = salary + 1 WHERE dep = 'ops' AND id > 6;
 --> rows: SELECT id, salary FROM db.t WHERE id > 5
 --| 6 | 600
 --| 7 | 701
 --| 8 | 801
+
+UPDATE db.t SET salary = salary + 1 WHERE dep = 'ops' AND id > 7;
+--> rows: SELECT count(*) > 0 FROM db.t.data_files WHERE sort_order_id = 1 AND file_path IN (SELECT _file FROM db.t WHERE id = 8)
+--| true
