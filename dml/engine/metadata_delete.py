@@ -98,9 +98,14 @@ def delete_whole_files(
         create_branch=target.create_branch,
         summary=engine.commit_summary(),
         wap_id=target.wap_id,
+        skip_empty=True,
     )
+    if committed is None:  # another commit has removed the files meanwhile
+        return nothing_changed(command, target, time.perf_counter() - started, mode="metadata")
     seconds = PhaseSeconds(plan=planned - started, commit=time.perf_counter() - planned)
-    return committed_result(command, target, "metadata", committed, seconds, rows=live_rows_of(tasks))
+    # After a commit of others the filter may have met other files than those that were planned.
+    rows = live_rows_of(tasks) if committed.parent_snapshot_id == target.snapshot_id else None
+    return committed_result(command, target, "metadata", committed, seconds, rows=rows)
 
 
 def live_rows_of(tasks: Sequence[ScanTask]) -> int | None:

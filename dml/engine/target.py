@@ -11,7 +11,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from dml.catalog.registry import ResolvedTable
 from dml.engine.settings import StatementSettings
-from dml.errors import AnalysisError, NotFoundError, NotSupportedError
+from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX
 from dml.options import boolean
 from dml.plan.assignments import TargetNames
@@ -109,7 +109,10 @@ def target_of(resolved: ResolvedTable, reference: TableReference, sql: str, sett
         NotFoundError: no such branch.
         NotSupportedError: a tag, or a column of a reserved name.
     """
-    refuse_internal_names((field.name for field in resolved.table.schema().fields), resolved.name)
+    names = [field.name for field in resolved.table.schema().fields]
+    refuse_internal_names(names, resolved.name)
+    if not settings.case_sensitive:
+        refuse_twins(names, resolved.name)
     branch, create = target_branch(resolved, reference, sql, settings)
     table = resolved.table
     snapshot = table.snapshot_by_name(branch) or (table.current_snapshot() if create else None)
@@ -141,6 +144,23 @@ def refuse_internal_names(names: Iterable[str], owner: str) -> None:
             raise NotSupportedError(
                 f"The column '{name}' of {owner} has a name that RowDelta uses inside its queries",
                 hint=f"Rename it: names that begin with '{INTERNAL_PREFIX}' are reserved",
+            )
+
+
+def refuse_twins(names: Iterable[str], owner: str) -> None:
+    """Refuse columns whose names differ by case alone, where case does not count: a name would mean either.
+
+    Raises:
+        AnalysisError: there are two.
+    """
+    first: dict[str, str] = {}
+    for name in names:
+        twin = first.setdefault(name.lower(), name)
+        if twin != name:
+            raise AnalysisError(
+                f"The columns '{twin}' and '{name}' of {owner} differ by case alone",
+                kind=ErrorKind.AMBIGUOUS_COLUMN,
+                hint="Set spark.sql.caseSensitive to true, or rename one of them",
             )
 
 

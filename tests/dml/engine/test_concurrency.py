@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import dml
-from dml.engine import row_level_commit
+from dml.engine import metadata_delete, row_level_commit
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -144,6 +144,24 @@ def test_more_bytes_than_are_to_be_read_are_judged_by_metrics(merge_on_read: Kin
     meanwhile(f"INSERT INTO {name} VALUES (-5, 0, 'theirs'), (30, 0, 'theirs')")
     with pytest.raises(dml.CommitConflictError, match="conflicting files"):
         merge_on_read.lake.session.sql(MERGE.replace("{t}", name))
+
+
+def test_a_metadata_delete_that_another_was_faster_with_changes_nothing(
+    merge_on_read: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No snapshot, no row counted twice."""
+    name, lake = one_file(merge_on_read), merge_on_read.lake
+    original, waiting = metadata_delete.commit, [f"DELETE FROM {name} WHERE id >= 0"]
+
+    def commit(*args: object, **kwargs: object) -> object:
+        while waiting:
+            assert lake.session.sql(waiting.pop()).rows_deleted == 12
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(metadata_delete, "commit", commit)
+    result = lake.session.sql(f"DELETE FROM {name} WHERE id >= 0")
+    assert (result.rows_deleted, result.changed) == (0, False)
+    assert lake.rows(name) == []
 
 
 def test_many_statements_at_once_on_rows_of_one_file(merge_on_read: Kind) -> None:

@@ -2,10 +2,13 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 from pyspark.sql.functions import col, lit
 
-from dml.errors import DmlError, NotFoundError
+from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError
 from dml.result import Result
 from tests.dml.engine.conftest import Kind, Lake
 
@@ -27,6 +30,28 @@ def test_named_and_positional_parameters(kind: Kind) -> None:
     found = {row[0]: row[2] for row in kind.lake.rows(name)}
     assert {i: found[i] for i in (2, 3, 4, 50)} == {2: "it's", 3: "it's", 4: "merged", 50: "new"}
     assert 1 not in found
+
+
+def test_columns_that_differ_by_case_alone_are_not_guessed_among(lake: Lake) -> None:
+    """Other engines make such tables."""
+    schema = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "ID", LongType(), required=False))
+    lake.session.registry.catalogs["lake"].create_table("db.twins", schema).append(
+        pa.table({"id": [1000, 2000], "ID": [1, 2]})
+    )
+    for statement in (
+        "DELETE FROM db.twins WHERE id < 100",
+        "UPDATE db.twins SET id = 7",
+        "INSERT INTO db.twins VALUES (1, 2)",
+    ):
+        with pytest.raises(AnalysisError, match="differ by case alone") as caught:
+            lake.session.sql(statement)
+        assert caught.value.kind is ErrorKind.AMBIGUOUS_COLUMN
+    lake.session.spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        assert lake.session.sql("DELETE FROM db.twins WHERE ID = 2").rows_deleted == 1
+        assert lake.session.sql("SELECT id FROM db.twins").collect() == [(1000,)]
+    finally:
+        lake.session.spark.conf.unset("spark.sql.caseSensitive")
 
 
 def test_a_parameter_is_a_value_and_never_sql(lake: Lake) -> None:
