@@ -57,7 +57,7 @@ from dml.sqlparse.statements import (
     UnsetProperties,
 )
 
-__all__ = ["alter_table", "metadata_change"]
+__all__ = ["alter_table", "evolution_change", "metadata_change"]
 
 DISTRIBUTION_MODE = "write.distribution-mode"
 
@@ -121,9 +121,9 @@ def metadata_change(action: AlterAction, metadata: TableMetadata, *, time_zone: 
                 refuse_reserved_name(action.new_name)
             return _schema_change(metadata, rename_field(metadata.schema(), action.column, action.new_name))
         case AlterColumn():
-            return _schema_change(metadata, _with_altered((action,), metadata, time_zone))
+            return _schema_change(metadata, _with_altered((action,), metadata.schema(), metadata, time_zone))
         case AlterColumns():
-            return _schema_change(metadata, _with_altered(action.columns, metadata, time_zone))
+            return _schema_change(metadata, _with_altered(action.columns, metadata.schema(), metadata, time_zone))
         case AddPartitionField():
             with at(action.term.span):
                 return _spec_change(metadata, add_partition_field(metadata, action.term))
@@ -139,6 +139,27 @@ def metadata_change(action: AlterAction, metadata: TableMetadata, *, time_zone: 
             raise NotSupportedError("RENAME TO changes the catalog, not the table")
         case _:
             assert_never(action)
+
+
+def evolution_change(
+    added: AddColumns, altered: AlterColumns, metadata: TableMetadata, *, time_zone: str = "UTC"
+) -> MetadataChange:
+    """ADD COLUMNS and ALTER COLUMN as one change of the schema.
+
+    Args:
+        added: New columns, perhaps none.
+        altered: Columns that change, perhaps none.
+        metadata: The table's newest state.
+        time_zone: The session's time zone, for TIMESTAMP defaults.
+
+    Returns:
+        The updates, none where the table is so already.
+
+    Raises:
+        AnalysisError: as of `alter_table`.
+    """
+    grown = with_columns(added, metadata, time_zone)
+    return _schema_change(metadata, _with_altered(altered.columns, grown, metadata, time_zone))
 
 
 # ---- properties -----------------------------------------------------------------------------------------------
@@ -164,8 +185,7 @@ def _property_updates(properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
 # ---- schema, partitioning and order ---------------------------------------------------------------------------
 
 
-def _with_altered(actions: tuple[AlterColumn, ...], metadata: TableMetadata, time_zone: str) -> Schema:
-    schema = metadata.schema()
+def _with_altered(actions: tuple[AlterColumn, ...], schema: Schema, metadata: TableMetadata, time_zone: str) -> Schema:
     for action in actions:
         schema = altered_column(action, schema, metadata.format_version, time_zone)
     return schema

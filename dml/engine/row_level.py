@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.expressions import And, BooleanExpression
+from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, expr, lit, pmod, when
 from pyspark.sql.functions import hash as spark_hash
 
-from dml import ddl
+from dml.ddl.alter_table import evolution_change
+from dml.ddl.commit import MetadataChange, commit_change
 from dml.engine.distribution import partition_column, sorts
 from dml.engine.engine import Engine
-from dml.engine.environment import SessionEnvironment
 from dml.engine.merge_source import prepared_source, source_frame
 from dml.engine.metadata_delete import WholeFiles, delete_whole_files
 from dml.engine.planned_statement import PlannedStatement
@@ -27,6 +28,7 @@ from dml.engine.target import Target, resolve_target
 from dml.engine.target_files import ScannedFiles
 from dml.engine.writes import run_writer, write_context
 from dml.errors import DataError, ErrorKind, NotSupportedError
+from dml.iceberg import changed_metadata
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION
 from dml.model.delta_layout import DeltaLayout
 from dml.model.partition_specs import is_unpartitioned
@@ -42,7 +44,7 @@ from dml.plan.update import plan_update
 from dml.progress import progress_bar
 from dml.result import PhaseSeconds, Result
 from dml.scan.split import TARGET_SIZE
-from dml.sqlparse.statements import AlterTable, DeleteStatement, MergeStatement, UpdateStatement
+from dml.sqlparse.statements import DeleteStatement, MergeStatement, UpdateStatement
 from dml.write.run import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
@@ -62,8 +64,16 @@ def command_of(statement: RowLevelStatement) -> Command:
             return Command.MERGE
 
 
-def plan_statement(engine: Engine, statement: RowLevelStatement, sql: str) -> PlannedStatement:
+def plan_statement(
+    engine: Engine, statement: RowLevelStatement, sql: str, metadata: TableMetadata | None = None
+) -> PlannedStatement:
     """Resolve and plan a statement; nothing is read but metadata.
+
+    Args:
+        engine: The session's means.
+        statement: The statement.
+        sql: Its text.
+        metadata: What the table's metadata is taken to be; None is what the catalog says.
 
     Raises:
         DmlError: the statement does not fit the table.
@@ -73,6 +83,8 @@ def plan_statement(engine: Engine, statement: RowLevelStatement, sql: str) -> Pl
     views = statement_views(engine, sql, settings)
     command = command_of(statement)
     target = resolve_target(statement.target, sql, views, settings, command.upper())
+    if metadata is not None:
+        target = target.with_metadata(metadata)
     mode = row_level_operation_mode(target.table.properties, command)
     check_mode(target, mode, command)
     target_view = views.reserve()
@@ -155,17 +167,39 @@ def run_row_level(engine: Engine, statement: RowLevelStatement, sql: str) -> Res
 
 
 def evolve_schema(engine: Engine, statement: MergeStatement, sql: str) -> None:
-    """MERGE WITH SCHEMA EVOLUTION: let the table have the source's columns before the statement is planned."""
+    """MERGE WITH SCHEMA EVOLUTION: let the table have the source's columns before the statement is planned.
+
+    The statement is planned against the new schema before that is committed: one that does not fit changes nothing.
+    """
     settings = StatementSettings.of(engine.spark)
     views = statement_views(engine, sql, settings)
     target = resolve_target(statement.target, sql, views, settings, "MERGE")
     if not evolves(statement, target.table.properties):
         return
-    source = source_frame(statement, views)
-    environment = SessionEnvironment(engine=engine, time_zone_name=settings.time_zone)
-    for action in evolution(source.schema, target.table.schema(), target.names, statement.source.span):
-        table = replace(statement.target, parts=(target.resolved.catalog_name, *target.resolved.identifier))
-        ddl.execute(AlterTable(table=table, action=action), environment)
+    source = source_frame(statement, views).schema
+
+    def change(metadata: TableMetadata) -> MetadataChange:
+        found = evolution(source, metadata.schema(), target.names, statement.source.span)
+        return evolution_change(found.added, found.widened, metadata, time_zone=settings.time_zone)
+
+    updates = change(target.table.metadata).updates
+    if not updates:
+        return
+    check_fits(engine, plan_statement(engine, statement, sql, changed_metadata(target.table.metadata, updates)))
+    commit_change(target.resolved.catalog, target.resolved.identifier, change)
+
+
+def check_fits(engine: Engine, planned: PlannedStatement) -> None:
+    """Everything about a planned MERGE that can be checked without a look at its rows.
+
+    Raises:
+        DmlError: the statement does not fit the table.
+    """
+    if planned.source is not None:
+        planned.source.release()
+    unread = replace(planned, target=replace(planned.target, snapshot_id=None), source=None)
+    context = write_context(unread.target.table, str(uuid.uuid4()))
+    check_writable(writer_spec(engine, unread, delta_of(engine, unread).scan, context))
 
 
 def cardinality_violation(statement: MergeStatement, sql: str) -> DataError:

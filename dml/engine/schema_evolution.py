@@ -1,13 +1,14 @@
 """MERGE WITH SCHEMA EVOLUTION: columns and types that the source has and the table lacks. Driver.
 
-Input: the statement, the table and the source's schema. Output: what ALTER TABLE does before the MERGE is planned, each
-a commit of its own, as in Spark. Source: Iceberg documentation, "Spark Writes: schema evolution".
+Input: the statement, the table and the source's schema. Output: the columns that are added and widened, in one commit
+of the schema before the MERGE. Source: Iceberg documentation, "Spark Writes: schema evolution".
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyspark.sql import types as spark
 
 from dml.options import boolean
@@ -17,8 +18,8 @@ from dml.plan.store_assignment import widens
 from dml.spark.types import spark_type, type_text
 from dml.sqlparse.statements import (
     AddColumns,
-    AlterAction,
     AlterColumn,
+    AlterColumns,
     ColumnDefinition,
     InsertAction,
     MergeStatement,
@@ -26,7 +27,7 @@ from dml.sqlparse.statements import (
     UpdateAction,
 )
 
-__all__ = ["evolution", "evolves"]
+__all__ = ["Evolution", "evolution", "evolves"]
 
 PROMOTIONS = (
     (spark.IntegerType, spark.LongType),
@@ -34,6 +35,34 @@ PROMOTIONS = (
     (spark.DecimalType, spark.DecimalType),
 )
 """What Iceberg can widen in place (specification, "Schema Evolution")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolution:
+    """What ALTER TABLE would have to do; all of it is one change of the schema.
+
+    Attributes:
+        added: Columns and struct fields that the table lacks; they are optional and come last.
+        widened: Columns whose type is narrower than the source's, where Iceberg can widen it.
+    """
+
+    added: AddColumns
+    widened: AlterColumns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A place where the source's type and the table's are not both structs, arrays or maps.
+
+    Attributes:
+        path: Names from the column down; `element` and `value` are the inside of an array and a map.
+        wanted: The source's type.
+        current: The table's type; None where it has no such field.
+    """
+
+    path: tuple[str, ...]
+    wanted: spark.DataType
+    current: IcebergType | None
 
 
 def evolves(statement: MergeStatement, properties: dict[str, str]) -> bool:
@@ -46,8 +75,8 @@ def evolves(statement: MergeStatement, properties: dict[str, str]) -> bool:
     return any(isinstance(action, UpdateAction | InsertAction) and action.assignments is None for action in actions)
 
 
-def evolution(source: spark.StructType, schema: Schema, names: TargetNames, span: Span) -> Iterator[AlterAction]:
-    """What ALTER TABLE has to do before the source's columns fit.
+def evolution(source: spark.StructType, schema: Schema, names: TargetNames, span: Span) -> Evolution:
+    """What has to change before the source's columns fit.
 
     Args:
         source: The source's schema.
@@ -55,51 +84,47 @@ def evolution(source: spark.StructType, schema: Schema, names: TargetNames, span
         names: How names are compared.
         span: The place of the source, for errors.
     """
-    added = tuple(additions(source, schema.fields, names, (), span))
-    if added:
-        yield AddColumns(columns=added)
-    yield from widenings(source, schema.fields, names, (), span)
+    found = tuple(differences(source, schema.as_struct(), names))
+    return Evolution(
+        added=AddColumns(
+            columns=tuple(
+                ColumnDefinition(path=difference.path, data_type=type_text(difference.wanted), span=span)
+                for difference in found
+                if difference.current is None
+            )
+        ),
+        widened=AlterColumns(
+            columns=tuple(
+                AlterColumn(column=difference.path, span=span, data_type=type_text(difference.wanted))
+                for difference in found
+                if difference.current is not None and promotes(spark_type(difference.current), difference.wanted)
+            )
+        ),
+    )
 
 
-def matched(
-    source: spark.StructType, fields: tuple[NestedField, ...], names: TargetNames
-) -> Iterator[tuple[spark.StructField, NestedField | None]]:
-    """The source's fields with the table's of the same name."""
-    known = {names.folded(field.name): field for field in fields}
-    for column in source.fields:
-        yield column, known.get(names.folded(column.name))
+def differences(
+    source: spark.DataType, current: IcebergType, names: TargetNames, path: tuple[str, ...] = ()
+) -> Iterator[Difference]:
+    """Where two types differ: fields that the table lacks, and what is of another type inside.
 
-
-def additions(
-    source: spark.StructType,
-    fields: tuple[NestedField, ...],
-    names: TargetNames,
-    path: tuple[str, ...],
-    span: Span,
-) -> Iterator[ColumnDefinition]:
-    """Columns and struct fields that the table lacks; they are optional and come last."""
-    for column, field in matched(source, fields, names):
-        if field is None:
-            yield ColumnDefinition(path=(*path, column.name), data_type=type_text(column.dataType), span=span)
-        elif isinstance(column.dataType, spark.StructType) and isinstance(field.field_type, StructType):
-            yield from additions(column.dataType, field.field_type.fields, names, (*path, field.name), span)
-
-
-def widenings(
-    source: spark.StructType,
-    fields: tuple[NestedField, ...],
-    names: TargetNames,
-    path: tuple[str, ...],
-    span: Span,
-) -> Iterator[AlterColumn]:
-    """Columns whose type is narrower than the source's, where Iceberg can widen it."""
-    for column, field in matched(source, fields, names):
-        if field is None:
-            continue
-        if isinstance(column.dataType, spark.StructType) and isinstance(field.field_type, StructType):
-            yield from widenings(column.dataType, field.field_type.fields, names, (*path, field.name), span)
-        elif promotes(spark_type(field.field_type), column.dataType):
-            yield AlterColumn(column=(*path, field.name), span=span, data_type=type_text(column.dataType))
+    The walk goes through structs, the elements of arrays and the values of maps; the key of a map cannot change.
+    """
+    match source, current:
+        case spark.StructType(), StructType():
+            known = {names.folded(field.name): field for field in current.fields}
+            for column in source.fields:
+                field = known.get(names.folded(column.name))
+                if field is None:
+                    yield Difference(path=(*path, column.name), wanted=column.dataType, current=None)
+                else:
+                    yield from differences(column.dataType, field.field_type, names, (*path, field.name))
+        case spark.ArrayType(), ListType():
+            yield from differences(source.elementType, current.element_type, names, (*path, "element"))
+        case spark.MapType(), MapType():
+            yield from differences(source.valueType, current.value_type, names, (*path, "value"))
+        case _:
+            yield Difference(path=path, wanted=source, current=current)
 
 
 def promotes(current: spark.DataType, wanted: spark.DataType) -> bool:

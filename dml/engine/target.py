@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from dml.catalog.registry import ResolvedTable
@@ -49,6 +50,19 @@ class Target:
     def table(self) -> Table:
         """The table."""
         return self.resolved.table
+
+    def with_metadata(self, metadata: TableMetadata) -> "Target":
+        """The target as it would be with other metadata of the same snapshots."""
+        table = Table(
+            identifier=self.table.name(),
+            metadata=metadata,
+            metadata_location=self.table.metadata_location,
+            io=self.table.io,
+            catalog=self.table.catalog,
+            config=self.table.config,
+        )
+        names = replace(self.names, schema=metadata.schema())
+        return replace(self, resolved=replace(self.resolved, table=table), names=names)
 
 
 def resolve_target(

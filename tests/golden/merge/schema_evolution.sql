@@ -17,3 +17,32 @@ ON t.id = src.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *;
 --| 1 | hr | {a: 11, b: n} | x
 --| 2 | it | NULL | NULL
 --| 3000000000 | NULL | {a: 12, b: m} | y
+
+-- Structs inside arrays and maps evolve too: new fields, wider types.
+ALTER TABLE db.t ADD COLUMNS l ARRAY<STRUCT<x: INT>>, m MAP<STRING, STRUCT<y: FLOAT>>, n ARRAY<INT>;
+UPDATE db.t SET l = array(named_struct('x', 1)), m = map('k', named_struct('y', 0.5F)), n = array(7);
+
+MERGE WITH SCHEMA EVOLUTION INTO db.t
+USING (
+    SELECT 1 AS id, array(named_struct('x', 5000000000, 'z', 'p')) AS l, map('j', named_struct('y', 1.5D, 'w', named_struct('q', 1))) AS m,
+        array(6000000000) AS n
+) src
+ON t.id = src.id WHEN MATCHED THEN UPDATE SET *;
+--> rows: SELECT id, l, m, n FROM db.t
+--| 1 | [{x: 5000000000, z: p}] | {j -> {y: 1.5, w: {q: 1}}} | [6000000000]
+--| 2 | [{x: 1, z: NULL}] | {k -> {y: 0.5, w: NULL}} | [7]
+--| 3000000000 | [{x: 1, z: NULL}] | {k -> {y: 0.5, w: NULL}} | [7]
+
+-- What cannot be stored is found before the schema changes, so nothing is added or widened.
+MERGE WITH SCHEMA EVOLUTION INTO db.t USING (SELECT 1 AS id, true AS n, 'x' AS extra) src ON t.id = src.id WHEN MATCHED THEN UPDATE SET *;
+--> error AnalysisError type-mismatch: 'n'
+
+MERGE WITH SCHEMA EVOLUTION INTO db.t USING (SELECT 1 AS id, named_struct('b', 'n', 'c', 1) AS s) src ON t.id = src.id WHEN MATCHED THEN UPDATE SET *;
+--> error AnalysisError type-mismatch: 's' lacks 'a'
+
+MERGE WITH SCHEMA EVOLUTION INTO db.t USING (SELECT 1 AS id, map(named_struct('a', 1), 1) AS extra, map(1, 1) AS m) src ON t.id = src.id AND nothing WHEN MATCHED THEN UPDATE SET *;
+--> error AnalysisError unresolved-column: nothing
+
+INSERT INTO db.t VALUES (9, 'hr', named_struct('a', 1, 'b', 'o'), 'z', array(named_struct('x', 1, 'z', 'r')), map(), array(1));
+--> rows: SELECT * FROM db.t WHERE id = 9
+--| 9 | hr | {a: 1, b: o} | z | [{x: 1, z: r}] | {} | [1]
