@@ -7,6 +7,7 @@ command runs, so that `--help` answers at once.
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
@@ -18,7 +19,8 @@ from rich.console import Console
 from rich.text import Text
 
 import dml
-from dml.errors import DmlError, SetupError
+from dml.errors import DmlError, SetupError, SqlError
+from dml.output import guarded_stdout
 
 __all__ = ["OutputFormat", "app", "main"]
 
@@ -74,8 +76,10 @@ def options(
 ) -> None:
     """Row-level DML for Apache Iceberg tables on PySpark."""
     pairs = [text.partition("=") for text in properties or ()]
-    for key, equals, _ in pairs:
-        if not (key and equals):
+    for key, equals, value in pairs:
+        if not key:
+            raise SetupError(f"The property '={value}' has no name", hint="Write --property KEY=VALUE")
+        if not equals:
             raise SetupError(f"The property '{key}' has no value", hint="Write --property KEY=VALUE")
     context.obj = Connection(
         warehouse=None if warehouse is None else str(warehouse),
@@ -93,7 +97,7 @@ def sql(
     limit: Annotated[int, typer.Option(help="Rows that a table shows at most.", min=1)] = 100,
 ) -> None:
     """Run one SQL statement and print its rows, or what it changed."""
-    text = sys.stdin.read() if statement == "-" else statement
+    text = statement_of_stdin() if statement == "-" else statement
     connection: Connection = context.obj
     session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
     dml.shell.run_sql(session, text, output=output, limit=limit)
@@ -108,17 +112,56 @@ def demo(context: typer.Context) -> None:
     dml.demo.run(Console(), connection.warehouse)
 
 
+def statement_of_stdin() -> str:
+    """The statement on standard input, which is UTF-8 whatever the locale says."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SqlError(f"The statement on standard input is not valid UTF-8, at byte {error.start + 1}") from error
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse bytes that Python could not decode and keeps as lone surrogates: Spark and catalogs fail on them."""
+    for argument in arguments:
+        try:
+            argument.encode("utf-8")
+        except UnicodeEncodeError as error:
+            place = ascii(argument[max(0, error.start - 20) : error.end + 20])
+            raise SqlError(
+                f"The command line is not valid text in {sys.getfilesystemencoding()}, near {place}",
+                hint="Use a UTF-8 locale, or give the statement on standard input",
+            ) from error
+
+
 def main() -> None:
     """Run the command line; what goes wrong is one message, not a traceback (unless ROWDELTA_DEBUG is set)."""
+    with guarded_stdout() as output:
+        # What is left in the buffer fails only now, and must not hide how the command ended.
+        sys.exit(max(exit_code(run), exit_code(output.flush)))
+
+
+def run() -> None:
+    """Run the command that the arguments name."""
+    check_arguments(sys.argv[1:])
+    app()
+
+
+def exit_code(step: Callable[[], None]) -> int:
+    """Do a step and say how it ended; an error is printed."""
     try:
-        app()
+        step()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        return INTERRUPTED
     except Exception as error:
         if os.environ.get("ROWDELTA_DEBUG"):
             raise
-        Console(stderr=True, highlight=False).print(Text.assemble(("Error: ", "bold red"), explained(error)))
-        sys.exit(1)
+        # Soft wrap: the terminal breaks the line, a log keeps it whole.
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console.print(Text.assemble(("Error: ", "bold red"), explained(error)))
+        return 1
+    return 0
 
 
 def explained(error: Exception) -> str:

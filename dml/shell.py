@@ -7,14 +7,14 @@ that changes rows, what it changed.
 import csv
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 from pyspark.sql import DataFrame, Row
 from rich.console import Console
 from rich.table import Table
 
-from dml.errors import DmlError
+from dml.errors import AnalysisError, DmlError, ErrorKind
 from dml.result import Result
 from dml.session import Session, connect
 from dml.spark.errors import translate
@@ -94,12 +94,14 @@ def print_rows(columns: Iterable[str], rows: Iterable[Row], output: str, target:
         rows: The rows.
         output: `json` or `csv`.
         target: Where to.
+
+    Raises:
+        AnalysisError: two columns have one name, and the output is JSON.
     """
     names = list(columns)
     if output == "json":
-        for row in rows:
-            record = dict(zip(names, (plain(value) for value in row), strict=True))
-            target.write(json.dumps(record, ensure_ascii=False) + "\n")
+        check_distinct(names)
+        target.writelines(json.dumps(plain_object(names, row), ensure_ascii=False) + "\n" for row in rows)
         return
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(names)
@@ -129,7 +131,8 @@ def print_result(result: Result, output: str, target: TextIO) -> None:
 def plain(value: Any) -> Any:
     """A value of Spark as one that JSON knows: structs as objects, bytes in hexadecimal, the rest as text."""
     if isinstance(value, Row):
-        return {name: plain(field) for name, field in value.asDict().items()}
+        check_distinct(value.__fields__)
+        return plain_object(value.__fields__, value)
     if isinstance(value, dict):
         return {str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -141,6 +144,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and value - value == 0:  # JSON has no NaN and no infinity
         return value
     return str(value)
+
+
+def plain_object(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
+    """Named values as a JSON object."""
+    return {name: plain(value) for name, value in zip(names, values, strict=True)}
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """Refuse names that are not distinct: the later value would replace the earlier one in an object."""
+    twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
+    if twice is not None:
+        raise AnalysisError(
+            f"Two values are named '{twice}', and a JSON object holds one of each name",
+            kind=ErrorKind.AMBIGUOUS_COLUMN,
+            hint="Name them apart with AS",
+            column=twice,
+        )
 
 
 def as_text(value: Any) -> Any:

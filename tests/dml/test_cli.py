@@ -1,22 +1,54 @@
 """The command line, as its users see it."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+from pyspark.sql import Row
 
 from dml.cli import main
+from dml.errors import AnalysisError
+from dml.shell import plain, print_rows
 from dml.spark import interception
 
+FULL_DISK = Path("/dev/full")
 
-def dml(*arguments, **environment):
+
+def dml(*arguments, stdin=b"", stdout=subprocess.PIPE, **environment):
     """Runs `python -m dml` outside the checkout."""
-    command = [sys.executable, "-P", "-m", "dml", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd="/", env=os.environ | environment, timeout=180
+    outcome = subprocess.run(
+        [sys.executable, "-P", "-m", "dml", *arguments],
+        input=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        check=False,
+        cwd="/",
+        env=os.environ | environment,
+        timeout=180,
     )
+    outcome.stdout, outcome.stderr = (outcome.stdout or b"").decode(), outcome.stderr.decode()
+    return outcome
+
+
+@pytest.fixture
+def closed_pipe():
+    """The writing end of a pipe that nobody reads any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        yield stream
+        with contextlib.suppress(BrokenPipeError):
+            stream.flush()
+
+
+def is_one_error(outcome):
+    """Whether a command ended with one line that says what is wrong."""
+    return outcome.returncode == 1 and outcome.stderr.startswith("Error: ") and outcome.stderr.count("\n") == 1
 
 
 def test_help_answers_at_once_and_loads_no_spark():
@@ -48,8 +80,53 @@ def test_a_property_without_a_value_is_refused(tmp_path):
     assert "KEY=VALUE" in outcome.stderr
 
 
+def test_a_property_without_a_name_is_refused():
+    outcome = dml("--property", "=c", "sql", "SELECT 1")
+    assert is_one_error(outcome)
+    assert "'=c' has no name" in outcome.stderr
+
+
+def test_a_reader_that_has_gone_ends_the_program_quietly(closed_pipe):
+    for unbuffered in ("", "1"):  # the write fails at the end, or at once
+        outcome = dml("--version", stdout=closed_pipe, PYTHONUNBUFFERED=unbuffered)
+        assert (outcome.returncode, outcome.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not FULL_DISK.exists(), reason="needs /dev/full")
+def test_a_full_disk_is_told_in_one_line():
+    for unbuffered in ("", "1"):
+        with FULL_DISK.open("w") as full:
+            outcome = dml("--version", stdout=full, PYTHONUNBUFFERED=unbuffered)
+        assert is_one_error(outcome)
+        assert "Standard output cannot be written: No space left on device" in outcome.stderr
+
+
+def test_bytes_that_are_no_utf8_are_refused_before_spark_starts():
+    """In every locale; under C without UTF-8 mode Python keeps such bytes as lone surrogates."""
+    for locale in ({}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
+        outcome = dml("sql", "-", stdin=b"DELETE FROM db.t WHERE v = '\xff\xfe'", JAVA_HOME="/nowhere", **locale)
+        assert is_one_error(outcome)
+        assert "standard input is not valid UTF-8, at byte 29" in outcome.stderr
+        outcome = dml("sql", b"SELECT '\xff'", JAVA_HOME="/nowhere", **locale)
+        assert is_one_error(outcome)
+        assert "The command line is not valid text" in outcome.stderr
+
+
+def test_json_refuses_two_values_of_one_name():
+    """The later one would replace the earlier one; CSV has no such trouble."""
+    for printed in (
+        lambda: print_rows(["a", "b", "a"], [], "json", io.StringIO()),
+        lambda: plain(Row("a", "a")(1, 2)),
+    ):
+        with pytest.raises(AnalysisError, match=r"Two values are named 'a'.*AS"):
+            printed()
+    target = io.StringIO()
+    print_rows(["a", "a"], [(1, 2)], "csv", target)
+    assert target.getvalue() == "a,a\n1,2\n"
+
+
 @pytest.mark.spark
-def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch, capsys):
+def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch, capsys, closed_pipe):
     """One table through its life; in this process, so that all commands share its Spark session."""
 
     def run(*arguments):
@@ -70,5 +147,11 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         assert code == 1
         assert "idd" in err
         assert "Traceback" not in err
+        code, out, err = run("SELECT 1 AS a, 2 AS a", "--format", "json")
+        assert (code, out) == (1, "")
+        assert "Two values are named 'a'" in err
+        monkeypatch.setattr(sys, "stdout", closed_pipe)
+        code, _, err = run("SELECT id, repeat('x', 1000) FROM range(100)", "--format", "csv")
+        assert (code, err) == (141, "")
     finally:
         interception.disable(spark)
