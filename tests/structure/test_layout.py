@@ -1,6 +1,7 @@
 """The package as it installs, beside other packages, and how long its modules are."""
 
 import importlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -60,6 +61,16 @@ def test_a_spark_task_sees_both(spark):
     row = spark.range(1).mapInArrow(seen, "ours STRING, theirs STRING").first()
     assert row.ours == "dml.sqlparse"
     assert row.theirs
+
+
+def test_ci_runs_every_test():
+    """Its parts are written by hand."""
+    script = (ROOT / ".ci" / "run").read_text()
+    parts = {word for line in re.findall(r'^ *tests "[^"]*" "([^"]*)"', script, re.MULTILINE) for word in line.split()}
+    tests = ROOT / "tests"
+    found = {path.relative_to(tests) for path in tests.rglob("test_*.py")}
+    assert all((tests / part).exists() for part in parts)
+    assert [str(path) for path in found if not any(path.is_relative_to(part) for part in parts)] == []
 
 
 def test_modules_are_short():
