@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("connect_statements.py")
+FOLDER = Path(__file__).parent
 
 
 @pytest.mark.spark
-def test_statements_run_on_spark_connect():
+@pytest.mark.parametrize("program", ["connect_statements.py", "connect_engine.py"])
+def test_statements_run_on_spark_connect(program):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
     outcome = subprocess.run(
-        [sys.executable, str(PROGRAM)], capture_output=True, text=True, check=False, timeout=180, env=environment
+        [sys.executable, str(FOLDER / program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+        env=environment,
     )
     assert outcome.returncode == 0, outcome.stderr[-4000:]
     assert outcome.stdout.strip() == "all statements ran"

@@ -1,0 +1,151 @@
+"""Run as a program: the engine on a Spark Connect session, from the first statement to the last."""
+
+import datetime
+import os
+import sys
+import tempfile
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, lit, upper
+
+import dml
+from dml.errors import DataError, DmlError, ErrorKind
+from dml.result import Result
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+spark = (
+    SparkSession.builder.remote("local[2]")
+    .config("spark.driver.memory", "1g")
+    .config("spark.ui.enabled", "false")
+    .config("spark.sql.shuffle.partitions", "2")
+    .getOrCreate()
+)
+MODES = "'write.delete.mode' = '{0}', 'write.update.mode' = '{0}', 'write.merge.mode' = '{0}'"
+COLUMNS = "id BIGINT, s STRING, at TIMESTAMP, part STRUCT<a: INT, b: STRING>"
+
+
+def affected(result):
+    """Rows updated, deleted and inserted."""
+    assert isinstance(result, Result), result
+    return result.rows_updated, result.rows_deleted, result.rows_inserted
+
+
+def raised(marked, run):
+    """Run a statement that fails at the place of ^."""
+    text, position = marked.replace("^", ""), marked.index("^")
+    with pytest.raises(DmlError) as caught:
+        run(text)
+    error = caught.value
+    line_start = text.rfind("\n", 0, position) + 1
+    place = (position, text.count("\n", 0, position) + 1, position - line_start + 1)
+    assert (error.position, error.line, error.column) == place, (marked, str(error))
+
+
+def row_level_statements(lake, name):
+    """All ways to change rows, and what is there then."""
+    lake.sql(
+        f"INSERT INTO {name} SELECT id, concat('s', id), timestamp_millis(id), "
+        "named_struct('a', CAST(id AS INT), 'b', 'x') FROM range(20)"
+    )
+    assert affected(lake.sql(f"DELETE FROM {name} WHERE id = :id", {"id": 1})) == (0, 1, 0)
+    assert affected(spark.sql(f"DELETE FROM lake.{name} WHERE id IN (?, ?)", [5, 6])) == (0, 2, 0)
+    assert affected(lake.update(name, {"s": upper("s"), "part.a": lit(7)}, col("id") == 3)) == (1, 0, 0)
+    assert affected(lake.delete(name, col("at") < lit(datetime.datetime(1960, 1, 1, tzinfo=datetime.UTC)))) == (0, 0, 0)
+    merge = (
+        f"MERGE INTO {name} t USING (SELECT id, 'm' AS s FROM range(18, 23)) s ON t.id = s.id "
+        "WHEN MATCHED AND s.id = 18 THEN DELETE WHEN MATCHED THEN UPDATE SET s = s.s "
+        "WHEN NOT MATCHED THEN INSERT (id, s) VALUES (s.id, s.s) WHEN NOT MATCHED BY SOURCE AND t.id = 0 THEN DELETE"
+    )
+    assert affected(lake.sql(merge)) == (1, 2, 3)
+    source = spark.createDataFrame([(2, "py"), (50, "new")], "id BIGINT, s STRING")
+    built = lake.merge_into(source, f"{name} AS t", col("t.id") == col("source.id"))
+    built = built.whenMatched().update({"s": col("source.s")}).whenNotMatched().insert({"id": "source.id"})
+    assert affected(built.merge()) == (1, 0, 1)
+    text = f"MERGE INTO lake.{name} t USING {{rows}} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = 'frame'"
+    assert affected(spark.sql(text, rows=source)) == (2, 0, 0)
+    found = {row.id: (row.s, row.part and row.part.a) for row in lake.table(name).collect()}
+    expected = {i: (f"s{i}", i) for i in range(20) if i not in {0, 1, 5, 6, 18}}
+    expected.update({2: ("frame", 2), 3: ("S3", 7), 19: ("m", 19), 50: ("frame", None)})
+    expected.update(dict.fromkeys((20, 21, 22), ("m", None)))
+    assert found == expected, found
+
+
+def queries_and_views(lake, name):
+    """A DataFrame and a view keep their snapshot, EXPLAIN changes nothing."""
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW late AS SELECT * FROM lake.{name} WHERE id > 10")
+    frame = lake.sql(f"SELECT * FROM {name} WHERE id > 10")
+    assert affected(lake.delete(name, "id = 11")) == (0, 1, 0)
+    assert [frame.count(), spark.sql("SELECT * FROM late").count()] == [12, 12]
+    assert lake.table(name).where("id > 10").count() == 11
+    merge = f"MERGE INTO {name} t USING late ON t.id = late.id WHEN MATCHED THEN UPDATE SET s = late.s"
+    assert "merge" in lake.sql(f"EXPLAIN {merge}").collect()[0][0].lower()
+    assert affected(lake.sql(merge)) == (11, 0, 0)
+    frame.createOrReplaceTempView("given")
+    assert spark.sql(f"SELECT * FROM given JOIN lake.{name} USING (id)").count() == 11
+
+
+def errors(lake, name):
+    """Each at its place: of names, of values, of rows, through both ways in."""
+    raised(f"DELETE FROM {name}\nWHERE ^nope = 1", lake.sql)
+    raised(f"SELECT ^nope FROM lake.{name}", spark.sql)
+    raised(f"UPDATE {name}\nSET part.a = ^id / 0", lake.sql)
+    raised(f"MERGE INTO {name} t USING late ON t.id = late.id WHEN MATCHED THEN UPDATE SET ^zzz = 1", lake.sql)
+    twice = "(SELECT 2L AS id UNION ALL SELECT 2L)"
+    with pytest.raises(DataError) as caught:
+        lake.sql(f"MERGE INTO {name} t USING {twice} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = 'twice'")
+    assert caught.value.kind is ErrorKind.CARDINALITY_VIOLATION
+
+
+def table_statements(lake, name):
+    """Columns, whole tables, metadata, a branch."""
+    assert affected(lake.sql(f"INSERT OVERWRITE {name} SELECT 1, 'one', NULL, NULL")) == (0, 0, 1)
+    lake.sql(f"ALTER TABLE {name} ADD COLUMN extra INT")
+    assert affected(lake.update(name, {"extra": 5})) == (1, 0, 0)
+    assert lake.sql(f"SELECT extra, _pos FROM {name}").collect() == [(5, 0)]
+    assert lake.sql("SHOW TABLES IN db").count() == 1
+    assert lake.sql(f"SELECT * FROM {name}.snapshots").count() > 5
+    lake.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    spark.conf.set("spark.wap.branch", "audit")
+    lake.sql(f"TRUNCATE TABLE {name}")
+    assert lake.table(name).count() == 0
+    spark.conf.unset("spark.wap.branch")
+    assert lake.table(name).count() == 1
+    spark.udf.register("initial", lambda text: text[:1], "string")
+    lake.sql(f"CREATE TABLE db.copy AS SELECT initial(s) AS s FROM {name}")
+    assert lake.table("db.copy").collect() == [("o",)]
+    lake.sql(f"DROP TABLE {name} PURGE")
+    lake.sql("DROP TABLE db.copy")
+
+
+def ways_in(lake):
+    """`spark.sql` is taken and given back, also that of a second session."""
+    lake.sql("CREATE TABLE db.t AS SELECT 1 AS id")
+    lake.disable()
+    with pytest.raises(PySparkException):
+        spark.sql("SELECT * FROM lake.db.t").collect()
+    dml.enable(spark)
+    assert spark.sql("SELECT * FROM lake.db.t").count() == 1
+    second = spark.newSession()
+    dml.enable(second)
+    assert affected(second.sql("UPDATE lake.db.t SET id = 2")) == (1, 0, 0)
+    assert second.sql("SELECT * FROM lake.db.t").collect() == [(2,)]
+    dml.disable(second)
+    dml.disable(spark)
+
+
+with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=spark) as lake:
+    lake.sql("CREATE NAMESPACE db")
+    for version, mode in ((2, "copy-on-write"), (3, "merge-on-read")):
+        name = f"db.t{version}"
+        lake.sql(
+            f"CREATE TABLE {name} ({COLUMNS}) TBLPROPERTIES ('format-version' = '{version}', {MODES.format(mode)})"
+        )
+        row_level_statements(lake, name)
+        queries_and_views(lake, name)
+        errors(lake, name)
+        table_statements(lake, name)
+    ways_in(lake)
+spark.stop()
+print("all statements ran")
