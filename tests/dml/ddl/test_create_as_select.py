@@ -24,7 +24,9 @@ SCHEMA = schema_from_ddl("id BIGINT, p STRING")
 
 def staged(lake: Lake, clauses: str = "", verb: str = "CREATE", version: int = 2) -> LoadState:
     """The table of a statement, not yet committed."""
-    statement = parse(f"{verb} TABLE db.t {clauses} TBLPROPERTIES ('format-version' = '{version}') AS SELECT 1")
+    quick = "'commit.status-check.min-wait-ms' = '1', 'commit.status-check.max-wait-ms' = '5'"
+    properties = f"'format-version' = '{version}', {quick}"
+    statement = parse(f"{verb} TABLE db.t {clauses} TBLPROPERTIES ({properties}) AS SELECT 1")
     assert isinstance(statement, CreateTable)
     found = stage_table(statement, lake.catalog, NAME, SCHEMA)
     assert found is not None

@@ -68,9 +68,9 @@ CHANGES = {
 }
 
 
-def test_a_commit_that_the_catalog_refuses_leaves_nothing(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_the_catalog_refuses_leaves_nothing(balanced_kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """All retries used up: data files, delete files, manifests and lists are gone again."""
-    name, lake = filled(kind), kind.lake
+    name, lake = filled(balanced_kind), balanced_kind.lake
     lake.session.sql(
         f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.retry.num-retries' = '1', 'commit.retry.min-wait-ms' = '1')"
     )
