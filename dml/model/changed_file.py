@@ -2,22 +2,7 @@
 
 from dataclasses import dataclass, field
 
-__all__ = ["ChangedFile", "CopiedRows"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopiedRows:
-    """Where the rows of a rewritten data file went: neighbours in their old order, all into one new file.
-
-    Attributes:
-        path: The new data file.
-        start: Position in it of the first of them.
-        count: How many.
-    """
-
-    path: str
-    start: int
-    count: int
+__all__ = ["ChangedFile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +23,6 @@ class ChangedFile:
         deleted: The positions of the deleted rows.
         updated: The positions of the updated rows.
         observed: The positions of rows that the statement matched and left as they are.
-        copies: Copy-on-write: where carried and updated rows went, in their order; None where they did not stay in it.
     """
 
     path: str
@@ -51,4 +35,3 @@ class ChangedFile:
     deleted: bytes | None = field(default=None, repr=False)
     updated: bytes | None = field(default=None, repr=False)
     observed: bytes | None = field(default=None, repr=False)
-    copies: tuple[CopiedRows, ...] | None = None
