@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pyiceberg.schema import Schema
 
 from dml.commit import RowLevelChanges
+from dml.deletes.deletion_vector import decode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.planned_statement import PlannedStatement
 from dml.engine.results import WriteOutcome
@@ -13,7 +14,7 @@ from dml.model.content_file import ContentFile
 from dml.model.file_deletes import FileDeletes
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.model.write_context import WriteContext
-from dml.options import row_level_concurrency
+from dml.options import IsolationLevel, isolation_level, row_level_concurrency
 from dml.scan.applied_deletes import DeleteLoader
 from dml.write.late_deletes import write_late_deletes
 
@@ -47,10 +48,14 @@ def row_level_changes(
     """The single rows that a statement is about; None where whole files have to be compared.
 
     That is so where the table's property says it, and for a statement that reads its target a second time: what becomes
-    of a row then depends on other rows, which nobody has noted.
+    of a row then depends on other rows, which nobody has noted. And for one that matched rows, left them alone and may
+    insert, in files that it does not change: those rows are counted, and their positions are not told.
     """
     target = planned.target
     if planned.reads_itself or not row_level_concurrency(target.table.properties):
+        return None
+    serializable = isolation_level(target.table.properties, planned.plan.command) is IsolationLevel.SERIALIZABLE
+    if serializable and planned.plan.inserts and left_alone(outcome) > left_alone_in_changed_files(outcome):
         return None
     schema = Schema.model_validate_json(context.schema_json)
     return RowLevelChanges(
@@ -58,3 +63,16 @@ def row_level_changes(
         tasks={task.path: task for task in tasks},
         deletes=TablePositionDeletes(context=context, loader=DeleteLoader(schema, context.io_properties)),
     )
+
+
+def left_alone(outcome: WriteOutcome) -> int:
+    """Rows that were matched and not changed."""
+    metrics = outcome.metrics
+    by_source = metrics.rows_deleted_by_source + metrics.rows_updated_by_source
+    return metrics.rows_matched - (metrics.rows_deleted + metrics.rows_updated - by_source)
+
+
+def left_alone_in_changed_files(outcome: WriteOutcome) -> int:
+    """Those of them whose positions are known."""
+    vectors = (file.observed for file in outcome.changed_files if file.observed is not None)
+    return sum(len(decode(vector, file="the task's report", cardinality=None)) for vector in vectors)

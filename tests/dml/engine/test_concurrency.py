@@ -146,6 +146,19 @@ def test_more_bytes_than_are_to_be_read_are_judged_by_metrics(merge_on_read: Kin
         merge_on_read.lake.session.sql(MERGE.replace("{t}", name))
 
 
+def test_a_row_left_alone_in_another_file_counts_too(merge_on_read: Kind, meanwhile: Meanwhile) -> None:
+    """Had it been gone, the MERGE would have inserted its key."""
+    name, lake = one_file(merge_on_read), merge_on_read.lake
+    lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 0, 'alone' FROM range(50, 52)")
+    meanwhile(f"DELETE FROM {name} WHERE id = 50")
+    with pytest.raises(dml.CommitConflictError, match="delet"):
+        lake.session.sql(
+            f"MERGE INTO {name} t USING (SELECT * FROM VALUES (3L), (50L) AS v(id)) x ON t.id = x.id "
+            "WHEN MATCHED AND t.id < 40 THEN UPDATE SET s = 'mine' WHEN NOT MATCHED THEN INSERT (id) VALUES (x.id)"
+        )
+    assert values(merge_on_read, name)[3] == "s3"
+
+
 def test_a_metadata_delete_that_another_was_faster_with_changes_nothing(
     merge_on_read: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
