@@ -1,12 +1,13 @@
-"""Deletes that other commits made in the data files in which this commit deletes rows: row against row. Driver.
+"""Deletes that other commits made in the data files whose rows this commit changes: row against row. Driver.
 
 Input: the changes, with the rows that they are about, and the delete files that came since the statement read the
 table. Output: changes that keep both sides' deletes; or a conflict that names the file and the rows.
 
 Each side's own rows are what its delete file holds beyond the delete files that were there at the start, so that rows
-deleted before count for neither. On version 3 the two vectors of a data file become one, which replaces the other's; on
-version 2 both position delete files stand. Rows that the statement matched and left as they are count as well under
-serializable isolation: without them it might have inserted.
+deleted before count for neither. Merge-on-read: on version 3 the two vectors of a data file become one, which replaces
+the other's; on version 2 both position delete files stand. Copy-on-write: what the other deleted is deleted in the new
+data files too. Rows that the statement matched and left as they are count as well under serializable isolation: without
+them it might have inserted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +15,13 @@ from dataclasses import dataclass, field, replace
 
 from dml.commit.changes import FileChanges, Operation
 from dml.commit.file_filter import FileFilter
+from dml.commit.reapplied_deletes import reapplied
 from dml.commit.row_level_changes import RowLevelChanges
 from dml.commit.validation import only_data_file, row_conflict
 from dml.commit.window import CommitWindow
 from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import FILE_PATH_ID
+from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.file_deletes import FileDeletes
 from dml.model.listing import DeleteFileKey
@@ -26,6 +29,9 @@ from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
 from dml.model.scan_task import DeleteFileRef, ScanTask
 
 __all__ = ["ConcurrentDeletes", "Reconciled"]
+
+REAPPLIED = "rowdelta.deletes-reapplied"
+"""Key of the snapshot's summary: how many rows others had deleted that a rewritten data file still held."""
 
 _ALL = frozenset(Operation)
 
@@ -67,7 +73,12 @@ class ConcurrentDeletes:
             CorruptFileError: a delete file cannot be read.
         """
         rows = changes.row_level
-        if rows is None or not window.snapshots or not rows.is_known:
+        if (
+            rows is None
+            or not window.snapshots
+            or not rows.is_known
+            or changes.removed_data_files - rows.changed.keys()
+        ):
             return Reconciled(changes=changes)
         gone = {
             entry.data_file.key for entry in window.entries(ManifestContent.DELETES, EntryStatus.DELETED, _ALL, wanted)
@@ -82,14 +93,48 @@ class ConcurrentDeletes:
         found = {path: deletes_of(rows.tasks[path], theirs) for path in rows.changed if path in rows.tasks}
         conflicting = {path: entries for path, entries in found.items() if entries}
         unions: dict[str, FileDeletes] = {}
+        moved: dict[str, PositionDeleteIndex] = {}
         for path, entries in conflicting.items():
-            union = _union(rows, path, entries, serializable=changes.validation.new_data_files)
-            if any(entry.data_file.is_deletion_vector for entry in entries):
-                unions[path] = union
+            deletes = _compared(rows, path, entries, serializable=changes.validation.new_data_files)
+            if path in changes.removed_data_files:
+                moved[path] = deletes.theirs
+            elif any(entry.data_file.is_deletion_vector for entry in entries):
+                unions[path] = deletes.union(rows.tasks[path])
+        late = reapplied(moved, rows.tasks, changes.added_data_files, rows.row_origins)
+        if late is None:
+            return Reconciled(changes=changes)
+        if late:
+            keys = frozenset(entry.data_file.key for path in moved for entry in conflicting[path])
+            changes = self._with_late_deletes(changes, rows, keys, late)
         return Reconciled(
             changes=self._with_unions(changes, rows, conflicting, unions, gone),
             settled=frozenset(entry.data_file.key for entry in added),
         )
+
+    def _with_late_deletes(
+        self,
+        changes: FileChanges,
+        rows: RowLevelChanges,
+        theirs: frozenset[DeleteFileKey],
+        late: Sequence[FileDeletes],
+    ) -> FileChanges:
+        files = self._written(rows, {file.path: (file, theirs) for file in late})
+        return replace(
+            changes,
+            added_delete_files=(*changes.added_delete_files, *files),
+            summary=(*changes.summary, (REAPPLIED, str(sum(len(file.positions) for file in late)))),
+        )
+
+    def _written(
+        self, rows: RowLevelChanges, wanted: Mapping[str, tuple[FileDeletes, frozenset[DeleteFileKey]]]
+    ) -> tuple[ContentFile, ...]:
+        """Delete files, each written once for the same deletes of others."""
+        missing = {path: key for path, (_, key) in wanted.items() if (path, key) not in self._merged}
+        new = rows.deletes.write([wanted[path][0] for path in missing])
+        for (path, key), file in zip(missing.items(), new, strict=True):
+            self.written.add(file.path)
+            self._merged[path, key] = file
+        return tuple(self._merged[path, key] for path, (_, key) in wanted.items())
 
     def _with_unions(
         self,
@@ -100,15 +145,12 @@ class ConcurrentDeletes:
         gone: set[DeleteFileKey],
     ) -> FileChanges:
         keys = {path: frozenset(entry.data_file.key for entry in theirs[path]) for path in unions}
-        missing = [path for path in unions if (path, keys[path]) not in self._merged]
-        for path, file in zip(missing, rows.deletes.write([unions[path] for path in missing]), strict=True):
-            self.written.add(file.path)
-            self._merged[path, keys[path]] = file
+        files = self._written(rows, {path: (union, keys[path]) for path, union in unions.items()})
         kept = tuple(file for file in changes.added_delete_files if file.referenced_data_file not in unions)
         replaced = frozenset(key for path in unions for key in keys[path])
         return replace(
             changes,
-            added_delete_files=(*kept, *(self._merged[path, keys[path]] for path in unions)),
+            added_delete_files=(*kept, *files),
             # What another commit took away before us, its own delete files hold.
             removed_delete_files=(changes.removed_delete_files - gone) | replaced,
         )
@@ -129,13 +171,32 @@ def _may_cover(delete: ContentFile, path: str, key: object) -> bool:
     return within and partition_key(delete.spec_id, delete.partition) == key
 
 
-def _union(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry], *, serializable: bool) -> FileDeletes:
-    """Both sides' deletes of a data file, and those before them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deletes:
+    """Deleted rows of a data file.
+
+    Attributes:
+        theirs: What others deleted since the statement read the file.
+        mine: What this commit takes away.
+        others: What was deleted before, and theirs.
+    """
+
+    theirs: PositionDeleteIndex
+    mine: PositionDeleteIndex
+    others: PositionDeleteIndex
+
+    def union(self, task: ScanTask) -> FileDeletes:
+        """All deletes of the file."""
+        positions = self.others.union(self.mine)
+        return FileDeletes(path=task.path, spec_id=task.spec_id, partition=task.partition, positions=positions)
+
+
+def _compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry], *, serializable: bool) -> _Deletes:
+    """Both sides' deletes of a data file.
 
     Raises:
         CommitConflictError: the two have a row in common.
     """
-    task = rows.tasks[path]
     before = rows.rows_deleted_before(path)
     now = rows.deletes.read(path, [reference(entry) for entry in entries])
     theirs, mine = now.difference(before), rows.changed_rows(path)
@@ -143,9 +204,7 @@ def _union(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry], *
     both = theirs.intersection(read)
     if both:
         raise row_conflict(path, both, [entry.snapshot_id for entry in entries])
-    return FileDeletes(
-        path=path, spec_id=task.spec_id, partition=task.partition, positions=now.union(before).union(mine)
-    )
+    return _Deletes(theirs=theirs, mine=mine, others=now.union(before))
 
 
 def reference(entry: ManifestEntry) -> DeleteFileRef:

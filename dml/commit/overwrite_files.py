@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from dml.commit.changes import FileChanges, Operation, Validation
-from dml.commit.row_level_changes import RowProbe
+from dml.commit.row_level_changes import RowLevelChanges, RowProbe
 from dml.model.content_file import ContentFile
 from dml.model.listing import DeleteFileKey, Listing
 from dml.options import IsolationLevel
@@ -31,6 +31,7 @@ class OverwriteFiles:
         starting_snapshot_id: The snapshot that it read; None where the table had none.
         isolation_level: Of the command.
         case_sensitive: How names in the filter match.
+        row_level: The rows that are changed, to stand beside concurrent deletes of others; None judges by files.
         row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
     """
 
@@ -42,6 +43,7 @@ class OverwriteFiles:
     starting_snapshot_id: int | None = None
     isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
     case_sensitive: bool = False
+    row_level: RowLevelChanges | None = None
     row_probe: RowProbe | None = None
 
 
@@ -72,6 +74,7 @@ def overwrite_changes(action: OverwriteFiles) -> FileChanges:
         removed_data_files=action.removed_data_files,
         removed_delete_files=action.removed_delete_files,
         listing=action.listing,
+        row_level=action.row_level,
         row_probe=action.row_probe,
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,

@@ -14,6 +14,7 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.changed_file import ChangedFile
 from dml.model.content_file import ContentFile
 from dml.model.file_deletes import FileDeletes
+from dml.model.row_origins import RowOrigins
 from dml.model.scan_task import DeleteFileRef, ScanTask
 
 __all__ = ["PositionDeletes", "RowLevelChanges", "RowProbe"]
@@ -41,11 +42,13 @@ class RowLevelChanges:
         changed: The data files with changed rows, by path.
         tasks: The data files that were read, by path, with the delete files that applied.
         deletes: Reads and writes deleted positions.
+        row_origins: Copy-on-write: where the rows of the new data files were, as far as that is known.
     """
 
     changed: Mapping[str, ChangedFile] = field(repr=False)
     tasks: Mapping[str, ScanTask] = field(repr=False)
     deletes: PositionDeletes
+    row_origins: tuple[RowOrigins, ...] = field(default=(), repr=False)
 
     @property
     def is_known(self) -> bool:

@@ -117,8 +117,9 @@ class SnapshotProducer:
         reconciled = self.concurrent.reconcile(self.changes, window, wanted)
         self._check(window, wanted, ManifestContent.DELETES, reconciled.settled)
         changes = self._without_vanished(reconciled.changes, window, wanted)
+        check_format_version(changes, metadata.format_version, metadata.specs())
         self.written.at(metadata)
-        data, deletes = self._removed(metadata, changes, parent, window, wanted)
+        data, deletes = self._removed(metadata, changes, parent, window, wanted, reconciled.settled)
         options = CommitOptions.from_properties(metadata.properties)
         manifests = (
             *self._merged(ManifestContent.DATA, changes, data, options),
@@ -127,7 +128,9 @@ class SnapshotProducer:
         summary = SummaryBuilder(metadata, options.partition_summary_limit)
         summary.add((*changes.added_data_files, *changes.added_delete_files))
         summary.remove(entry.data_file for entry in (*data.removed, *deletes.removed))
-        further = {**dict(changes.summary), **self.summary}
+        parent_id = None if parent is None else parent.snapshot_id
+        at_start = changes.summary_at_start if parent_id == changes.validation.starting_snapshot_id else ()
+        further = {**dict(changes.summary), **dict(at_start), **self.summary}
         snapshot = self._snapshot(metadata, parent, manifests, summary.build(_summary_of(parent), further))
         used = {file.path for file in changes.added_delete_files}
         return Prepared(
@@ -205,13 +208,15 @@ class SnapshotProducer:
         parent: Snapshot | None,
         window: CommitWindow,
         wanted: FileFilter,
+        settled: frozenset[DeleteFileKey],
     ) -> tuple[FilteredManifests, FilteredManifests]:
         """The parent's manifests without the files that go: of data, and of deletes."""
         base = manifests_of(self.io, parent)
         manifest_filter = ManifestFilter(metadata, changes, self.reader, self.written)
         data = manifest_filter.data_files([m for m in base if m.content is ManifestContent.DATA])
         if changes.validation.deletes_of_replaced_files and window.snapshots:
-            added = window.entries(ManifestContent.DELETES, EntryStatus.ADDED, _DELETING, wanted)
+            entries = window.entries(ManifestContent.DELETES, EntryStatus.ADDED, _DELETING, wanted)
+            added = (entry for entry in entries if entry.data_file.key not in settled)
             check_deletes_of_replaced_files(data.removed, added, unpartitioned_specs(metadata.specs()))
         check_removed_files_are_live(changes.removed_data_files - {entry.data_file.path for entry in data.removed})
         least = _least_sequence_number(data.manifests, metadata)

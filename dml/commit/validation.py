@@ -17,7 +17,7 @@ V8     a file is both removed and pointed to by a new delete       row delta
 =====  ==========================================================  =================================================
 
 V9, the rule that a filter removes whole files only, is where manifests are filtered. Where the rows of a commit are
-known, `concurrent_deletes` looks at the delete files of others row by row, and V5 and V6 pass over those.
+known, `concurrent_deletes` looks at the delete files of others row by row, and V2, V5 and V6 pass over those.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence

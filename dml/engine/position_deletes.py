@@ -18,7 +18,7 @@ from dml.options import IsolationLevel, isolation_level, row_level_concurrency
 from dml.scan.applied_deletes import DeleteLoader
 from dml.write.late_deletes import write_late_deletes
 
-__all__ = ["TablePositionDeletes", "row_level_changes"]
+__all__ = ["TablePositionDeletes", "compares_rows", "row_level_changes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def row_level_changes(
     insert, in files that it does not change: those rows are counted, and their positions are not told.
     """
     target = planned.target
-    if planned.reads_itself or not row_level_concurrency(target.table.properties):
+    if not compares_rows(planned):
         return None
     serializable = isolation_level(target.table.properties, planned.plan.command) is IsolationLevel.SERIALIZABLE
     if serializable and planned.plan.inserts and left_alone(outcome) > left_alone_in_changed_files(outcome):
@@ -62,7 +62,13 @@ def row_level_changes(
         changed={file.path: file for file in outcome.changed_files},
         tasks={task.path: task for task in tasks},
         deletes=TablePositionDeletes(context=context, loader=DeleteLoader(schema, context.io_properties)),
+        row_origins=outcome.row_origins,
     )
+
+
+def compares_rows(planned: PlannedStatement) -> bool:
+    """Whether the statement's commit compares rows, if it meets others."""
+    return not planned.reads_itself and row_level_concurrency(planned.target.table.properties)
 
 
 def left_alone(outcome: WriteOutcome) -> int:

@@ -8,6 +8,7 @@ from dml.engine.target import Target
 from dml.errors import ExecutionError
 from dml.model.changed_file import ChangedFile
 from dml.model.content_file import ContentFile
+from dml.model.row_origins import RowOrigins
 from dml.model.task_commit import TaskCommit, TaskMetrics
 from dml.result import PhaseSeconds, Result
 
@@ -25,6 +26,7 @@ class WriteOutcome:
         rewritten_delete_files: Keys of the delete files that new ones replace.
         referenced_data_files: Paths of the data files that new delete files point to.
         changed_files: What became of the rows of the data files that lost or changed some.
+        row_origins: Where the rows of rewritten data files were, as far as tasks told.
         metrics: Sums.
     """
 
@@ -34,6 +36,7 @@ class WriteOutcome:
     rewritten_delete_files: frozenset[tuple[str, int | None, int | None]] = frozenset()
     referenced_data_files: frozenset[str] = frozenset()
     changed_files: tuple[ChangedFile, ...] = ()
+    row_origins: tuple[RowOrigins, ...] = ()
     metrics: TaskMetrics
 
     @staticmethod
@@ -59,6 +62,7 @@ class WriteOutcome:
             rewritten_delete_files=frozenset(key for message in messages for key in message.rewritten_delete_files),
             referenced_data_files=frozenset(path for message in messages for path in message.referenced_data_files),
             changed_files=tuple(file for message in messages for file in message.changed_files),
+            row_origins=tuple(origins for message in messages for origins in message.row_origins),
             metrics=sum((message.metrics for message in messages), TaskMetrics()),
         )
 

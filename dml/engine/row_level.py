@@ -18,6 +18,7 @@ from dml.engine.engine import Engine
 from dml.engine.merge_source import prepared_source, source_frame
 from dml.engine.metadata_delete import WholeFiles, delete_whole_files
 from dml.engine.planned_statement import PlannedStatement
+from dml.engine.position_deletes import compares_rows
 from dml.engine.query import statement_views
 from dml.engine.results import committed_result, nothing_changed
 from dml.engine.row_level_commit import commit_outcome
@@ -341,4 +342,5 @@ def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: 
         files=ScannedFiles.of(scan.plan.tasks, scan.context),
         max_failures=engine.max_failures(),
         sorts_rows=context.sorted_by_table_order,
+        tracks_origins=copy_on_write and context.format_version > 1 and compares_rows(planned),
     )

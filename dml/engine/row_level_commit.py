@@ -77,6 +77,7 @@ def commit_outcome(
         "case_sensitive": settings.case_sensitive,
         "row_probe": statement_probe(engine.spark, planned),
     }
+    rows = row_level_changes(planned, scan.tasks, context, outcome)
     action: Action
     if plan.inserts_only:
         action = AppendFiles(
@@ -88,6 +89,7 @@ def commit_outcome(
             removed_data_files=outcome.removed_data_files,
             listing=listing,
             isolation_level=level,
+            row_level=rows,
             **shared,
         )
     else:
@@ -99,7 +101,7 @@ def commit_outcome(
             listing=listing,
             referenced_data_files=outcome.referenced_data_files,
             isolation_level=level,
-            row_level=row_level_changes(planned, scan.tasks, context, outcome),
+            row_level=rows,
             **shared,
         )
     with UncommittedFiles(target.table, context, outcome):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from dml.errors import DmlError
 from dml.model.changed_file import ChangedFile
 from dml.model.content_file import ContentFile
+from dml.model.row_origins import RowOrigins
 
 __all__ = ["TaskCommit", "TaskMetrics"]
 
@@ -54,6 +55,7 @@ class TaskCommit:
             merged.
         referenced_data_files: Paths of the data files that `delete_files` point to.
         changed_files: What became of the rows of the data files that lost or changed some.
+        row_origins: Copy-on-write: where the rows of `data_files` were; empty where nobody asked, or there is too much.
         metrics: Counts.
         failure: Why the task gave up after cleaning its own files; then everything above is empty.
     """
@@ -64,6 +66,7 @@ class TaskCommit:
     rewritten_delete_files: tuple[tuple[str, int | None, int | None], ...] = ()
     referenced_data_files: tuple[str, ...] = ()
     changed_files: tuple[ChangedFile, ...] = ()
+    row_origins: tuple[RowOrigins, ...] = ()
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     failure: DmlError | None = None
 

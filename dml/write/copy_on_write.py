@@ -17,11 +17,13 @@ import pyarrow as pa
 from dml.model.changed_file import ChangedFile
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, RowOperation
 from dml.model.delta_layout import DeltaLayout
+from dml.model.scan_task import ScanTask
 from dml.model.target_files import FileRows, TargetFiles
 from dml.write.change_cursor import ChangeCursor, check_live, misplaced
 from dml.write.data_writer import DataWriter
 from dml.write.delta_rows import Changes, FileDelta
 from dml.write.file_layout import FileLayout
+from dml.write.origin_log import OriginLog
 from dml.write.row_builder import RowBuilder
 
 __all__ = ["PatchWriter"]
@@ -38,6 +40,7 @@ class PatchWriter:
         row_lineage: Whether rows keep their ids.
         spec_id: Spec of new files.
         source_ids: The columns that its partition values come from.
+        origins: Notes where rows come from; None where nobody asks.
 
     Attributes:
         changed_files: The data files that were rewritten, or lost every row.
@@ -55,11 +58,13 @@ class PatchWriter:
         row_lineage: bool,
         spec_id: int,
         source_ids: frozenset[int],
+        origins: OriginLog | None = None,
     ) -> None:
         self._files = files
         self._rows = RowBuilder(layout, delta)
         self._writer = writer
         self._spec_id = spec_id
+        self._origins = origins
         # Updates that assign no source of a partition value leave every row in its partition.
         self._keeps_partition = source_ids.isdisjoint(delta.assigned_ids)
         metadata = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if row_lineage else ()
@@ -89,7 +94,7 @@ class PatchWriter:
         live = carried = 0
         for rows in self._files.rows(delta.ordinal, columns=self._columns, metadata_columns=self._metadata_columns):
             live += rows.batch.num_rows if rows.live is None else int(rows.live.sum())
-            carried += self._write(rows, changes.before(rows.start_position + rows.batch.num_rows), partition)
+            carried += self._write(task, rows, changes.before(rows.start_position + rows.batch.num_rows), partition)
         if not changes.exhausted():
             raise misplaced(task, changes.next_position)
         self.changed_files.append(replace(delta.log.changed_file(task.path), rows_before=live, rows_carried=carried))
@@ -102,9 +107,10 @@ class PatchWriter:
         Raises:
             DataError: a value breaks a rule.
         """
-        self._writer.write(self._rows.inserted(values))
+        batch = self._rows.inserted(values)
+        self._writer.write(batch if self._origins is None else self._origins.inserted(batch))
 
-    def _write(self, rows: FileRows, changes: Changes | None, partition: tuple[Any, ...] | None) -> int:
+    def _write(self, task: ScanTask, rows: FileRows, changes: Changes | None, partition: tuple[Any, ...] | None) -> int:
         """Writes what is left of neighbouring rows; gives the number of those that nothing changes."""
         keep = None if rows.live is None or rows.live.all() else rows.live
         arrays = rows.batch.columns
@@ -119,6 +125,8 @@ class PatchWriter:
             if len(deleted):
                 keep = np.ones(rows.batch.num_rows, dtype=np.bool_) if keep is None else keep.copy()
                 keep[deleted] = False
+        if self._origins is not None:
+            batch = self._origins.carried(batch, task.file_ordinal, rows.start_position)
         if keep is not None:
             batch = batch.filter(pa.array(keep))
         if batch.num_rows:

@@ -19,6 +19,7 @@ from dml.write.deletion_vectors import DeletionVectorWriter
 from dml.write.delta_rows import DeltaCounts, FileDelta, delta_runs
 from dml.write.file_layout import FileLayout, file_layout
 from dml.write.merge_on_read import NewRows, PositionDeltaWriter
+from dml.write.origin_log import OriginLog
 from dml.write.output_files import OutputFileFactory
 from dml.write.partition_values import PartitionRouter
 from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter, PartitionWriter
@@ -58,7 +59,9 @@ def open_job(spec: WriterSpec, output: OutputFileFactory) -> OpenJob:
             return MergeOnReadJob(spec, output)
 
 
-def open_data_writer(spec: WriterSpec, layout: FileLayout, output: OutputFileFactory) -> DataWriter:
+def open_data_writer(
+    spec: WriterSpec, layout: FileLayout, output: OutputFileFactory, origins: OriginLog | None = None
+) -> DataWriter:
     """The writer of new data files.
 
     Rows of a delta come in the order of the old files, so they keep all partitions open also where
@@ -71,7 +74,7 @@ def open_data_writer(spec: WriterSpec, layout: FileLayout, output: OutputFileFac
         order = row_order(SortOrder.model_validate_json(context.sort_order_json), layout.columns)
 
     def open_partition(partition: tuple[Any, ...]) -> PartitionWriter:
-        writer = RollingDataWriter(layout, context.options, output, context.default_spec_id, partition)
+        writer = RollingDataWriter(layout, context.options, output, context.default_spec_id, partition, origins)
         return writer if order is None else SortingDataWriter(order, writer)
 
     partition_spec = current_spec(context)
@@ -113,7 +116,8 @@ class CopyOnWriteJob:
         assert spec.files is not None
         self._layout = spec.layout
         layout = file_layout(spec.context, row_lineage=spec.row_lineage)
-        self._writer = open_data_writer(spec, layout, output)
+        self._origins = OriginLog() if spec.tracks_origins else None
+        self._writer = open_data_writer(spec, layout, output, self._origins)
         self._patch = PatchWriter(
             files=spec.files,
             layout=layout,
@@ -122,6 +126,7 @@ class CopyOnWriteJob:
             row_lineage=spec.row_lineage,
             spec_id=spec.context.default_spec_id,
             source_ids=PartitionRouter(current_spec(spec.context), layout.columns).source_ids,
+            origins=self._origins,
         )
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
@@ -149,6 +154,7 @@ class CopyOnWriteJob:
             data_files=files,
             removed_data_files=self._patch.removed_data_files,
             changed_files=within_limit(self._patch.changed_files),
+            row_origins=() if self._origins is None else self._origins.report(),
             metrics=metrics,
         )
 

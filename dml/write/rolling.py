@@ -10,6 +10,7 @@ import pyarrow as pa
 from dml.model.content_file import ContentFile, FileContent
 from dml.options import WriteOptions
 from dml.write.file_layout import FileLayout
+from dml.write.origin_log import OriginLog
 from dml.write.output_files import OutputFile, OutputFileFactory
 from dml.write.parquet import ParquetFileWriter
 
@@ -28,6 +29,7 @@ class RollingDataWriter:
         files: Opens them.
         spec_id: Spec of the partition.
         partition: Its tuple.
+        origins: Notes where rows come from; the last column of each batch says it then.
     """
 
     def __init__(
@@ -37,12 +39,14 @@ class RollingDataWriter:
         files: OutputFileFactory,
         spec_id: int,
         partition: tuple[Any, ...],
+        origins: OriginLog | None = None,
     ) -> None:
         self._layout = layout
         self._options = options
         self._files = files
         self._spec_id = spec_id
         self._partition = partition
+        self._origins = origins
         self._file: OutputFile | None = None
         self._writer: ParquetFileWriter | None = None
         self._done: list[ContentFile] = []
@@ -65,7 +69,10 @@ class RollingDataWriter:
         step = max(CHECK_ROWS, -(-batch.num_rows // pieces))
         for start in range(0, batch.num_rows, step):
             writer = self._writer or self._open()
-            writer.write(batch if step >= batch.num_rows else batch.slice(start, step))
+            rows = batch if step >= batch.num_rows else batch.slice(start, step)
+            if self._origins is not None and self._file is not None:
+                rows = self._origins.take(rows, self._file.location)
+            writer.write(rows)
             if writer.estimated_size >= target:
                 self.finish_file()
 

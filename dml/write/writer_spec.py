@@ -41,6 +41,7 @@ class WriterSpec:
         files: The data files that a delta changes; None for `ROWS`.
         max_failures: Attempts that Spark gives a task (`spark.task.maxFailures`).
         sorts_rows: Whether writers put rows in the table's sort order: they do not come in it.
+        tracks_origins: Copy-on-write: whether tasks report where the rows of new files come from.
     """
 
     job: WriteJob
@@ -49,6 +50,7 @@ class WriterSpec:
     files: TargetFiles | None = field(default=None, repr=False)
     max_failures: int = 1
     sorts_rows: bool = False
+    tracks_origins: bool = False
 
     @property
     def row_lineage(self) -> bool:

@@ -35,6 +35,15 @@ def merge_on_read(request: pytest.FixtureRequest, lake: Lake) -> Kind:
     return Kind(lake=lake, version=request.param, mode="merge-on-read", partitioned=False)
 
 
+@pytest.fixture(
+    params=[(2, False), (2, True), (3, False), (3, True)], ids=["v2", "v2-partitioned", "v3", "v3-partitioned"]
+)
+def rewriting(request: pytest.FixtureRequest, lake: Lake) -> Kind:
+    """Tables whose UPDATE and MERGE rewrite files, and whose DELETE marks rows."""
+    version, partitioned = request.param
+    return Kind(lake=lake, version=version, mode="copy-on-write", partitioned=partitioned)
+
+
 def one_file(kind: Kind, **properties: str) -> str:
     """A table with the ids 0 to 11 in one file."""
     name = kind.create()
@@ -175,6 +184,60 @@ def test_a_metadata_delete_that_another_was_faster_with_changes_nothing(
     result = lake.session.sql(f"DELETE FROM {name} WHERE id >= 0")
     assert (result.rows_deleted, result.changed) == (0, False)
     assert lake.rows(name) == []
+
+
+MARKS = {"write.delete.mode": "merge-on-read"}
+
+
+def test_a_rewritten_file_takes_over_what_others_deleted(rewriting: Kind, meanwhile: Meanwhile) -> None:
+    name, lake = one_file(rewriting, **MARKS), rewriting.lake
+    lake.session.sql(f"DELETE FROM {name} WHERE id IN (0, 6)")
+    meanwhile(f"DELETE FROM {name} WHERE id IN (2, 7)", f"DELETE FROM {name} WHERE id = 11")
+    lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE id IN (1, 8)")
+    expected = {id_: f"s{id_}" for id_ in range(12) if id_ not in {0, 2, 6, 7, 11}} | {1: "mine", 8: "mine"}
+    assert values(rewriting, name) == expected
+    summary = lake.table(name).current_snapshot().summary
+    assert (summary["rowdelta.deletes-reapplied"], summary["added-position-deletes"]) == ("3", "3")
+    lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
+    lake.session.sql(f"DELETE FROM {name} WHERE id = 1")
+    assert values(rewriting, name) == {id_: value for id_, value in expected.items() if id_ != 1}
+
+
+def test_a_rewritten_file_with_new_rows_in_the_tables_order_takes_them_over_too(
+    rewriting: Kind, meanwhile: Meanwhile
+) -> None:
+    """The order puts the new rows first and turns the old ones around."""
+    name, lake = one_file(rewriting, **MARKS), rewriting.lake
+    lake.session.sql(f"ALTER TABLE {name} WRITE ORDERED BY id DESC")
+    meanwhile(f"DELETE FROM {name} WHERE id IN (2, 11)")
+    lake.session.sql(MERGE.replace("{t}", name))
+    expected = {id_: f"s{id_}" for id_ in range(12) if id_ not in {2, 11}} | {3: "merged", 20: "merged"}
+    assert values(rewriting, name) == expected
+
+
+def test_a_rewritten_file_without_a_row_that_another_deleted_is_a_conflict(
+    rewriting: Kind, meanwhile: Meanwhile
+) -> None:
+    name, lake = one_file(rewriting, **MARKS), rewriting.lake
+    meanwhile(f"DELETE FROM {name} WHERE id IN (1, 2)")
+    with pytest.raises(dml.CommitConflictError, match=r"\.parquet, rows 1"):
+        lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE id = 1")
+    assert values(rewriting, name) == {id_: f"s{id_}" for id_ in range(12) if id_ not in {1, 2}}
+
+
+def test_rows_that_an_update_moves_to_other_partitions_are_found(lake: Lake, meanwhile: Meanwhile) -> None:
+    kind = Kind(lake=lake, version=3, mode="copy-on-write", partitioned=True)
+    name = one_file(kind, **MARKS)
+    meanwhile(f"DELETE FROM {name} WHERE id = 4")
+    lake.session.sql(f"UPDATE {name} SET k = 1 WHERE id IN (3, 5)")
+    assert {row[0]: row[1] for row in lake.rows(name)} == {row: int(row in {3, 5}) for row in range(12) if row != 4}
+
+
+def test_the_property_switches_taking_over_off(rewriting: Kind, meanwhile: Meanwhile) -> None:
+    name = one_file(rewriting, **MARKS, **{"write.row-level-concurrency.enabled": "false"})
+    meanwhile(f"DELETE FROM {name} WHERE id = 2")
+    with pytest.raises(dml.CommitConflictError, match="found new delete for replaced data file"):
+        rewriting.lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE id = 1")
 
 
 def test_many_statements_at_once_on_rows_of_one_file(merge_on_read: Kind) -> None:
