@@ -1,6 +1,6 @@
-"""Entries of committed manifests, each read once for a commit, several at a time. Driver.
+"""Committed manifest lists and manifests, each read once for a commit, several at a time. Driver.
 
-Input: lines of manifest lists. Output: their entries.
+Input: snapshots, lines of manifest lists. Output: those lines, and their entries.
 """
 
 from collections.abc import Iterable, Sequence
@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pyiceberg.io import FileIO
+from pyiceberg.table.snapshots import Snapshot
 
-from dml.manifests import entries_of
+from dml.manifests import entries_of, manifests_of
 from dml.model.manifest import ManifestEntry, ManifestFile
 
 __all__ = ["EntryReader"]
@@ -18,7 +19,7 @@ _MOST_THREADS: Final = 8
 
 
 class EntryReader:
-    """Reads manifests and keeps their entries for the next attempt.
+    """Reads manifest lists and manifests, and keeps what they hold for the next check and the next attempt.
 
     Args:
         io: The table's FileIO.
@@ -26,7 +27,21 @@ class EntryReader:
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
+        self._lists: dict[str, tuple[ManifestFile, ...]] = {}
         self._known: dict[ManifestFile, tuple[ManifestEntry, ...]] = {}
+
+    def manifests(self, snapshot: Snapshot | None) -> tuple[ManifestFile, ...]:
+        """The manifests of a snapshot; none of no snapshot.
+
+        Raises:
+            CorruptFileError: the manifest list is missing or broken.
+            ExecutionError: the storage failed.
+        """
+        if snapshot is None:
+            return ()
+        if snapshot.manifest_list not in self._lists:
+            self._lists[snapshot.manifest_list] = manifests_of(self._io, snapshot)
+        return self._lists[snapshot.manifest_list]
 
     def entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         """The entries of a manifest, deleted ones included.

@@ -34,7 +34,6 @@ from dml.commit.validation import (
 )
 from dml.commit.window import CommitWindow, open_window
 from dml.iceberg import next_row_id
-from dml.manifests import manifests_of
 from dml.model.listing import DeleteFileKey
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
 from dml.model.partition_specs import unpartitioned_specs
@@ -148,11 +147,10 @@ class SnapshotProducer:
     def _window(self, metadata: TableMetadata, head: Snapshot | None) -> CommitWindow:
         validation = self.changes.validation
         if not validation.checks_history:
-            return CommitWindow(snapshots=(), io=self.io, reader=self.reader)
+            return CommitWindow(snapshots=(), reader=self.reader)
         return open_window(
             metadata,
             self.reader,
-            self.io,
             starting_snapshot_id=validation.starting_snapshot_id,
             head=head,
             must_descend=validation.must_descend,
@@ -211,7 +209,7 @@ class SnapshotProducer:
         settled: frozenset[DeleteFileKey],
     ) -> tuple[FilteredManifests, FilteredManifests]:
         """The parent's manifests without the files that go: of data, and of deletes."""
-        base = manifests_of(self.io, parent)
+        base = self.reader.manifests(parent)
         manifest_filter = ManifestFilter(metadata, changes, self.reader, self.written)
         data = manifest_filter.data_files([m for m in base if m.content is ManifestContent.DATA])
         if changes.validation.deletes_of_replaced_files and window.snapshots:

@@ -6,7 +6,6 @@ Input: the table's metadata, where the statement started, the head of its branch
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -14,8 +13,7 @@ from dml.commit.changes import Operation
 from dml.commit.entry_reader import EntryReader
 from dml.commit.file_filter import FileFilter
 from dml.errors import CommitConflictError
-from dml.manifests import manifests_of
-from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
+from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 
 __all__ = ["CommitWindow", "open_window"]
 
@@ -26,12 +24,10 @@ class CommitWindow:
 
     Attributes:
         snapshots: Newest first.
-        io: The table's FileIO.
         reader: Reads manifests.
     """
 
     snapshots: tuple[Snapshot, ...]
-    io: FileIO
     reader: EntryReader
 
     def entries(
@@ -50,9 +46,10 @@ class CommitWindow:
             manifest
             for snapshot in self.snapshots
             if snapshot.summary is None or snapshot.summary.operation.value in operations
-            for manifest in manifests_of(self.io, snapshot)
+            for manifest in self.reader.manifests(snapshot)
             if manifest.content is content
             and manifest.added_snapshot_id == snapshot.snapshot_id
+            and _may_have(manifest, status)
             and wanted.manifest(manifest)
         ]
         for manifest in self.reader.prepare(manifests):
@@ -61,10 +58,18 @@ class CommitWindow:
                     yield entry
 
 
+def _may_have(manifest: ManifestFile, status: EntryStatus) -> bool:
+    counts = {
+        EntryStatus.EXISTING: manifest.existing_files_count,
+        EntryStatus.ADDED: manifest.added_files_count,
+        EntryStatus.DELETED: manifest.deleted_files_count,
+    }
+    return counts[status] != 0
+
+
 def open_window(
     metadata: TableMetadata,
     reader: EntryReader,
-    io: FileIO,
     *,
     starting_snapshot_id: int | None,
     head: Snapshot | None,
@@ -75,7 +80,6 @@ def open_window(
     Args:
         metadata: The table as it is now.
         reader: Reads manifests.
-        io: The table's FileIO.
         starting_snapshot_id: What the statement read; None where the table had no snapshot.
         head: The branch's head; None for a branch without any.
         must_descend: Whether the start has to be an ancestor of the head in so many words.
@@ -106,4 +110,4 @@ def open_window(
             hint="The table was replaced or rolled back, or snapshots expired, while the statement ran: run it again",
             snapshot_id=starting_snapshot_id,
         )
-    return CommitWindow(snapshots=tuple(walked), io=io, reader=reader)
+    return CommitWindow(snapshots=tuple(walked), reader=reader)
