@@ -4,25 +4,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
+from pyiceberg.table.update import UpgradeFormatVersionUpdate
 
 from dml.commit import AppendFiles, OverwriteFiles, RowDelta, commit
 from dml.commit.row_level_changes import RowLevelChanges
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.errors import CommitConflictError
+from dml.errors import CommitConflictError, ValidationFailedError
+from dml.manifests import entries_of, manifests_of
 from dml.model.changed_file import ChangedFile
-from dml.model.content_file import ContentFile
+from dml.model.content_file import ContentFile, FileContent
 from dml.model.file_deletes import FileDeletes
+from dml.model.row_origins import RowOrigins
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.options import Command, IsolationLevel
 from dml.scan.applied_deletes import DeleteLoader
 from dml.scan.planner import plan_scan
-from tests.dml.commit.builders import data_file, deletes, equality_deletes, ids, new_table, vectors
+from tests.dml.commit.builders import data_file, deletes, equality_deletes, ids, new_table, position_deletes, vectors
 
 BOTH = pytest.mark.parametrize("version", [2, 3])
 SERIALIZABLE, SNAPSHOT = IsolationLevel.SERIALIZABLE, IsolationLevel.SNAPSHOT
@@ -46,12 +50,23 @@ class Deletes:
         if not wanted:
             return ()
         pairs = [(self.file(of), of.positions.to_numpy().tolist()) for of in wanted]
-        made = vectors(self.table, pairs)
-        self.written.append(made[0].path)
+        if self.table.metadata.format_version > 2:
+            made = vectors(self.table, pairs)
+        else:
+            made = tuple(position_deletes(self.table, *pair) for pair in pairs)
+        self.written += {file.path: None for file in made}
         return made
 
     def file(self, of: FileDeletes) -> ContentFile:
         return replace(data_file(self.table, []), path=of.path, spec_id=of.spec_id, partition=of.partition)
+
+
+@dataclass
+class Outdated(Deletes):
+    """Writes position delete files, as a statement does that knows the table as one of version 2."""
+
+    def write(self, wanted: Sequence[FileDeletes]) -> tuple[ContentFile, ...]:
+        return tuple(position_deletes(self.table, self.file(of), of.positions.to_numpy().tolist()) for of in wanted)
 
 
 class Scene:
@@ -125,7 +140,14 @@ class Scene:
         return self.table.refresh().metadata_location
 
 
-def conflict(scene: Scene, action: RowDelta, match: str) -> CommitConflictError:
+def delete_files(table: Table) -> list[ContentFile]:
+    """The live ones."""
+    manifests = manifests_of(table.io, table.current_snapshot())
+    entries = (entry for manifest in manifests for entry in entries_of(manifest, table.io, live_only=True))
+    return [entry.data_file for entry in entries if entry.data_file.content is not FileContent.DATA]
+
+
+def conflict(scene: Scene, action: RowDelta | OverwriteFiles, match: str) -> CommitConflictError:
     before = scene.metadata_location()
     with pytest.raises(CommitConflictError, match=match) as raised:
         commit(scene.table, action)
@@ -273,3 +295,131 @@ def test_a_lost_race_merges_with_the_winner(catalog: Catalog, version: int, monk
     assert ids(made.metadata_location) == [0, 4, 6, 7, 8, 9, 105]
     there = [path for path in scene.means.written if Path(path.removeprefix("file://")).exists()]
     assert there == scene.means.written[-1:] if version == 3 else not scene.means.written
+
+
+def rewriting(
+    scene: Scene, rows: Sequence[int], *, isolation: IsolationLevel = SERIALIZABLE, observed: Sequence[int] = ()
+) -> OverwriteFiles:
+    """A statement that deletes rows of the file by writing it anew, in two files: the even ids, and the odd ones."""
+    task = scene.task
+    old = (task.deletion_vector,) if task.deletion_vector else task.position_deletes
+    before = scene.means.read(task.path, old).to_numpy().tolist() if old else []
+    kept = [row for row in range(10) if row not in {*rows, *before}]
+    halves = [[row for row in kept if row % 2 == odd] for odd in (0, 1)]
+    files = tuple(data_file(scene.table, half) for half in halves)
+    ones = [
+        (file.path, np.array(half, np.int64), np.ones(len(half), np.int64))
+        for file, half in zip(files, halves, strict=True)
+    ]
+    changed = ChangedFile(
+        path=scene.file.path,
+        rows_deleted=len(rows),
+        rows_updated=0,
+        rows_before=10 - len(before),
+        rows_carried=len(kept),
+        deleted=encode(index(rows)),
+        updated=encode(index([])),
+        observed=encode(index(observed)),
+    )
+    return OverwriteFiles(
+        data_files=files,
+        removed_data_files=frozenset({scene.file.path}),
+        conflict_detection_filter=EqualTo("p", "a"),
+        starting_snapshot_id=scene.start,
+        isolation_level=isolation,
+        row_level=RowLevelChanges(
+            changed={scene.file.path: changed},
+            tasks={scene.file.path: task},
+            deletes=scene.means,
+            row_origins=tuple(RowOrigins.of(*parts) for parts in ones),
+        ),
+    )
+
+
+@BOTH
+@pytest.mark.parametrize("before", [(), (0, 9)])
+def test_rewritten_files_take_over_the_deletes_of_others(catalog: Catalog, version: int, before: Sequence[int]) -> None:
+    scene = Scene(catalog, version, before)
+    scene.others(Command.DELETE, [1, 2])
+    scene.others(Command.UPDATE, [7])
+    made = commit(scene.table, rewriting(scene, [5, 6]))
+    assert ids(made.metadata_location) == sorted({*range(10)} - {1, 2, 5, 6, 7, *before})
+    assert made.summary["rowdelta.deletes-reapplied"] == "3"
+    assert made.operation == "overwrite"
+
+
+@BOTH
+def test_a_row_that_a_rewritten_file_lost_and_another_deleted_is_a_conflict(catalog: Catalog, version: int) -> None:
+    scene = Scene(catalog, version, [0])
+    scene.others(Command.UPDATE, [1, 2, 7])
+    conflict(scene, rewriting(scene, [2, 5, 7]), "rows 2, 7")
+    conflict(scene, rewriting(scene, [5], observed=[7]), "rows 7")
+    assert not scene.means.written
+    made = commit(scene.table, rewriting(scene, [5], observed=[7], isolation=SNAPSHOT))
+    assert ids(made.metadata_location) == [3, 4, 6, 8, 9]
+
+
+@BOTH
+def test_rows_whose_place_in_the_new_files_is_not_known_are_judged_by_files(catalog: Catalog, version: int) -> None:
+    scene = Scene(catalog, version)
+    scene.others(Command.DELETE, [1])
+    action = rewriting(scene, [5])
+    assert action.row_level is not None
+    for known in ((), action.row_level.row_origins[:1]):
+        level = replace(action.row_level, row_origins=known)
+        conflict(scene, replace(action, row_level=level), "found new delete for replaced data file")
+    assert not scene.means.written
+
+
+@BOTH
+def test_equality_deletes_of_others_in_a_rewritten_file_are_a_conflict(catalog: Catalog, version: int) -> None:
+    scene = Scene(catalog, version)
+    scene.others(Command.DELETE, [2])
+    commit(
+        scene.other,
+        RowDelta(
+            command=Command.UPDATE,
+            delete_files=(equality_deletes(scene.table, scene.file, 1),),
+            starting_snapshot_id=scene.other.refresh().metadata.current_snapshot_id,
+        ),
+    )
+    conflict(scene, rewriting(scene, [5]), "found new delete for replaced data file")
+
+
+def test_a_table_upgraded_meanwhile_gets_no_deletes_of_the_old_version(catalog: Catalog) -> None:
+    """Its data files may stay; what is written late would be of the version that the statement knows."""
+    scene = Scene(catalog, 2)
+    scene.others(Command.DELETE, [1])
+    action = rewriting(scene, [5])
+    catalog.commit_table(scene.other.refresh(), (), (UpgradeFormatVersionUpdate(format_version=3),))
+    level = replace(action.row_level, deletes=Outdated(scene.table)) if action.row_level else None
+    before = scene.metadata_location()
+    with pytest.raises(ValidationFailedError, match="Must use DVs"):
+        commit(scene.table, replace(action, row_level=level))
+    assert scene.metadata_location() == before
+
+
+@BOTH
+def test_a_rewritten_file_that_lost_a_race_takes_over_the_winners_deletes(
+    catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(catalog, version)
+    scene.others(Command.DELETE, [1])
+    original, rows = catalog.commit_table, [[2], [3]]
+
+    def beaten(*args: object) -> object:
+        if rows:
+            monkeypatch.undo()
+            scene.others(Command.UPDATE, rows.pop(0))
+            monkeypatch.setattr(catalog, "commit_table", beaten)
+            raise CommitFailedException("somebody was faster")
+        return original(*args)
+
+    monkeypatch.setattr(catalog, "commit_table", beaten)
+    made = commit(scene.table, rewriting(scene, [5], isolation=SNAPSHOT))
+    assert made.attempts == 3
+    assert ids(made.metadata_location) == [0, 4, 6, 7, 8, 9]
+    there = {path for path in scene.means.written if Path(path.removeprefix("file://")).exists()}
+    of_new_files = {made.path for made in delete_files(scene.table.refresh()) if made.path in scene.means.written}
+    assert there == of_new_files
+    assert len(there) == (1 if version == 3 else 2)

@@ -192,9 +192,10 @@ def run(
     *,
     task: TaskIdentity = TASK,
     max_failures: int = 1,
+    **more: bool,
 ) -> TaskCommit:
     """Runs one task of a job."""
-    spec = WriterSpec(job=job, context=write_context, layout=layout, files=files, max_failures=max_failures)
+    spec = WriterSpec(job=job, context=write_context, layout=layout, files=files, max_failures=max_failures, **more)
     return write_task(batches, spec, task)
 
 
