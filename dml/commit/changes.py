@@ -37,11 +37,12 @@ class Validation:
         must_descend: The starting snapshot has to be an ancestor of the branch's head.
         new_data_files: No data file that may match was added.
         removed_data_files: No data file that may match was removed.
+        removed_rows: No data file that may match was removed by a commit that changes rows.
         new_delete_files: No delete file that may match was added.
         deletes_of_replaced_files: No delete file was added that applies to a data file which this commit replaces.
         referenced_data_files: Paths of the data files that the added delete files point to; they have to be there.
         tolerate_deleted: A referenced file may have been removed by a commit that only deletes.
-        added_vectors: No other deletion vector was added for a data file that gets one from this commit.
+        added_vectors: Paths of the data files that get a deletion vector; no other one was added for them.
     """
 
     starting_snapshot_id: int | None = None
@@ -51,11 +52,12 @@ class Validation:
     must_descend: bool = False
     new_data_files: bool = False
     removed_data_files: bool = False
+    removed_rows: bool = False
     new_delete_files: bool = False
     deletes_of_replaced_files: bool = False
     referenced_data_files: frozenset[str] = frozenset()
     tolerate_deleted: bool = False
-    added_vectors: bool = False
+    added_vectors: frozenset[str] = frozenset()
 
     @property
     def checks_history(self) -> bool:
@@ -64,10 +66,11 @@ class Validation:
             self.must_descend
             or self.new_data_files
             or self.removed_data_files
+            or self.removed_rows
             or self.new_delete_files
             or self.deletes_of_replaced_files
             or bool(self.referenced_data_files)
-            or self.added_vectors
+            or bool(self.added_vectors)
         )
 
 

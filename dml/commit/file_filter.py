@@ -22,24 +22,44 @@ from dml.errors import CommitConflictError
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.listing import Partition
 from dml.model.manifest import ManifestFile
+from dml.model.partition_specs import unpartitioned_specs
 from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
 from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match
 
-__all__ = ["FileFilter", "PartitionSet", "RowFilter"]
+__all__ = ["AnyOf", "FileFilter", "PartitionSet", "RowFilter"]
 
 # Testing each manifest against more partitions than this costs more than opening it.
 _MOST_PARTITIONS: Final = 500
 
 
 class FileFilter(Protocol):
-    """Says which files a commit is about: `RowFilter` by rows, `PartitionSet` by partitions."""
+    """Says which files a commit is about: `RowFilter` by rows, `PartitionSet` by partitions, `AnyOf` by either."""
 
     def manifest(self, manifest: ManifestFile) -> bool:
         """Whether the manifest may list such files."""
 
     def may_match(self, file: ContentFile) -> bool:
         """Whether the file may be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """The files of several filters.
+
+    Attributes:
+        filters: The filters.
+    """
+
+    filters: tuple[FileFilter, ...]
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest may list files of one of them."""
+        return any(one.manifest(manifest) for one in self.filters)
+
+    def may_match(self, file: ContentFile) -> bool:
+        """Whether a file may be one of one of them."""
+        return any(one.may_match(file) for one in self.filters)
 
 
 class RowFilter:
@@ -142,15 +162,19 @@ class PartitionSet:
     Args:
         partitions: Spec ids and partition tuples.
         metadata: The table.
+        with_global_deletes: Also the manifests of specs without partitions: an equality delete there applies to all.
     """
 
-    def __init__(self, partitions: Iterable[Partition], metadata: TableMetadata) -> None:
+    def __init__(
+        self, partitions: Iterable[Partition], metadata: TableMetadata, *, with_global_deletes: bool = False
+    ) -> None:
         by_key = {partition_key(*partition): partition for partition in partitions}
         self._keys = frozenset(by_key)
         self._by_spec: dict[int, list[tuple[Any, ...]]] = {}
         for spec_id, partition in by_key.values():
             self._by_spec.setdefault(spec_id, []).append(partition)
         specs = metadata.specs()
+        self._global = frozenset(unpartitioned_specs(specs)) if with_global_deletes else frozenset[int]()
         self._fields = {
             spec_id: partition_type(specs[spec_id], metadata) for spec_id in self._by_spec if spec_id in specs
         }
@@ -158,6 +182,8 @@ class PartitionSet:
     def manifest(self, manifest: ManifestFile) -> bool:
         """Whether a manifest may list files of these partitions."""
         partitions = self._by_spec.get(manifest.partition_spec_id)
+        if manifest.partition_spec_id in self._global:
+            return True
         if not partitions:
             return False
         if manifest.partitions is None or len(partitions) > _MOST_PARTITIONS:

@@ -78,7 +78,12 @@ def row_delta_changes(action: RowDelta) -> FileChanges:
             new_delete_files=not only_deletes,
             referenced_data_files=frozenset(referenced),
             tolerate_deleted=only_deletes,
-            added_vectors=any(file.is_deletion_vector for file in action.delete_files),
+            deletes_of_replaced_files=bool(action.removed_data_files),
+            added_vectors=frozenset(
+                file.referenced_data_file
+                for file in action.delete_files
+                if file.is_deletion_vector and file.referenced_data_file is not None
+            ),
         ),
     )
 

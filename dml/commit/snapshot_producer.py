@@ -17,7 +17,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, Tabl
 from dml.commit.changes import FileChanges, Operation
 from dml.commit.concurrent_deletes import ConcurrentDeletes
 from dml.commit.entry_reader import EntryReader
-from dml.commit.file_filter import FileFilter, PartitionSet, RowFilter
+from dml.commit.file_filter import AnyOf, FileFilter, PartitionSet, RowFilter
 from dml.commit.manifest_filter import FilteredManifests, ManifestFilter
 from dml.commit.manifest_merge import merge_manifests
 from dml.commit.manifests import write_manifest_list
@@ -111,14 +111,15 @@ class SnapshotProducer:
         check_format_version(self.changes, metadata.format_version, metadata.specs())
         check_removed_files_are_not_referenced(self.changes)
         window = self._window(metadata, parent)
-        wanted = self._wanted(metadata)
-        self._check(window, wanted, ManifestContent.DATA, self._files_without_rows(metadata, parent, window, wanted))
-        reconciled = self.concurrent.reconcile(self.changes, window, wanted)
-        self._check(window, wanted, ManifestContent.DELETES, reconciled.settled)
-        changes = self._without_vanished(reconciled.changes, window, wanted)
+        wanted, own = self._wanted(metadata), self._own(metadata)
+        without_rows = self._files_without_rows(metadata, parent, window, wanted)
+        self._check(window, wanted, own, ManifestContent.DATA, without_rows)
+        reconciled = self.concurrent.reconcile(self.changes, window, AnyOf((wanted, own)))
+        self._check(window, wanted, own, ManifestContent.DELETES, reconciled.settled)
+        changes = self._without_vanished(reconciled.changes, window, own)
         check_format_version(changes, metadata.format_version, metadata.specs())
         self.written.at(metadata)
-        data, deletes = self._removed(metadata, changes, parent, window, wanted, reconciled.settled)
+        data, deletes = self._removed(metadata, changes, parent, window, reconciled.settled)
         options = CommitOptions.from_properties(metadata.properties)
         manifests = (
             *self._merged(ManifestContent.DATA, changes, data, options),
@@ -162,16 +163,26 @@ class SnapshotProducer:
             return PartitionSet(validation.partitions, metadata)
         return RowFilter(validation.conflict_filter, metadata, case_sensitive=validation.case_sensitive)
 
+    def _own(self, metadata: TableMetadata) -> FileFilter:
+        """The partitions in which the commit itself deletes rows: what happened to these data files always counts."""
+        rows = self.changes.row_level
+        changed = [] if rows is None else [rows.tasks[path] for path in rows.changed if path in rows.tasks]
+        return PartitionSet(
+            ((file.spec_id, file.partition) for file in (*self.changes.added_delete_files, *changed)), metadata
+        )
+
     def _check(
         self,
         window: CommitWindow,
         wanted: FileFilter,
+        own: FileFilter,
         content: ManifestContent,
         settled: frozenset[DeleteFileKey] = frozenset(),
     ) -> None:
         for check in CHECKS if window.snapshots else ():
             if check.content is content and check.applies(self.changes):
-                entries = window.entries(content, check.status, check.operations(self.changes), wanted)
+                files = own if check.own_files else wanted
+                entries = window.entries(content, check.status, check.operations(self.changes), files)
                 check.run(self.changes, entries, wanted, settled)
 
     def _files_without_rows(
@@ -183,18 +194,29 @@ class SnapshotProducer:
             return frozenset()
         adding = frozenset({Operation.APPEND, Operation.OVERWRITE})
         added = window.entries(ManifestContent.DATA, EntryStatus.ADDED, adding, wanted)
-        files = {entry.data_file.key: entry.data_file for entry in added if wanted.may_match(entry.data_file)}
+        # The rows of a file that was compacted since live on in another one.
+        compacted = {
+            entry.data_file.key
+            for entry in window.entries(
+                ManifestContent.DATA, EntryStatus.DELETED, frozenset({Operation.REPLACE}), wanted
+            )
+        }
+        files = {
+            entry.data_file.key: entry.data_file
+            for entry in added
+            if wanted.may_match(entry.data_file) and entry.data_file.key not in compacted - self.without_rows
+        }
         unknown = [file for key, file in files.items() if key not in self.without_rows]
         if unknown and changes.row_probe.matches(metadata, head.snapshot_id, unknown):
             return frozenset(self.without_rows)
         self.without_rows.update(files)
         return frozenset(self.without_rows)
 
-    def _without_vanished(self, changes: FileChanges, window: CommitWindow, wanted: FileFilter) -> FileChanges:
+    def _without_vanished(self, changes: FileChanges, window: CommitWindow, own: FileFilter) -> FileChanges:
         """The changes without deletes in data files that a concurrent DELETE removed: nothing is left to mark."""
         if not changes.validation.tolerate_deleted or not window.snapshots:
             return changes
-        removed = window.entries(ManifestContent.DATA, EntryStatus.DELETED, frozenset({Operation.DELETE}), wanted)
+        removed = window.entries(ManifestContent.DATA, EntryStatus.DELETED, frozenset({Operation.DELETE}), own)
         vanished = vanished_data_files(changes, removed)
         needed = tuple(file for file in changes.added_delete_files if file.referenced_data_file not in vanished)
         return replace(changes, added_delete_files=needed)
@@ -205,7 +227,6 @@ class SnapshotProducer:
         changes: FileChanges,
         parent: Snapshot | None,
         window: CommitWindow,
-        wanted: FileFilter,
         settled: frozenset[DeleteFileKey],
     ) -> tuple[FilteredManifests, FilteredManifests]:
         """The parent's manifests without the files that go: of data, and of deletes."""
@@ -213,7 +234,12 @@ class SnapshotProducer:
         manifest_filter = ManifestFilter(metadata, changes, self.reader, self.written)
         data = manifest_filter.data_files([m for m in base if m.content is ManifestContent.DATA])
         if changes.validation.deletes_of_replaced_files and window.snapshots:
-            entries = window.entries(ManifestContent.DELETES, EntryStatus.ADDED, _DELETING, wanted)
+            replaced = PartitionSet(
+                ((entry.data_file.spec_id, entry.data_file.partition) for entry in data.removed),
+                metadata,
+                with_global_deletes=True,
+            )
+            entries = window.entries(ManifestContent.DELETES, EntryStatus.ADDED, _DELETING, replaced)
             added = (entry for entry in entries if entry.data_file.key not in settled)
             check_deletes_of_replaced_files(data.removed, added, unpartitioned_specs(metadata.specs()))
         check_removed_files_are_live(changes.removed_data_files - {entry.data_file.path for entry in data.removed})

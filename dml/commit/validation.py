@@ -11,6 +11,8 @@ V1     a data file that may hold rows of the filter was added      serializable 
 V7     a data file that may hold rows of the filter was removed    overwrite by filter, replace partitions
 V5     a delete file that may apply to such rows was added         merge-on-read UPDATE and MERGE; overwrites as V7
 V6     a data file got a deletion vector from someone else as well merge-on-read, version 3
+V10    a data file that may hold rows of the filter was removed,   serializable statements that rest on rows which they
+       and its rows changed                                        do not change
 V2     a delete was added for a data file that is replaced         copy-on-write
 V3     a file to remove is not there any more                      all that remove files by name
 V8     a file is both removed and pointed to by a new delete       row delta
@@ -70,10 +72,11 @@ class Check:
     """One rule about the entries of concurrent commits.
 
     Attributes:
-        label: V1 to V7.
+        label: V1 to V10.
         content: Which manifests it looks at.
         status: Which entries.
         operations: Which snapshots, given the changes.
+        own_files: Whether it is about the data files that the commit itself changes, whatever the filter says of them.
         applies: Whether the changes ask for it.
         conflicts: Whether an entry breaks it, given the changes and the filter.
         message: What it says, given the filter's text.
@@ -83,6 +86,7 @@ class Check:
     content: ManifestContent
     status: EntryStatus
     operations: Callable[[FileChanges], frozenset[Operation]]
+    own_files: bool = False
     applies: Callable[[FileChanges], bool]
     conflicts: Callable[[FileChanges, ManifestEntry, FileFilter], bool]
     message: Callable[[FileChanges], str]
@@ -172,9 +176,7 @@ def _is_referenced(changes: FileChanges, entry: ManifestEntry, _: FileFilter) ->
 
 def _covers_our_file(changes: FileChanges, entry: ManifestEntry, _: FileFilter) -> bool:
     file = entry.data_file
-    return file.is_deletion_vector and file.referenced_data_file in {
-        ours.referenced_data_file for ours in changes.added_delete_files if ours.is_deletion_vector
-    }
+    return file.is_deletion_vector and file.referenced_data_file in changes.validation.added_vectors
 
 
 CHECKS: Final = (
@@ -183,6 +185,7 @@ CHECKS: Final = (
         content=ManifestContent.DATA,
         status=EntryStatus.DELETED,
         operations=_missing_operations,
+        own_files=True,
         applies=lambda changes: bool(changes.validation.referenced_data_files),
         conflicts=_is_referenced,
         message=lambda _: "Cannot commit, missing data files",
@@ -206,6 +209,15 @@ CHECKS: Final = (
         message=lambda changes: _about(changes, "Found conflicting deleted files that can contain records"),
     ),
     Check(
+        label="V10",
+        content=ManifestContent.DATA,
+        status=EntryStatus.DELETED,
+        operations=_always(Operation.OVERWRITE, Operation.DELETE),
+        applies=lambda changes: changes.validation.removed_rows,
+        conflicts=_may_match,
+        message=lambda changes: _about(changes, "Found conflicting removed files that can contain records"),
+    ),
+    Check(
         label="V5",
         content=ManifestContent.DELETES,
         status=EntryStatus.ADDED,
@@ -219,7 +231,8 @@ CHECKS: Final = (
         content=ManifestContent.DELETES,
         status=EntryStatus.ADDED,
         operations=_always(Operation.OVERWRITE, Operation.DELETE, Operation.REPLACE),
-        applies=lambda changes: changes.validation.added_vectors,
+        own_files=True,
+        applies=lambda changes: bool(changes.validation.added_vectors),
         conflicts=_covers_our_file,
         message=lambda _: "Found concurrently added deletion vectors",
     ),
