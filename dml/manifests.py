@@ -5,19 +5,25 @@ specification lets a file inherit: snapshot id, sequence numbers, first row id. 
 
 Source: Iceberg specification, "Manifests", "Manifest Lists", "Sequence Number Inheritance", "First Row ID Inheritance".
 PyIceberg 0.12 reads with its version 2 structs, which lack `first_row_id`, `referenced_data_file`, `content_offset` and
-`content_size_in_bytes`; the Avro decoding underneath is its own.
+`content_size_in_bytes`; the readers of records underneath are its own. Its reader of Avro files is not used: it takes a
+file that is cut short for one with fewer entries.
+
+Metadata files come from anybody who may write where the table lies. Avro has no checksums, so a byte that is another
+valid value passes; all else is an error that names the file: see docs/architecture/07-deletes.md.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any, Final, cast
 
-from pyiceberg.avro.file import AvroFile
-from pyiceberg.exceptions import ResolveError
+from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
     IntegerType,
@@ -28,8 +34,11 @@ from pyiceberg.types import (
     StringType,
     StructType,
 )
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from dml.errors import CorruptFileError, ExecutionError
+from dml.errors import CorruptFileError, DmlError, storage_failure
+from dml.files.avro_container import AvroContainer
+from dml.files.avro_decoder import CheckedDecoder, check_elements
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 
@@ -85,8 +94,10 @@ ENTRY_READ_SCHEMA: Final = Schema(
 MANIFEST_LIST_SCHEMA: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
 """A manifest list's line in version 3, in which PyIceberg knows `first_row_id`."""
 
-_STATUSES: Final = tuple(EntryStatus(code) for code in range(3))
-_CONTENTS: Final = tuple(FileContent(code) for code in range(3))
+_SCHEMA_KEY: Final = "avro.schema"
+# By code: an enum's own look-up takes longer.
+_STATUSES: Final = {status.value: status for status in EntryStatus}
+_CONTENTS: Final = {content.value: content for content in FileContent}
 
 # A v1 list may leave the counts out; version 3 requires them.
 _MANIFEST_LIST_READ_SCHEMA: Final = Schema(
@@ -118,7 +129,8 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
         CorruptFileError: it is missing or is no manifest list.
         ExecutionError: the storage failed.
     """
-    return tuple(_manifest_file(record) for record in _records(io, location, _MANIFEST_LIST_READ_SCHEMA))
+    with _damage_named(location):
+        return tuple(_manifest_file(record) for record in _records(io, location, _MANIFEST_LIST_READ_SCHEMA))
 
 
 def entries_of(
@@ -145,26 +157,29 @@ def entries_of(
         ExecutionError: the storage failed.
     """
     next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
-    for record in _records(io, manifest.manifest_path, ENTRY_READ_SCHEMA):
-        status = _STATUSES[record[0]]
-        data = record[4]
-        first_row_id = data[16] if manifest.first_row_id is not None else None
-        if status is not EntryStatus.DELETED and next_row_id is not None and first_row_id is None:
-            first_row_id = next_row_id
-            next_row_id += data[4]
-        if live_only and status is EntryStatus.DELETED:
-            continue
-        partition = tuple(data[3])
-        if in_partition is not None and not in_partition(partition):
-            continue
-        yield ManifestEntry(
-            status=status,
-            snapshot_id=manifest.added_snapshot_id if record[1] is None else record[1],
-            data_sequence_number=_sequence_number(record[2], status, manifest),
-            file_sequence_number=_sequence_number(record[3], status, manifest),
-            first_row_id=first_row_id,
-            data_file=_content_file(data, manifest.partition_spec_id, partition),
-        )
+    with _damage_named(manifest.manifest_path):
+        for record in _records(io, manifest.manifest_path, ENTRY_READ_SCHEMA, manifest.manifest_length):
+            status = _STATUSES[record[0]]
+            data = record[4]
+            if data[4] < 0 or data[5] < 0:
+                raise ValueError(f"the file '{data[1]}' has {data[4]} rows and {data[5]} bytes")
+            first_row_id = data[16] if manifest.first_row_id is not None else None
+            if status is not EntryStatus.DELETED and next_row_id is not None and first_row_id is None:
+                first_row_id = next_row_id
+                next_row_id += data[4]
+            if live_only and status is EntryStatus.DELETED:
+                continue
+            partition = tuple(data[3])
+            if in_partition is not None and not in_partition(partition):
+                continue
+            yield ManifestEntry(
+                status=status,
+                snapshot_id=manifest.added_snapshot_id if record[1] is None else record[1],
+                data_sequence_number=_sequence_number(record[2], status, manifest),
+                file_sequence_number=_sequence_number(record[3], status, manifest),
+                first_row_id=first_row_id,
+                data_file=_content_file(data, manifest.partition_spec_id, partition),
+            )
 
 
 def _row(*values: Any) -> list[Any]:
@@ -176,17 +191,48 @@ def _row(*values: Any) -> list[Any]:
 _ROWS: Final[dict[int, Callable[..., Any]]] = dict.fromkeys((-1, 2, 102, 508), _row)
 
 
-def _records(io: FileIO, location: str, schema: Schema) -> Iterator[Any]:
-    # The errors of a damaged file are whatever its bytes lead PyIceberg's decoder to, so all of these mean damage.
+@contextmanager
+def _damage_named(location: str) -> Iterator[None]:
+    """Whatever is raised while bytes are decoded, the bytes led to it."""
     try:
-        with AvroFile[Record](io.new_input(location), schema, _ROWS) as records:
-            yield from records
+        yield
+    except DmlError:
+        raise
+    except Exception as error:
+        raise _corrupt(location, str(error).split("\n", 1)[0] or type(error).__name__) from error
+
+
+def _corrupt(location: str, what: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"The metadata file '{location}' cannot be read: {what}",
+        hint="Restore the file, or go back to a snapshot that does not need it",
+        file=location,
+    )
+
+
+def _records(io: FileIO, location: str, schema: Schema, length: int | None = None) -> Iterator[Any]:
+    content = _content(io, location)
+    if length is not None and length != len(content):
+        raise ValueError(f"it has {len(content)} bytes where its manifest list says {length}")
+    container = AvroContainer(BytesIO(content), len(content))
+    file_schema = AvroSchemaConversion().avro_to_iceberg(json.loads(container.metadata[_SCHEMA_KEY]))
+    check_elements(file_schema.as_struct())
+    reader = resolve_reader(file_schema, schema, _ROWS)
+    for count, block in container.blocks():
+        decoder = CheckedDecoder(block)
+        for _ in range(count):
+            yield reader.read(cast("BinaryDecoder", decoder))
+        decoder.finish()
+
+
+def _content(io: FileIO, location: str) -> bytes:
+    try:
+        with io.new_input(location).open() as stream:
+            return bytes(stream.read())
     except FileNotFoundError as error:
         raise CorruptFileError(f"The metadata file '{location}' is missing", file=location) from error
-    except (ValueError, TypeError, IndexError, EOFError, AssertionError, ResolveError, KeyError) as error:
-        raise CorruptFileError(f"The metadata file '{location}' cannot be read: {error}", file=location) from error
     except OSError as error:
-        raise ExecutionError(f"Reading '{location}' failed: {error}", file=location) from error
+        raise storage_failure("Reading", location, error) from error
 
 
 def _sequence_number(explicit: int | None, status: EntryStatus, manifest: ManifestFile) -> int | None:

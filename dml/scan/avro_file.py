@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import pyarrow as pa
-from pyiceberg.avro.codecs import AVRO_CODEC_KEY, KNOWN_CODECS
-from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import NestedField
 
+from dml.files.avro_container import AvroContainer
+from dml.files.avro_decoder import CheckedDecoder
 from dml.pruning.row_tests import Bounds
 from dml.scan.avro_schema import AvroField, avro_fields
 from dml.scan.batches import empty_rows
@@ -23,9 +23,7 @@ from dml.scan.file_fields import FileField, mapped, walk
 __all__ = ["AvroFile"]
 
 UNKNOWN = Bounds()
-MAGIC = b"Obj\x01"
 SCHEMA_KEY = "avro.schema"
-SYNC_BYTES = 16
 BUFFER_BYTES = 1 << 20
 MAX_ROWS = 2**63 - 1
 
@@ -41,17 +39,11 @@ class AvroFile:
     columnar = False
 
     def __init__(self, source: pa.NativeFile, name_mapping: NameMapping | None) -> None:
-        self.size = source.size()
-        self.stream = pa.BufferedInputStream(source, BUFFER_BYTES)
-        self.metadata, self.sync = self._header()
-        self.decoders = avro_fields(json.loads(self.metadata[SCHEMA_KEY]))
+        self.container = AvroContainer(pa.BufferedInputStream(source, BUFFER_BYTES), source.size())
+        self.decoders = avro_fields(json.loads(self.container.metadata[SCHEMA_KEY]))
         self.fields = with_ids(self.decoders, name_mapping)
         # Rows are not counted in the file's header, so any position may be in it.
         self.pieces = (Piece(index=0, start=0, first_position=0, rows=MAX_ROWS),)
-        codec = self.metadata.get(AVRO_CODEC_KEY, b"null").decode()
-        if codec not in KNOWN_CODECS:
-            raise ValueError(f"it is compressed with the unknown codec '{codec}'")
-        self.codec = KNOWN_CODECS[codec]
 
     def bounds(self, piece: Piece, field: NestedField) -> Bounds:  # noqa: ARG002 - the protocol of all formats
         """Nothing: Avro has no statistics."""
@@ -73,50 +65,11 @@ class AvroFile:
 
     def _rows(self) -> Iterator[list[object]]:
         decoders = [entry.decode for entry in self.decoders]
-        for count, data in self._blocks():
-            block = new_decoder(data)
+        for count, data in self.container.blocks():
+            decoder = CheckedDecoder(data)
             for _ in range(count):
-                yield [decode(block) for decode in decoders]
-
-    def _blocks(self) -> Iterator[tuple[int, bytes]]:
-        while first := self.stream.read(1):
-            count = self._long(first)
-            data = self._exactly(self._long())
-            yield count, data if self.codec is None else self.codec.decompress(data)
-            if self._exactly(SYNC_BYTES) != self.sync:
-                raise ValueError("a block does not end with the file's sync marker")
-
-    def _header(self) -> tuple[dict[str, bytes], bytes]:
-        if self._exactly(len(MAGIC)) != MAGIC:
-            raise ValueError("it is no Avro file")
-        metadata: dict[str, bytes] = {}
-        while count := self._long():
-            if count < 0:
-                self._long()
-                count = -count
-            for _ in range(count):
-                key = self._exactly(self._long()).decode()
-                metadata[key] = self._exactly(self._long())
-        return metadata, self._exactly(SYNC_BYTES)
-
-    def _long(self, first: bytes = b"") -> int:
-        value = shift = 0
-        while shift < 70:
-            (byte,) = first or self._exactly(1)
-            first = b""
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return (value >> 1) ^ -(value & 1)
-            shift += 7
-        raise ValueError("a number has more than ten bytes")
-
-    def _exactly(self, length: int) -> bytes:
-        if not 0 <= length <= self.size:
-            raise ValueError(f"a part of it has the length {length}")
-        data = bytes(self.stream.read(length))
-        if len(data) != length:
-            raise EOFError("it ends too early")
-        return data
+                yield [decode(decoder) for decode in decoders]
+            decoder.finish()
 
 
 def with_ids(decoders: Sequence[AvroField], name_mapping: NameMapping | None) -> tuple[FileField, ...]:

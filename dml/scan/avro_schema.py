@@ -10,15 +10,16 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.avro.decoder import BinaryDecoder
 
+from dml.files.avro_decoder import CheckedDecoder
 from dml.scan.file_fields import FileField
 
 __all__ = ["AvroField", "Decode", "avro_fields"]
 
-Decode = Callable[[BinaryDecoder], Any]
+Decode = Callable[[CheckedDecoder], Any]
 
 MAX_DEPTH = 64
+MAX_ITEMS_WITHOUT_BYTES = 2**16  # in each block of a list; a null, for example, takes none
 ELEMENT, KEY, VALUE = "element", "key", "value"
 
 
@@ -118,7 +119,7 @@ def union(branches: list[Any], names: Names) -> AvroField:
         return value
     place, decode = branches.index(values[0]), value.decode
 
-    def optional(decoder: BinaryDecoder) -> Any:
+    def optional(decoder: CheckedDecoder) -> Any:
         branch = decoder.read_int()
         if branch not in {0, 1}:
             raise ValueError(f"branch {branch} of a union of two")
@@ -139,13 +140,15 @@ def record(schema: dict[str, Any], names: Names) -> AvroField:
     )
 
 
-def blocks(decoder: BinaryDecoder, decode: Decode) -> list[Any]:
+def blocks(decoder: CheckedDecoder, decode: Decode) -> list[Any]:
     """The items of an array or map, which come in counted blocks."""
     items: list[Any] = []
     while count := decoder.read_int():
         if count < 0:
             decoder.read_int()
             count = -count
+        if count > max(decoder.remaining, MAX_ITEMS_WITHOUT_BYTES):
+            raise ValueError(f"a list or map claims {count} items")
         items.extend(decode(decoder) for _ in range(count))
     return items
 
@@ -174,7 +177,7 @@ def map_of(key: AvroField, value: AvroField) -> AvroField:
     """A map of decoded keys and values."""
     decode_key, decode_value = key.decode, value.decode
 
-    def entry(decoder: BinaryDecoder) -> tuple[Any, Any]:
+    def entry(decoder: CheckedDecoder) -> tuple[Any, Any]:
         decoded = decode_key(decoder)
         return decoded, decode_value(decoder)
 
@@ -228,7 +231,7 @@ def decimal(schema: dict[str, Any]) -> AvroField:
     precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
     size = int(schema["size"]) if schema["type"] == "fixed" else None
 
-    def decode(decoder: BinaryDecoder) -> Decimal:
+    def decode(decoder: CheckedDecoder) -> Decimal:
         raw = decoder.read_bytes() if size is None else decoder.read(size)
         return Decimal((0, (0,), 0)) if not raw else scaled(int.from_bytes(raw, "big", signed=True), scale)
 

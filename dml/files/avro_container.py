@@ -1,0 +1,159 @@
+"""Avro's object container files: the header, then blocks of records. Worker-safe.
+
+Input: a stream of a file whose size is known. Output: the header's metadata; each block's number of records and its
+bytes. Spec: Avro 1.11, "Object Container Files".
+
+Bytes read here may come from anybody: every length is checked against the file before it is used, a block that
+decompresses to much more than blocks do is refused before it is large, and a file that ends in the middle is an error.
+"""
+
+import bz2
+import zlib
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+__all__ = ["AvroContainer", "ByteStream"]
+
+MAGIC: Final = b"Obj\x01"
+SYNC_BYTES: Final = 16
+CODEC_KEY: Final = "avro.codec"
+READ_BYTES: Final = 1 << 20
+RAW_DEFLATE: Final = -15
+CRC_BYTES: Final = 4
+
+MAX_BLOCK_BYTES: Final = 1 << 30
+"""No block is longer than this when it is decompressed."""
+
+FREE_BLOCK_BYTES: Final = 1 << 24
+"""A decompressed block of this length is always fine."""
+
+MAX_RATIO: Final = 256
+"""A longer one has at most so many bytes for each compressed one: entries hold names that no codec makes shorter."""
+
+
+class ByteStream(Protocol):
+    """What is asked of a stream: Arrow's and Python's have it."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Reads up to so many bytes; none at the end."""
+
+
+class AvroContainer:
+    """An open container file; its header is read at once.
+
+    Args:
+        stream: At the start of the file.
+        size: Bytes of the file.
+
+    Attributes:
+        metadata: What the header says.
+
+    Raises:
+        ValueError: it is no container file, or a length in it cannot be.
+        EOFError: it ends in its header.
+    """
+
+    def __init__(self, stream: ByteStream, size: int) -> None:
+        self._stream = stream
+        self._size = size
+        if self._exactly(len(MAGIC)) != MAGIC:
+            raise ValueError("it is no Avro file")
+        self.metadata = dict(self._header())
+        self._sync = self._exactly(SYNC_BYTES)
+        self._codec = self.metadata.get(CODEC_KEY, b"null").decode()
+        if self._codec not in {"null", "deflate", "snappy", "zstandard", "bzip2"}:
+            raise ValueError(f"it is compressed with the unknown codec '{self._codec}'")
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """The blocks in order: the number of records, and their bytes, decompressed.
+
+        Raises:
+            ValueError: a block breaks the format.
+            EOFError: the file ends in a block.
+        """
+        while first := self._stream.read(1):
+            count = self._long(first)
+            data = self._exactly(self._long())
+            if self._exactly(SYNC_BYTES) != self._sync:
+                raise ValueError("a block does not end with the file's sync marker")
+            if count < 0:
+                raise ValueError(f"a block claims {count} records")
+            yield count, self._decompressed(data)
+
+    def _header(self) -> Iterator[tuple[str, bytes]]:
+        while count := self._long():
+            if count < 0:
+                self._long()
+                count = -count
+            for _ in range(count):
+                key = self._exactly(self._long()).decode()
+                yield key, self._exactly(self._long())
+
+    def _long(self, first: bytes = b"") -> int:
+        value = shift = 0
+        while shift < 70:
+            (byte,) = first or self._exactly(1)
+            first = b""
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+            shift += 7
+        raise ValueError("a number has more than ten bytes")
+
+    def _exactly(self, length: int) -> bytes:
+        if not 0 <= length <= self._size:
+            raise ValueError(f"a part of it has the length {length}, of {self._size} bytes")
+        data = bytes(self._stream.read(length))
+        if len(data) != length:
+            raise EOFError(f"it ends {length - len(data)} bytes too early")
+        return data
+
+    def _decompressed(self, data: bytes) -> bytes:
+        limit = min(MAX_BLOCK_BYTES, max(FREE_BLOCK_BYTES, MAX_RATIO * len(data)))
+        match self._codec:
+            case "null":
+                return data
+            case "deflate":
+                inflater = zlib.decompressobj(RAW_DEFLATE)
+                return _bounded(inflater.decompress(data, limit + 1), limit, complete=inflater.eof)
+            case "bzip2":
+                unpacker = bz2.BZ2Decompressor()
+                return _bounded(unpacker.decompress(data, limit + 1), limit, complete=unpacker.eof)
+            case "snappy":
+                return _from_snappy(data, limit)
+            case _:
+                return _from_zstandard(data, limit)
+
+
+def _bounded(plain: bytes, limit: int, *, complete: bool) -> bytes:
+    if len(plain) > limit:
+        raise ValueError(f"a block has more than {limit} bytes when it is decompressed")
+    if not complete:
+        raise EOFError("the compressed bytes of a block end too early")
+    return plain
+
+
+def _from_zstandard(data: bytes, limit: int) -> bytes:
+    plain = bytearray()
+    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        while len(plain) <= limit and (piece := stream.read(READ_BYTES)):
+            plain += piece
+    return _bounded(bytes(plain), limit, complete=True)
+
+
+def _from_snappy(data: bytes, limit: int) -> bytes:
+    compressed, checksum = data[:-CRC_BYTES], data[-CRC_BYTES:]
+    length = shift = 0
+    for byte in compressed[:5]:
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if length > limit:
+        raise ValueError(f"a block claims {length} bytes when it is decompressed, more than {limit}")
+    plain: bytes = pa.Codec("snappy").decompress(compressed, length, asbytes=True)
+    if zlib.crc32(plain).to_bytes(CRC_BYTES, "big") != checksum:
+        raise ValueError("the checksum of a block is wrong")
+    return plain

@@ -1,0 +1,167 @@
+"""A decoder of Avro's binary form that never reads beyond its bytes. Worker-safe.
+
+Input: the bytes of a block. Output: values. Spec: Avro 1.11, "Binary Encoding".
+
+PyIceberg's decoder, written in C for speed, looks at the end of its bytes in few places: a length or a count that is
+damaged makes it hand out whatever lies behind them in memory, or end the process. So lengths and counts are looked at
+here; a number may end at most nine bytes behind the block, where there are zeros.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.types import FixedType, IcebergType, ListType, MapType, NestedField, StructType, UnknownType
+
+__all__ = ["CheckedDecoder", "check_elements"]
+
+PADDING: Final = 16
+
+
+class CheckedDecoder:
+    """Decodes one block; what PyIceberg's readers ask of its own decoder they can ask of this one.
+
+    Args:
+        data: The bytes of the block.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._size = len(data)
+        # A list of n numbers is decoded at once and has at least n bytes: where one is damaged so that it runs on,
+        # zeros follow for n more.
+        decoder = new_decoder(data + bytes(len(data) + PADDING))
+        self._decoder = decoder
+        # Most of what is decoded are numbers: they go straight to the decoder.
+        self.read_int: Callable[[], int] = decoder.read_int
+        self.skip_int: Callable[[], None] = decoder.skip_int
+        self.tell: Callable[[], int] = decoder.tell
+        self._read: Callable[[int], bytes] = decoder.read
+
+    @property
+    def remaining(self) -> int:
+        """How many bytes are left; below 0 if the last value reached beyond them."""
+        return self._size - self.tell()
+
+    def finish(self) -> None:
+        """Check, after the last record, that all of the bytes were used, and no others.
+
+        Raises:
+            ValueError: that is not so.
+        """
+        if self.remaining:
+            raise ValueError(f"a block has {self._size} bytes, and its records take {self.tell()}")
+
+    def read(self, n: int) -> bytes:
+        """So many bytes."""
+        if not 0 <= n <= self._size - self.tell():
+            self._check(n)
+        return self._read(n)
+
+    def read_boolean(self) -> bool:
+        """A byte that is 0 or 1."""
+        self._check(1)
+        return self._decoder.read_boolean()
+
+    def read_float(self) -> float:
+        """Four bytes."""
+        self._check(4)
+        return self._decoder.read_float()
+
+    def read_double(self) -> float:
+        """Eight bytes."""
+        self._check(8)
+        return self._decoder.read_double()
+
+    def read_bytes(self) -> bytes:
+        """A length and so many bytes."""
+        return self.read(self.read_int())
+
+    def read_utf8(self) -> str:
+        """A length and so many bytes of text."""
+        return self.read(self.read_int()).decode()
+
+    def read_ints(self, count: int) -> tuple[int, ...]:
+        """So many numbers."""
+        self._check(count)
+        numbers = self._decoder.read_ints(count)
+        self._check(0)
+        return numbers
+
+    def read_int_bytes_dict(self, count: int, dest: dict[int, bytes]) -> None:
+        """So many pairs of a number and bytes."""
+        self._check(count)
+        read_int, tell, read, size = self.read_int, self.tell, self._read, self._size
+        for _ in range(count):  # half of the time that decoding a manifest takes is spent here
+            key, length = read_int(), read_int()
+            if not 0 <= length <= size - tell():
+                self._check(length)
+            dest[key] = read(length)
+
+    def skip(self, n: int) -> None:
+        """Pass over so many bytes."""
+        self._check(n)
+        self._decoder.skip(n)
+
+    def skip_boolean(self) -> None:
+        """Pass over one byte."""
+        self.skip(1)
+
+    def skip_float(self) -> None:
+        """Pass over four bytes."""
+        self.skip(4)
+
+    def skip_double(self) -> None:
+        """Pass over eight bytes."""
+        self.skip(8)
+
+    def skip_bytes(self) -> None:
+        """Pass over a length and so many bytes."""
+        self.skip(self.read_int())
+
+    def skip_utf8(self) -> None:
+        """Pass over a length and so many bytes of text."""
+        self.skip(self.read_int())
+
+    def _check(self, count: int) -> None:
+        if not 0 <= count <= self._size - self.tell():
+            raise EOFError(f"a part of a block has the length {count}, and {self.remaining} bytes are left")
+
+
+def check_elements(file_type: IcebergType) -> None:
+    """Refuse lists and maps whose elements may take no bytes: a few bytes could claim any number of them.
+
+    Args:
+        file_type: What the schema of a metadata file says.
+
+    Raises:
+        ValueError: there is such an element.
+    """
+    match file_type:
+        case StructType():
+            for field in file_type.fields:
+                check_elements(field.field_type)
+        case ListType():
+            check_elements(file_type.element_type)
+            if file_type.element_required and _may_be_empty(file_type.element_type):
+                raise ValueError("it has a list whose elements take no bytes")
+        case MapType():
+            # A key is a string or, beside its value, a field of a record.
+            check_elements(file_type.value_type)
+            if _may_be_empty(file_type.key_type) and file_type.value_required and _may_be_empty(file_type.value_type):
+                raise ValueError("it has a map whose entries take no bytes")
+
+
+def _may_be_empty(file_type: IcebergType) -> bool:
+    match file_type:
+        case StructType():
+            return all(_is_empty_field(field) for field in file_type.fields)
+        case FixedType():
+            return len(file_type) == 0
+        case UnknownType():
+            return True
+        case _:
+            return False
+
+
+def _is_empty_field(field: NestedField) -> bool:
+    return field.required and _may_be_empty(field.field_type)
