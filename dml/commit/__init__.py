@@ -18,6 +18,7 @@ from dml.commit.publish import Action, CommittedSnapshot, commit
 from dml.commit.replace_partitions import ReplacePartitions
 from dml.commit.row_conservation import RowCounts, check_changed_files, check_rows_added, conservation_summary
 from dml.commit.row_delta import RowDelta
+from dml.commit.rewrite_files import RewriteFiles
 from dml.commit.row_level_changes import RowLevelChanges
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "RowDelta",
     "RowLevelChanges",
     "check_changed_files",
+    "RewriteFiles",
     "check_rows_added",
     "commit",
     "conservation_summary",

@@ -85,6 +85,7 @@ class FileChanges:
         removed_data_files: Paths of data files to remove; each has to be live.
         removed_delete_files: Keys of delete files to remove.
         listing: Where those were listed, if known: other manifests are opened only if files are not there any more.
+        data_sequence_number: Of the added data files; None for that of the commit.
         require_removed_delete_files: Whether each of those has to be live.
         row_filter: Remove all files of rows for which it is true; every row of such a file has to match.
         case_sensitive: How names in `row_filter` match.
@@ -104,6 +105,7 @@ class FileChanges:
     removed_delete_files: frozenset[DeleteFileKey] = frozenset()
     listing: Listing | None = None
     require_removed_delete_files: bool = True
+    data_sequence_number: int | None = None
     row_filter: BooleanExpression | None = None
     case_sensitive: bool = False
     replaced_partitions: tuple[Partition, ...] = ()

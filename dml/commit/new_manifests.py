@@ -60,23 +60,31 @@ class NewManifests:
         """The entries of a manifest that this commit wrote; None for others."""
         return self._entries.get(manifest.manifest_path)
 
-    def added(self, content: ManifestContent, files: Iterable[ContentFile]) -> list[ManifestFile]:
-        """Manifests of new files, one for each spec, the newest spec first."""
+    def added(
+        self, content: ManifestContent, files: Iterable[ContentFile], data_sequence_number: int | None = None
+    ) -> list[ManifestFile]:
+        """Manifests of new files, one for each spec, the newest spec first.
+
+        Args:
+            content: Of data files or of delete files.
+            files: The files.
+            data_sequence_number: Of the files; None for that of the commit.
+        """
         by_spec: dict[int, list[ContentFile]] = {}
         for file in files:
             by_spec.setdefault(file.spec_id, []).append(file)
         manifests = []
         for spec_id in sorted(by_spec, reverse=True):
-            entries = tuple(map(self._added_entry, by_spec[spec_id]))
+            entries = tuple(self._added_entry(file, data_sequence_number) for file in by_spec[spec_id])
             key = ("added", content, spec_id, tuple(file.key for file in by_spec[spec_id]))
             manifests.append(self._write(key, spec_id, content, entries))
         return manifests
 
-    def _added_entry(self, file: ContentFile) -> ManifestEntry:
+    def _added_entry(self, file: ContentFile, data_sequence_number: int | None) -> ManifestEntry:
         return ManifestEntry(
             status=EntryStatus.ADDED,
             snapshot_id=self.snapshot_id,
-            data_sequence_number=None,
+            data_sequence_number=data_sequence_number,
             file_sequence_number=None,
             data_file=file,
         )

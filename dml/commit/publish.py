@@ -36,6 +36,7 @@ from dml.commit.overwrite_files import (
 from dml.commit.replace_partitions import ReplacePartitions, replace_changes
 from dml.commit.retry import retrying
 from dml.commit.row_delta import RowDelta, row_delta_changes
+from dml.commit.rewrite_files import RewriteFiles, rewrite_changes
 from dml.commit.snapshot_producer import Prepared, SnapshotProducer
 from dml.commit.target import Target
 from dml.commit.turns import turn
@@ -45,7 +46,7 @@ from dml.options import CommitOptions
 
 __all__ = ["Action", "CommittedSnapshot", "commit"]
 
-Action = AppendFiles | DeleteFiles | OverwriteFiles | OverwriteByFilter | ReplacePartitions | RowDelta
+Action = AppendFiles | DeleteFiles | OverwriteFiles | OverwriteByFilter | ReplacePartitions | RewriteFiles | RowDelta
 """What a commit can do."""
 
 _WAP_ID = "wap.id"
@@ -59,7 +60,7 @@ class CommittedSnapshot:
         snapshot_id: Its id.
         parent_snapshot_id: The snapshot that it followed.
         sequence_number: Its sequence number; 0 in format version 1.
-        operation: `append`, `delete` or `overwrite`.
+        operation: `append`, `delete`, `overwrite` or `replace`.
         summary: All keys of its summary, without the operation.
         metadata_location: The table's metadata file that has it.
         attempts: How many attempts it took.
@@ -174,6 +175,8 @@ class _Publication:
         *,
         skip_empty: bool,
         load_state: LoadState | None,
+        case RewriteFiles():
+            return rewrite_changes(action)
     ) -> None:
         self._skip_empty = skip_empty
         self._name = table.name()

@@ -26,10 +26,12 @@ from dml.commit.summary import SummaryBuilder
 from dml.commit.target import Target, parent_of, requirements_of
 from dml.commit.validation import (
     CHECKS,
+    check_data_sequence_number,
     check_deletes_of_replaced_files,
     check_format_version,
     check_removed_files_are_live,
     check_removed_files_are_not_referenced,
+    check_rewrite_adds_no_rows,
     vanished_data_files,
 )
 from dml.commit.window import CommitWindow, open_window
@@ -241,9 +243,18 @@ class SnapshotProducer:
             )
             entries = window.entries(ManifestContent.DELETES, EntryStatus.ADDED, _DELETING, replaced)
             added = (entry for entry in entries if entry.data_file.key not in settled)
-            check_deletes_of_replaced_files(data.removed, added, unpartitioned_specs(metadata.specs()))
+            check_deletes_of_replaced_files(
+                data.removed,
+                added,
+                unpartitioned_specs(metadata.specs()),
+                ignore_equality_deletes=changes.data_sequence_number is not None,
+            )
         check_removed_files_are_live(changes.removed_data_files - {entry.data_file.path for entry in data.removed})
-        least = _least_sequence_number(data.manifests, metadata)
+        if changes.operation is Operation.REPLACE:
+            check_rewrite_adds_no_rows(changes, data.removed)
+            since = [snapshot.sequence_number or 0 for snapshot in window.snapshots]
+            check_data_sequence_number(changes, data.removed, min(since, default=metadata.next_sequence_number()))
+        least = _least_sequence_number(data.manifests, metadata, changes)
         deletes = manifest_filter.delete_files(
             [m for m in base if m.content is ManifestContent.DELETES], data.removed, least
         )
@@ -256,7 +267,8 @@ class SnapshotProducer:
         self, content: ManifestContent, changes: FileChanges, filtered: FilteredManifests, options: CommitOptions
     ) -> tuple[ManifestFile, ...]:
         files = changes.added_data_files if content is ManifestContent.DATA else changes.added_delete_files
-        added = self.written.added(content, files)
+        number = changes.data_sequence_number if content is ManifestContent.DATA else None
+        added = self.written.added(content, files, number)
         return merge_manifests((*added, *filtered.manifests), options, self.reader, self.written)
 
     def _snapshot(
@@ -316,8 +328,8 @@ def _summary_of(snapshot: Snapshot | None) -> Mapping[str, str] | None:
     return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
-def _least_sequence_number(manifests: tuple[ManifestFile, ...], metadata: TableMetadata) -> int:
-    """The least data sequence number of the data files that stay; at most the table's last one."""
+def _least_sequence_number(manifests: tuple[ManifestFile, ...], metadata: TableMetadata, changes: FileChanges) -> int:
+    """The least data sequence number of the data files that stay or come; at most the table's last one."""
     if metadata.format_version == 1:
         return 0
     numbers = [
@@ -325,4 +337,6 @@ def _least_sequence_number(manifests: tuple[ManifestFile, ...], metadata: TableM
         for manifest in manifests
         if manifest.min_sequence_number is not None and manifest.has_live_files
     ]
+    if changes.data_sequence_number is not None:
+        numbers.append(changes.data_sequence_number)
     return min([*numbers, metadata.last_sequence_number])

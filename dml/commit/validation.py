@@ -13,7 +13,7 @@ V5     a delete file that may apply to such rows was added         merge-on-read
 V6     a data file got a deletion vector from someone else as well merge-on-read, version 3
 V10    a data file that may hold rows of the filter was removed,   serializable statements that rest on rows which they
        and its rows changed                                        do not change
-V2     a delete was added for a data file that is replaced         copy-on-write
+V2     a delete was added for a data file that is replaced         copy-on-write, compaction
 V3     a file to remove is not there any more                      all that remove files by name
 V8     a file is both removed and pointed to by a new delete       row delta
 =====  ==========================================================  =================================================
@@ -40,10 +40,13 @@ __all__ = [
     "CHECKS",
     "Check",
     "Conflict",
+    "check_data_sequence_number",
     "check_deletes_of_replaced_files",
     "check_format_version",
     "check_removed_files_are_live",
     "check_removed_files_are_not_referenced",
+    "check_rewrite_adds_no_rows",
+    "check_rewrite_replaces_files",
     "only_data_file",
     "row_conflict",
     "vanished_data_files",
@@ -293,7 +296,11 @@ def check_removed_files_are_live(missing: Iterable[str]) -> None:
 
 
 def check_deletes_of_replaced_files(
-    removed: Iterable[ManifestEntry], new_deletes: Iterable[ManifestEntry], unpartitioned: Collection[int]
+    removed: Iterable[ManifestEntry],
+    new_deletes: Iterable[ManifestEntry],
+    unpartitioned: Collection[int],
+    *,
+    ignore_equality_deletes: bool = False,
 ) -> None:
     """V2: whatever rows the statement read, it carried all others of the files, and a delete of any would be undone.
 
@@ -301,6 +308,7 @@ def check_deletes_of_replaced_files(
         removed: Entries of the data files that this commit replaces.
         new_deletes: Entries of the delete files that other commits added.
         unpartitioned: Ids of the specs that partition nothing.
+        ignore_equality_deletes: The new files are as old as the replaced ones: equality deletes apply to them too.
 
     Raises:
         CommitConflictError: a new delete applies to a replaced file.
@@ -310,10 +318,63 @@ def check_deletes_of_replaced_files(
     found = [
         Conflict(label="V2", path=_name(entry.data_file), snapshot_id=entry.snapshot_id)
         for entry in new_deletes
-        if _may_apply(entry.data_file, paths, replaced, unpartitioned)
+        if not (ignore_equality_deletes and entry.data_file.content is FileContent.EQUALITY_DELETES)
+        and _may_apply(entry.data_file, paths, replaced, unpartitioned)
     ]
     if found:
         raise _conflict("Cannot commit, found new delete for replaced data file", found)
+
+
+def check_rewrite_replaces_files(changes: FileChanges) -> None:
+    """A rewrite puts files in the place of files of their kind, and of nothing else.
+
+    Raises:
+        ValidationFailedError: it removes none, or adds some of a kind of which it removes none.
+    """
+    data, deletes = changes.removed_data_files, changes.removed_delete_files
+    if not data and not deletes:
+        raise ValidationFailedError("A rewrite has to remove files")
+    if changes.added_data_files and not data:
+        raise ValidationFailedError("A rewrite cannot add data files: it removes none")
+    if changes.added_delete_files and not deletes:
+        raise ValidationFailedError("A rewrite cannot add delete files: it removes none")
+    equality = [file.path for file in changes.added_delete_files if file.content is FileContent.EQUALITY_DELETES]
+    if equality:
+        raise ValidationFailedError(f"A rewrite cannot add equality deletes: {_named(equality)}", files=tuple(equality))
+
+
+def check_rewrite_adds_no_rows(changes: FileChanges, removed: Iterable[ManifestEntry]) -> None:
+    """A rewrite holds the rows of the files that it replaces, less those that were deleted.
+
+    Raises:
+        ValidationFailedError: the new files hold more rows.
+    """
+    before = sum(entry.data_file.record_count for entry in removed)
+    after = sum(file.record_count for file in changes.added_data_files)
+    if after > before:
+        raise ValidationFailedError(f"A rewrite cannot add rows: it replaces {before} of them by {after}")
+
+
+def check_data_sequence_number(changes: FileChanges, removed: Iterable[ManifestEntry], first_since: int) -> None:
+    """New files that keep a data sequence number: old equality deletes must miss them, and later ones must not.
+
+    Args:
+        changes: What the commit does.
+        removed: Entries of the data files that are replaced.
+        first_since: The sequence number of the first snapshot after the one whose rows they hold.
+
+    Raises:
+        ValidationFailedError: the number is below that of a replaced file, or not below `first_since`.
+    """
+    number = changes.data_sequence_number
+    if number is None:
+        return
+    youngest = max((entry.data_sequence_number or 0 for entry in removed), default=0)
+    if not youngest <= number < first_since:
+        raise ValidationFailedError(
+            f"The data sequence number {number} does not fit: the replaced files have up to {youngest}, and the first "
+            f"commit since they were read has {first_since}"
+        )
 
 
 def _may_apply(delete: ContentFile, paths: set[str], partitions: set[Hashable], unpartitioned: Collection[int]) -> bool:
