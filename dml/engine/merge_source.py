@@ -58,12 +58,14 @@ class MergeSourceFrame:
         frame: Its rows.
         pushable: Target columns and source expressions that the ON condition equates, where keys may be pushed.
         persisted: Whether the rows are kept until `release`.
+        brought: The keys, once they have been brought to the driver.
     """
 
     described: MergeSource
     frame: DataFrame
     pushable: tuple[tuple[NestedField, str], ...] = ()
     persisted: bool = field(default=False)
+    brought: SourceKeys | None = field(default=None, repr=False)
 
     def keys(self) -> SourceKeys | None:
         """Evaluate the source once, keep its rows, and bring its keys to the driver; None where that does not pay."""
@@ -78,7 +80,8 @@ class MergeSourceFrame:
             keys = selected.toArrow()
         if keys.num_rows > MAX_KEYS:
             return None
-        return source_keys([column for column, _ in self.pushable], keys)
+        self.brought = source_keys([column for column, _ in self.pushable], keys)
+        return self.brought
 
     def release(self) -> None:
         """Let Spark forget the rows."""

@@ -1,13 +1,18 @@
 """Whether data files that other commits added hold rows that a statement matches: the rows themselves tell. Driver.
 
-Input: a planned statement, new data files. Output: yes or no. The statement's own condition runs over these files
-alone, on the columns that it names; for a MERGE, joined with the source that was read.
+Input: a planned statement, new data files. Output: yes or no, found in three steps, each for what the one before it
+leaves open: the files' metrics; the rows of small files, read here with the scan's own filters; the statement's own
+condition, run by Spark over these files alone, on the columns that it names, for a MERGE joined with the source that
+was read. A commit is held up meanwhile, and most files that others add are small and hold other keys: they take
+milliseconds, where a Spark job takes some tenths of a second.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.errors import PySparkException
@@ -16,13 +21,21 @@ from pyspark.sql import SparkSession
 from dml.engine.planned_statement import PlannedStatement
 from dml.engine.scans import scan_files
 from dml.errors import DmlError
+from dml.model.columns import POS
 from dml.model.content_file import ContentFile
+from dml.model.scan_task import KeyFilter, ScanTask
 from dml.options import row_level_concurrency, row_probe_bytes
+from dml.scan.context import scan_context
 from dml.scan.planner import plan_scan
+from dml.scan.pruner import Pruner
+from dml.scan.reader import TaskReader
 
 __all__ = ["StatementProbe", "statement_probe"]
 
 LOG = logging.getLogger(__name__)
+
+MAX_BYTES_READ_HERE: Final = 16 * 1024 * 1024
+"""Above this many bytes of new files Spark reads them: its tasks do so side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +46,16 @@ class StatementProbe:
         spark: The session.
         planned: The statement.
         matching: SQL over the target's view that has a row where the statement matches one.
+        row_filter: Rows for which it is not true match nothing.
+        key_filter: Rows with other keys match nothing; None where that is not known.
         max_bytes: Of the files, all in all.
     """
 
     spark: SparkSession = field(repr=False)
     planned: PlannedStatement
     matching: str
+    row_filter: BooleanExpression = field(repr=False)
+    key_filter: KeyFilter | None = field(repr=False)
     max_bytes: int
 
     def matches(self, metadata: TableMetadata, snapshot_id: int, files: Sequence[ContentFile]) -> bool:
@@ -46,43 +63,84 @@ class StatementProbe:
         if sum(file.file_size_in_bytes for file in files) > self.max_bytes:
             return True
         try:
-            return self._matches(metadata, snapshot_id, {file.path for file in files})
+            table = self._table(metadata)
+            possible = self._by_metrics(table, files)
+            if sum(file.file_size_in_bytes for file in possible) <= MAX_BYTES_READ_HERE:
+                possible = self._by_filters(table, possible)
+            return bool(possible) and self._by_condition(table, snapshot_id, {file.path for file in possible})
         except (DmlError, PySparkException) as error:
             # The rule for whole files decides then, and it is the stricter one.
             LOG.info("Rows of concurrent commits could not be compared: %s", error)
             return True
 
-    def _matches(self, metadata: TableMetadata, snapshot_id: int, paths: set[str]) -> bool:
-        planned, target = self.planned, self.planned.target
-        table = Table(
-            identifier=target.table.name(),
+    def _table(self, metadata: TableMetadata) -> Table:
+        """The table as it is now; the statement's condition goes on having the schema that it was planned with."""
+        table = self.planned.target.table
+        return Table(
+            identifier=table.name(),
             metadata=metadata,
-            metadata_location=target.table.metadata_location,
-            io=target.table.io,
-            catalog=target.table.catalog,
+            metadata_location=table.metadata_location,
+            io=table.io,
+            catalog=table.catalog,
         )
-        found = plan_scan(
+
+    def _by_metrics(self, table: Table, files: Sequence[ContentFile]) -> list[ContentFile]:
+        schema, case_sensitive = self.planned.target.table.schema(), self.planned.settings.case_sensitive
+        pruner = Pruner(table.specs(), schema, self.row_filter, case_sensitive=case_sensitive)
+        return [file for file in files if pruner.partition(file.spec_id, file.partition) and pruner.data_file(file)]
+
+    def _by_filters(self, table: Table, files: Sequence[ContentFile]) -> list[ContentFile]:
+        """The files with a row that the filters of a scan let through, be it deleted or not."""
+        tasks = {file.path: _whole_file(file) for file in files}
+        context = scan_context(
             table,
-            snapshot_id,
-            planned.plan.conflict_detection_filter,
-            case_sensitive=planned.settings.case_sensitive,
-            schema=target.table.schema(),
+            tasks.values(),
+            (),
+            metadata_columns=(POS,),
+            row_filter=None if isinstance(self.row_filter, AlwaysTrue) else self.row_filter,
+            key_filter=self.key_filter,
+            case_sensitive=self.planned.settings.case_sensitive,
+            schema=self.planned.target.table.schema(),
+        )
+        reader = TaskReader(context, spark_types=False)
+        return [file for file in files if any(batch.num_rows for batch in reader.read(tasks[file.path]))]
+
+    def _by_condition(self, table: Table, snapshot_id: int, paths: set[str]) -> bool:
+        planned, schema = self.planned, self.planned.target.table.schema()
+        found = plan_scan(
+            table, snapshot_id, self.row_filter, case_sensitive=planned.settings.case_sensitive, schema=schema
         )
         tasks = [task for task in found.tasks if task.path in paths]
         if not tasks:
             return False
-        numbered = tuple(replace(task, file_ordinal=place) for place, task in enumerate(tasks))
         rows = scan_files(
             self.spark,
             planned.settings,
             table,
-            target.table.schema(),
-            numbered,
+            schema,
+            tuple(replace(task, file_ordinal=place) for place, task in enumerate(tasks)),
             planned.plan.target_ids,
-            row_filter=planned.plan.conflict_detection_filter,
+            row_filter=self.row_filter,
         )
         planned.views.fill(planned.target_view, rows)
         return bool(planned.views.sql(f"{self.matching} LIMIT 1").collect())
+
+
+def _whole_file(file: ContentFile) -> ScanTask:
+    """A data file as a task without its deletes: what they leave is not more than what there is."""
+    return ScanTask(
+        file_ordinal=0,
+        path=file.path,
+        file_format=file.file_format,
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        start=0,
+        length=file.file_size_in_bytes,
+        spec_id=file.spec_id,
+        partition=file.partition,
+        # Only deletes and lineage are told by it.
+        data_sequence_number=0,
+    )
 
 
 def statement_probe(spark: SparkSession, planned: PlannedStatement) -> StatementProbe | None:
@@ -90,9 +148,18 @@ def statement_probe(spark: SparkSession, planned: PlannedStatement) -> Statement
 
     A source that is not kept could give other rows when it is read again.
     """
-    properties = planned.target.table.properties
+    properties: Mapping[str, str] = planned.target.table.properties
     matching, source = planned.plan.matching, planned.source
     again = source is None or source.persisted or source.frame.is_cached
     if matching is None or planned.reads_itself or not again or not row_level_concurrency(properties):
         return None
-    return StatementProbe(spark=spark, planned=planned, matching=matching, max_bytes=row_probe_bytes(properties))
+    keys = None if source is None else source.brought
+    conflicts = planned.plan.conflict_detection_filter
+    return StatementProbe(
+        spark=spark,
+        planned=planned,
+        matching=matching,
+        row_filter=conflicts if keys is None else And(conflicts, keys.row_filter),
+        key_filter=None if keys is None else keys.key_filter,
+        max_bytes=row_probe_bytes(properties),
+    )

@@ -1,0 +1,93 @@
+"""Files that others added, asked for rows of a statement: as little as possible is done to answer."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dml.engine import row_probe
+from dml.engine.row_level import plan_statement
+from dml.engine.row_probe import statement_probe
+from dml.model.content_file import ContentFile
+from dml.sqlparse import parse
+from tests.dml.engine.conftest import Kind
+
+pytestmark = pytest.mark.spark
+
+UPDATE = "UPDATE {t} SET s = 'mine' WHERE id = 20"
+MERGE = "MERGE INTO {t} t USING (SELECT * FROM VALUES (3L), (20L) AS v(id)) s ON t.id = s.id WHEN MATCHED THEN DELETE"
+BY_TEXT = "UPDATE {t} SET s = 'mine' WHERE upper(s) = 'MINE'"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many files Spark was given to read, each time that it was."""
+    original, numbers = row_probe.scan_files, []
+
+    def scan_files(*args: object, **kwargs: object) -> object:
+        numbers.append(len(args[4]))
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(row_probe, "scan_files", scan_files)
+    return numbers
+
+
+def new_files(kind: Kind, name: str, rows: str) -> list[ContentFile]:
+    """The files of rows that another statement inserts now."""
+    before = {file.path for file in kind.lake.data_files(name)}
+    kind.lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ * FROM VALUES {rows} AS v(id, k, s)")
+    return [file for file in kind.lake.data_files(name) if file.path not in before]
+
+
+def matches(kind: Kind, name: str, statement: str, files: list[ContentFile]) -> bool:
+    """What the probe of a statement says."""
+    engine, text = kind.lake.session.engine, statement.replace("{t}", name)
+    planned = plan_statement(engine, parse(text), text)
+    if planned.source is not None:
+        planned.source.keys()
+    try:
+        probe = statement_probe(engine.spark, planned)
+        table = kind.lake.table(name)
+        return probe.matches(table.metadata, table.current_snapshot().snapshot_id, files)
+    finally:
+        if planned.source is not None:
+            planned.source.release()
+
+
+@pytest.mark.parametrize("statement", [UPDATE, MERGE])
+def test_rows_with_other_keys_are_told_without_spark(balanced_kind: Kind, statement: str, asked: list[int]) -> None:
+    """The metrics of the first file let it pass, those of the second do not."""
+    name = balanced_kind.filled()
+    files = new_files(balanced_kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
+    files += new_files(balanced_kind, name, "(50L, 0, 'theirs')")
+    assert not matches(balanced_kind, name, statement, files)
+    assert asked == []
+
+
+@pytest.mark.parametrize("statement", [UPDATE, MERGE])
+def test_a_row_with_such_a_key_is_found_while_it_is_there(
+    balanced_kind: Kind, statement: str, asked: list[int]
+) -> None:
+    name, lake = balanced_kind.filled(), balanced_kind.lake
+    others = new_files(balanced_kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
+    files = new_files(balanced_kind, name, "(-5L, 0, 'theirs'), (20L, 0, 'theirs'), (21L, 0, 'theirs')")
+    assert matches(balanced_kind, name, statement, others + files)
+    assert asked == [1]
+    lake.session.sql(f"DELETE FROM {name} WHERE id = 20")
+    assert not matches(balanced_kind, name, statement, others + files)
+
+
+def test_a_condition_that_only_spark_knows_is_asked_of_spark(balanced_kind: Kind, asked: list[int]) -> None:
+    name = balanced_kind.filled()
+    files = new_files(balanced_kind, name, "(50L, 0, 'theirs')")
+    assert not matches(balanced_kind, name, BY_TEXT, files)
+    files += new_files(balanced_kind, name, "(51L, 0, 'mine')")
+    assert matches(balanced_kind, name, BY_TEXT, files)
+    assert asked == [1, 2]
+
+
+def test_large_files_are_left_to_spark(balanced_kind: Kind, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_probe, "MAX_BYTES_READ_HERE", 10)
+    name = balanced_kind.filled()
+    files = new_files(balanced_kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
+    assert not matches(balanced_kind, name, UPDATE, files)
+    assert asked == [1]
