@@ -67,6 +67,7 @@ class ErrorKind(StrEnum):
     STATE_UNKNOWN = "state-unknown"
     ROW_CONSERVATION = "row-conservation"
 
+    IDEMPOTENCY_KEY = "idempotency-key"
 
 def rebuild(error_class: type["DmlError"], state: dict[str, Any]) -> "DmlError":
     """An error from its pickled state: exceptions with keyword arguments do not unpickle by themselves."""

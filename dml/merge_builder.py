@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 
+from dml.commit import IdempotencyKey
 from dml.errors import AnalysisError, ErrorKind
 from dml.plan.store_assignment import literal
 from dml.result import Result
 from dml.spark.columns import column_sql
 from dml.spark.types import quoted
+from dml.sqlparse import canonical_text
 
 __all__ = ["Condition", "MergeBuilder", "Value", "WhenMatchedBuilder", "WhenNotMatchedBuilder", "value_sql_text"]
 
@@ -74,7 +76,7 @@ class MergeBuilder:
         schema_evolution: Whether new columns of the source are added to the table.
     """
 
-    run: Callable[[str], Result]
+    run: Callable[[str, IdempotencyKey | None], Result]
     target: str
     source: DataFrame | str
     source_alias: str
@@ -118,20 +120,31 @@ class MergeBuilder:
         head = f"MERGE{evolution} INTO {self.target} USING {source} AS {quoted(self.source_alias)}"
         return "\n".join((head, f"ON {condition_text(self.on)}", *self.clauses))
 
-    def merge(self) -> Result:
+    def merge(self, *, idempotency_key: str | None = None) -> Result:
         """Run it.
+
+        Args:
+            idempotency_key: Run it once only under this key; see `Session.sql`. A DataFrame counts by the names and
+                types of its columns: which rows it has is not looked at.
 
         Raises:
             DmlError: as the SQL statement would.
         """
+        key = None if idempotency_key is None else IdempotencyKey.of(idempotency_key, self.meaning())
         if isinstance(self.source, str):
-            return self.run(self.text(self.source))
+            return self.run(self.text(self.source), key)
         view = f"__rowdelta_source_{uuid.uuid4().hex}"
         self.source.createOrReplaceTempView(view)
         try:
-            return self.run(self.text(view))
+            return self.run(self.text(view), key)
         finally:
             self.source.sparkSession.catalog.dropTempView(view)
+
+    def meaning(self) -> str:
+        """What counts as the same statement: its text, with the columns of a DataFrame in the place of its name."""
+        if isinstance(self.source, str):
+            return canonical_text(self.text(self.source))
+        return canonical_text(self.text("?")) + f" DataFrame {self.source.schema.simpleString()}"
 
 
 def when_text(kind: str, condition: Condition | None) -> str:

@@ -60,6 +60,9 @@ class Result:
         seconds: By phase.
         snapshot_id: The snapshot that the statement made; None if it changed nothing.
         branch: The branch it went to.
+        idempotency_key: The key that the statement was run with.
+        replayed: Whether the table had the statement with this key already: nothing was done, and all but `seconds` is
+            of the first run.
         summary: The snapshot's summary, as committed.
     """
 
@@ -80,6 +83,8 @@ class Result:
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
     snapshot_id: int | None = None
     branch: str = "main"
+    idempotency_key: str | None = None
+    replayed: bool = False
     summary: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -149,6 +154,12 @@ class Result:
         if self.branch != "main":
             facts["branch"] = self.branch
         facts["snapshot"] = str(self.snapshot_id) if self.changed else "none: nothing changed"
+        if self.changed and self.mode == "none":
+            facts["snapshot"] += ": nothing changed, it records the key"
+        if self.idempotency_key is not None:
+            facts["idempotency key"] = self.idempotency_key
+        if self.replayed:
+            facts["replayed"] = "nothing was done, these are the results of the first run"
         return facts
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ from pyspark.sql.functions import lit
 
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
+from dml.commit import IdempotencyKey
 from dml.engine.dispatch import execute, is_ours
 from dml.engine.engine import Engine
 from dml.engine.orphan_files import remove_orphans
@@ -27,9 +28,9 @@ from dml.merge_builder import Condition, MergeBuilder, Value, assignments_text, 
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.columns import column_sql
-from dml.spark.handlers import is_handler, run_statement, session_key
+from dml.spark.handlers import is_handler, run_statement, running, session_key
 from dml.spark.launch import spark_session
-from dml.sqlparse import Statement, bind_parameters, first_keyword, parse
+from dml.sqlparse import Statement, bind_parameters, canonical_text, first_keyword, parse
 from dml.sqlparse.names import name_parts
 
 __all__ = [
@@ -81,13 +82,22 @@ class Session:
 
     # ---- SQL
 
-    def sql(self, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame | Result:
+    def sql(
+        self,
+        text: str,
+        args: Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> DataFrame | Result:
         """Run one SQL statement.
 
         Args:
             text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; what RowDelta does not know goes
                 to Spark untouched.
             args: Values of `:name` or `?` parameters, as in PySpark's `spark.sql`.
+            idempotency_key: Run a statement that changes rows once only: where the history of the branch has the key
+                already, nothing is done, and the result is that of the first run, with `replayed` set. One key is for
+                one statement: the same text, with the same values.
 
         Returns:
             A DataFrame for queries and for statements that list something; a `Result` for those that change rows.
@@ -97,7 +107,12 @@ class Session:
         """
         if not isinstance(text, str):
             raise AnalysisError(f"A statement is a text, not {type(text).__name__}")
-        return run_statement(self, text, args)
+        if idempotency_key is None:
+            return run_statement(self, text, args)
+        with running():
+            bound = bind_parameters(text, args, parameter_sql)
+            key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
+            return execute(self.engine, parsed(bound), bound, key)
 
     # ---- rows, from Python
 
@@ -109,24 +124,33 @@ class Session:
         """
         return self.query(f"SELECT * FROM {name}")
 
-    def delete(self, table: str, condition: Condition | None = None) -> Result:
+    def delete(self, table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
         """Delete the rows of a table for which a condition is true; without one, all rows.
 
         Args:
             table: Name of the table, with an alias if the condition uses one.
             condition: SQL text or a PySpark Column.
+            idempotency_key: Run it once only under this key; see `sql`.
         """
-        return self.change(f"DELETE FROM {table}" + where_clause(condition))
+        return self.change(f"DELETE FROM {table}" + where_clause(condition), idempotency_key)
 
-    def update(self, table: str, set: Mapping[str, Value], where: Condition | None = None) -> Result:  # noqa: A002
+    def update(
+        self,
+        table: str,
+        set: Mapping[str, Value],  # noqa: A002
+        where: Condition | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Result:
         """Update the rows of a table for which a condition is true; without one, all rows.
 
         Args:
             table: Name of the table, with an alias if the condition uses one.
             set: New values by column or nested field: SQL text, a PySpark Column, a number, a truth value or None.
             where: SQL text or a PySpark Column.
+            idempotency_key: Run it once only under this key; see `sql`.
         """
-        return self.change(f"UPDATE {table} SET {assignments_text(set)}" + where_clause(where))
+        return self.change(f"UPDATE {table} SET {assignments_text(set)}" + where_clause(where), idempotency_key)
 
     def merge_into(
         self, source: DataFrame | str, table: str, on: Condition, *, source_alias: str = "source"
@@ -139,7 +163,7 @@ class Session:
             on: The condition that matches source rows with target rows: SQL text or a PySpark Column.
             source_alias: How conditions and values call the source.
         """
-        return MergeBuilder(run=self.change, target=table, source=source, source_alias=source_alias, on=on)
+        return MergeBuilder(run=self.run_merge, target=table, source=source, source_alias=source_alias, on=on)
 
     # ---- files
 
@@ -178,9 +202,16 @@ class Session:
             options["prefix_mismatch_mode"] = prefix_mismatch_mode(options["prefix_mismatch_mode"])
         return remove_orphans(self.engine, parts, RemoveOrphanFiles(location=location, dry_run=dry_run, **options))
 
-    def change(self, text: str) -> Result:
+    def change(self, text: str, idempotency_key: str | None = None) -> Result:
         """Run a statement that changes rows."""
-        result = self.sql(text)
+        result = self.sql(text, idempotency_key=idempotency_key)
+        assert isinstance(result, Result)
+        return result
+
+    def run_merge(self, text: str, key: IdempotencyKey | None) -> Result:
+        """Run the MERGE of a builder, which knows what its key stands for."""
+        with running():
+            result = execute(self.engine, parsed(text), text, key)
         assert isinstance(result, Result)
         return result
 
@@ -323,9 +354,11 @@ def disable(spark: SparkSession) -> None:
     interception.disable(spark)
 
 
-def sql(text: str, args: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame | Result:
+def sql(
+    text: str, args: Mapping[str, Any] | Sequence[Any] | None = None, *, idempotency_key: str | None = None
+) -> DataFrame | Result:
     """`Session.sql` on the active session."""
-    return active().sql(text, args)
+    return active().sql(text, args, idempotency_key=idempotency_key)
 
 
 def table(name: str) -> DataFrame:
@@ -333,14 +366,20 @@ def table(name: str) -> DataFrame:
     return active().table(name)
 
 
-def delete(table: str, condition: Condition | None = None) -> Result:
+def delete(table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
     """`Session.delete` on the active session."""
-    return active().delete(table, condition)
+    return active().delete(table, condition, idempotency_key=idempotency_key)
 
 
-def update(table: str, set: Mapping[str, Value], where: Condition | None = None) -> Result:  # noqa: A002
+def update(
+    table: str,
+    set: Mapping[str, Value],  # noqa: A002
+    where: Condition | None = None,
+    *,
+    idempotency_key: str | None = None,
+) -> Result:
     """`Session.update` on the active session."""
-    return active().update(table, set, where)
+    return active().update(table, set, where, idempotency_key=idempotency_key)
 
 
 def remove_orphan_files(

@@ -5,6 +5,7 @@ of the tables that the text names, and leaves every other character as it is. `f
 whether a text is worth parsing.
 """
 
+from dml.sqlparse.canonical import canonical_text
 from dml.sqlparse.inline_table import defaults_in_values
 from dml.sqlparse.parameters import bind_parameters
 from dml.sqlparse.parser import parse
@@ -120,6 +121,7 @@ __all__ = [
     "WhenNotMatched",
     "WhenNotMatchedBySource",
     "bind_parameters",
+    "canonical_text",
     "defaults_in_values",
     "dotted_names",
     "first_keyword",

@@ -8,11 +8,13 @@ One commit goes through these modules: the action's own (`row_delta`, `overwrite
 `snapshot_producer` prepares an attempt (`target`, `window`, `validation`, `concurrent_deletes`, `manifest_filter`,
 `new_manifests` and `manifests`, `manifest_merge`, `summary`); `publish` gives it to the catalog, again and again
 (`retry`), one thread after the other (`turns`), finds out what became of it (`outcome`) and deletes what is not used
-(`cleanup`). Before all of it `row_conservation` adds up the rows.
+(`cleanup`). Before all of it `row_conservation` adds up the rows. `idempotency` looks whether the statement was applied
+already.
 """
 
 from dml.commit.append_files import AppendFiles
 from dml.commit.delete_files import DeleteFiles
+from dml.commit.idempotency import AlreadyAppliedError, IdempotencyKey, refuse_second_run
 from dml.commit.overwrite_files import OverwriteByFilter, OverwriteFiles
 from dml.commit.publish import Action, CommittedSnapshot, commit
 from dml.commit.replace_partitions import ReplacePartitions
@@ -23,9 +25,11 @@ from dml.commit.row_level_changes import RowLevelChanges
 
 __all__ = [
     "Action",
+    "AlreadyAppliedError",
     "AppendFiles",
     "CommittedSnapshot",
     "DeleteFiles",
+    "IdempotencyKey",
     "OverwriteByFilter",
     "OverwriteFiles",
     "ReplacePartitions",
@@ -37,4 +41,5 @@ __all__ = [
     "check_rows_added",
     "commit",
     "conservation_summary",
+    "refuse_second_run",
 ]

@@ -93,6 +93,7 @@ class FileChanges:
         planned_filter: Whether `row_filter` matched whole files when the statement was planned: where it does not any
             more, another commit came first.
         summary: Further keys for the summary.
+        summary_at_start: Those that are true only where the snapshot follows the one that the statement read.
         row_level: The single rows that the commit is about; None judges the deletes of others by whole files.
         row_probe: Asks new data files of others for rows of the statement; None judges them by their metrics.
         validation: What has to hold.
@@ -104,13 +105,14 @@ class FileChanges:
     removed_data_files: frozenset[str] = frozenset()
     removed_delete_files: frozenset[DeleteFileKey] = frozenset()
     listing: Listing | None = None
-    require_removed_delete_files: bool = True
     data_sequence_number: int | None = None
+    require_removed_delete_files: bool = True
     row_filter: BooleanExpression | None = None
     case_sensitive: bool = False
     replaced_partitions: tuple[Partition, ...] = ()
     planned_filter: bool = False
     summary: tuple[tuple[str, str], ...] = ()
+    summary_at_start: tuple[tuple[str, str], ...] = ()
     row_level: RowLevelChanges | None = None
     row_probe: RowProbe | None = None
     validation: Validation = field(default_factory=Validation)

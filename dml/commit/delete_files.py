@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from pyiceberg.expressions import BooleanExpression
 
-from dml.commit.changes import FileChanges, Operation
+from dml.commit.changes import FileChanges, Operation, Validation
+from dml.commit.row_conservation import ROWS_DELETED
 from dml.model.listing import Listing
 
 __all__ = ["DeleteFiles", "delete_changes"]
@@ -23,12 +24,16 @@ class DeleteFiles:
         paths: Remove these files; each has to be live.
         listing: Where the files at `paths` were listed, if known.
         case_sensitive: How names in the filter match.
+        starting_snapshot_id: The snapshot that the statement read.
+        rows_deleted: Live rows of the files as they were then; None where metadata does not tell.
     """
 
     row_filter: BooleanExpression | None = None
     paths: frozenset[str] = frozenset()
     listing: Listing | None = None
     case_sensitive: bool = False
+    starting_snapshot_id: int | None = None
+    rows_deleted: int | None = None
 
 
 def delete_changes(action: DeleteFiles) -> FileChanges:
@@ -40,4 +45,7 @@ def delete_changes(action: DeleteFiles) -> FileChanges:
         row_filter=action.row_filter,
         case_sensitive=action.case_sensitive,
         planned_filter=True,
+        # After a commit of others the filter may meet other files than those that were counted.
+        summary_at_start=() if action.rows_deleted is None else ((ROWS_DELETED, str(action.rows_deleted)),),
+        validation=Validation(starting_snapshot_id=action.starting_snapshot_id),
     )

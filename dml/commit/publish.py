@@ -25,6 +25,7 @@ from dml.commit.changes import FileChanges
 from dml.commit.cleanup import delete_quietly
 from dml.commit.delete_files import DeleteFiles, delete_changes
 from dml.commit.entry_reader import EntryReader
+from dml.commit.idempotency import IdempotencyKey, refuse_second_run
 from dml.commit.new_manifests import NewManifests
 from dml.commit.outcome import Outcome, is_another_table, outcome_of, sought, was_outrun
 from dml.commit.overwrite_files import (
@@ -35,10 +36,10 @@ from dml.commit.overwrite_files import (
 )
 from dml.commit.replace_partitions import ReplacePartitions, replace_changes
 from dml.commit.retry import retrying
-from dml.commit.row_delta import RowDelta, row_delta_changes
 from dml.commit.rewrite_files import RewriteFiles, rewrite_changes
+from dml.commit.row_delta import RowDelta, row_delta_changes
 from dml.commit.snapshot_producer import Prepared, SnapshotProducer
-from dml.commit.target import Target
+from dml.commit.target import Target, parent_of
 from dml.commit.turns import turn
 from dml.errors import CommitConflictError, CommitStateUnknownError
 from dml.iceberg import commit_table
@@ -87,6 +88,7 @@ def commit(
     stage_only: bool = ...,
     skip_empty: Literal[False] = ...,
     load_state: LoadState | None = ...,
+    idempotency_key: IdempotencyKey | None = ...,
 ) -> CommittedSnapshot: ...
 
 
@@ -102,6 +104,7 @@ def commit(
     stage_only: bool = ...,
     skip_empty: bool,
     load_state: LoadState | None = ...,
+    idempotency_key: IdempotencyKey | None = ...,
 ) -> CommittedSnapshot | None: ...
 
 
@@ -116,6 +119,7 @@ def commit(
     stage_only: bool = False,
     skip_empty: bool = False,
     load_state: LoadState | None = None,
+    idempotency_key: IdempotencyKey | None = None,
 ) -> CommittedSnapshot | None:
     """Commit an action.
 
@@ -129,6 +133,7 @@ def commit(
         stage_only: Stage the snapshot without an id.
         skip_empty: Commit nothing where no file would be added or removed.
         load_state: Where `table` is one that this commit creates or replaces: finds it as it is for each attempt.
+        idempotency_key: Commit only if the branch's history does not have the key, and record it there.
 
     Returns:
         The snapshot; None where there was nothing to commit, and that was to be skipped.
@@ -138,11 +143,24 @@ def commit(
         ValidationFailedError: the table cannot take the files; likewise.
         CommitStateUnknownError: the commit may have landed; no file may be deleted.
         NotFoundError: the table or the branch is not there.
+        AlreadyAppliedError: the history has the key; nothing was published, the caller deletes its files.
         DmlError: metadata files could not be read or written; nothing was published.
     """
-    further = {**(summary or {}), **({_WAP_ID: wap_id} if wap_id is not None else {})}
+    further = {
+        **(summary or {}),
+        **({_WAP_ID: wap_id} if wap_id is not None else {}),
+        **({} if idempotency_key is None else idempotency_key.summary()),
+    }
     target = Target(branch=branch, create_branch=create_branch, stage_only=stage_only or wap_id is not None)
-    return _Publication(table, _changes(action), target, further, skip_empty=skip_empty, load_state=load_state).run()
+    return _Publication(
+        table,
+        _changes(action),
+        target,
+        further,
+        skip_empty=skip_empty,
+        load_state=load_state,
+        idempotency_key=idempotency_key,
+    ).run()
 
 
 def _changes(action: Action) -> FileChanges:
@@ -180,6 +198,7 @@ class _Publication:
     ) -> None:
         self._skip_empty = skip_empty
         self._name = table.name()
+        self._idempotency_key = idempotency_key
         self._catalog = table.catalog
         self._uuid = table.metadata.table_uuid
         self._load_state = load_state
@@ -252,6 +271,9 @@ class _Publication:
         if refresh and table.metadata.snapshot_by_id(self._producer.snapshot_id) is not None:
             return table.metadata, table.metadata_location
         prepared = self._producer.prepare(table.metadata)
+        if self._idempotency_key is not None:
+            head = parent_of(table.metadata, self._producer.target)
+            refuse_second_run(table.metadata, head, self._idempotency_key)
         self._prepared[prepared.snapshot.manifest_list] = prepared
         if prepared.is_empty and self._skip_empty:
             return None

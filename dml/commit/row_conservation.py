@@ -11,15 +11,28 @@ manifests of the snapshot that was read.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from dml.errors import RowConservationError
 from dml.model.changed_file import ChangedFile
 from dml.model.content_file import ContentFile
 from dml.model.scan_task import ScanTask
 
-__all__ = ["RowCounts", "check_changed_files", "check_rows_added", "conservation_summary"]
+__all__ = [
+    "ROWS_CARRIED",
+    "ROWS_DELETED",
+    "ROWS_INSERTED",
+    "ROWS_UPDATED",
+    "RowCounts",
+    "check_changed_files",
+    "check_rows_added",
+    "conservation_summary",
+]
 
-SUMMARY_PREFIX = "rowdelta.rows-"
+ROWS_DELETED: Final = "rowdelta.rows-deleted"
+ROWS_UPDATED: Final = "rowdelta.rows-updated"
+ROWS_INSERTED: Final = "rowdelta.rows-inserted"
+ROWS_CARRIED: Final = "rowdelta.rows-carried"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +146,10 @@ def check_rows_added(data_files: Iterable[ContentFile], counts: RowCounts) -> No
 def conservation_summary(counts: RowCounts) -> dict[str, str]:
     """The counts as keys of the snapshot's summary."""
     return {
-        f"{SUMMARY_PREFIX}deleted": str(counts.deleted),
-        f"{SUMMARY_PREFIX}updated": str(counts.updated),
-        f"{SUMMARY_PREFIX}inserted": str(counts.inserted),
-        f"{SUMMARY_PREFIX}carried": str(counts.carried),
+        ROWS_DELETED: str(counts.deleted),
+        ROWS_UPDATED: str(counts.updated),
+        ROWS_INSERTED: str(counts.inserted),
+        ROWS_CARRIED: str(counts.carried),
     }
 
 

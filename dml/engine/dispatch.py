@@ -11,17 +11,21 @@ from pyspark.sql.types import StructType
 from dml import ddl
 from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
+from dml.commit import IdempotencyKey
 from dml.engine.call import run_call, table_of_call
 from dml.engine.create_as_select import create_table
 from dml.engine.engine import Engine
 from dml.engine.environment import SessionEnvironment
 from dml.engine.explain import explain
+from dml.engine.idempotency import run_once
 from dml.engine.insert import run_insert
+from dml.engine.insert_options import insert_options
 from dml.engine.located import located
 from dml.engine.metadata_delete import run_truncate
-from dml.engine.query import run_query
+from dml.engine.query import run_query, statement_views
 from dml.engine.row_level import run_row_level
 from dml.engine.settings import StatementSettings
+from dml.engine.target import resolve_target
 from dml.engine.temp_view import create_view, temporary_view
 from dml.engine.use import run_use
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError, SqlError
@@ -83,6 +87,9 @@ SPARKS_KEYWORDS: Final = frozenset(
 """Statements of Spark and of other engines about tables, which may be meant for a table of ours."""
 
 
+RowChange = DeleteStatement | UpdateStatement | MergeStatement | InsertStatement | Truncate
+"""Statements that change the rows of a table."""
+
 QUERY_KEYWORDS: Final = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES"})
 ROW_LEVEL_KEYWORDS: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT", "TRUNCATE"})
 CALL: Final = "CALL"
@@ -91,18 +98,23 @@ TABLE_KEYWORDS: Final = frozenset(
 )
 
 
-def execute(engine: Engine, statement: Statement, text: str) -> DataFrame | Result:
+def execute(
+    engine: Engine, statement: Statement, text: str, idempotency_key: IdempotencyKey | None = None
+) -> DataFrame | Result:
     """Run a statement.
 
     Args:
         engine: The session's means.
         statement: The statement, parsed.
         text: Its text.
+        idempotency_key: What keeps it from being applied twice.
 
     Raises:
         DmlError: what went wrong, with Spark's own exception as its cause where Spark raised it.
     """
     try:
+        if idempotency_key is not None:
+            return applied_once(engine, statement, text, idempotency_key)
         return dispatched(engine, statement, text)
     except DmlError as error:
         raise located(error, statement, text, engine)  # noqa: B904 - it is the same error
@@ -125,12 +137,8 @@ def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | R
     match statement:
         case Query():
             return run_query(engine, statement, text)
-        case DeleteStatement() | UpdateStatement() | MergeStatement():
-            return run_row_level(engine, statement, text)
-        case InsertStatement():
-            return run_insert(engine, statement, text)
-        case Truncate():
-            return run_truncate(engine, statement, text)
+        case DeleteStatement() | UpdateStatement() | MergeStatement() | InsertStatement() | Truncate():
+            return change_rows(engine, statement, text)
         case Use():
             run_use(engine, statement, text)
             return engine.spark.createDataFrame([], StructType([]))
@@ -151,6 +159,47 @@ def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | R
             return create_table(engine, statement, text)
         case _:
             return table_statement(engine, statement, text)
+
+
+def change_rows(
+    engine: Engine, statement: RowChange, text: str, idempotency_key: IdempotencyKey | None = None
+) -> Result:
+    """Run a statement that changes the rows of a table."""
+    match statement:
+        case DeleteStatement() | UpdateStatement() | MergeStatement():
+            return run_row_level(engine, statement, text, idempotency_key)
+        case InsertStatement():
+            return run_insert(engine, statement, text, idempotency_key)
+        case Truncate():
+            return run_truncate(engine, statement, text, idempotency_key)
+
+
+def applied_once(engine: Engine, statement: Statement, text: str, idempotency_key: IdempotencyKey) -> Result:
+    """Run a statement with an idempotency key.
+
+    Raises:
+        NotSupportedError: it does not change the rows of a table that is there.
+    """
+    if not isinstance(statement, RowChange):
+        raise NotSupportedError(
+            "An idempotency key is for DELETE, UPDATE, MERGE, INSERT and TRUNCATE",
+            sql=text,
+            position=0,
+            length=len(text.split("\n", maxsplit=1)[0]),
+            hint="Other statements have IF EXISTS and IF NOT EXISTS, or change nothing",
+        )
+    settings = StatementSettings.of(engine.spark)
+    options = insert_options(statement.options) if isinstance(statement, InsertStatement) else None
+    target = resolve_target(
+        statement.target,
+        text,
+        statement_views(engine, text, settings),
+        settings,
+        first_keyword(text),
+        branch_option=None if options is None else options.branch,
+        idempotency_key=idempotency_key,
+    )
+    return run_once(target, idempotency_key, lambda: change_rows(engine, statement, text, idempotency_key))
 
 
 def not_ours(engine: Engine, text: str) -> DataFrame:

@@ -10,12 +10,22 @@ from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import DataFrame
 
 from dml.catalog import LoadState
-from dml.commit import Action, AppendFiles, OverwriteByFilter, ReplacePartitions, commit, conservation_summary
+from dml.commit import (
+    Action,
+    AppendFiles,
+    IdempotencyKey,
+    OverwriteByFilter,
+    ReplacePartitions,
+    commit,
+    conservation_summary,
+)
+from dml.commit.row_conservation import ROWS_INSERTED
 from dml.engine.distribution import distribute_rows, orders_rows, sorts
 from dml.engine.engine import Engine
+from dml.engine.idempotency import replay_summary, unchanged
 from dml.engine.insert_options import InsertOptions, insert_options
 from dml.engine.query import statement_views
-from dml.engine.results import WriteOutcome, committed_result, nothing_changed
+from dml.engine.results import WriteOutcome, committed_result
 from dml.engine.row_level_commit import check_rows
 from dml.engine.settings import StatementSettings
 from dml.engine.target import Target, resolve_target
@@ -43,7 +53,9 @@ __all__ = ["aligned_rows", "insert_query", "run_insert", "write_rows"]
 PLAIN: Final = InsertOptions()
 
 
-def run_insert(engine: Engine, statement: InsertStatement, sql: str) -> Result:
+def run_insert(
+    engine: Engine, statement: InsertStatement, sql: str, idempotency_key: IdempotencyKey | None = None
+) -> Result:
     """Run an INSERT.
 
     Raises:
@@ -54,7 +66,15 @@ def run_insert(engine: Engine, statement: InsertStatement, sql: str) -> Result:
     views = statement_views(engine, sql, settings)
     command = "INSERT" if statement.mode is InsertMode.APPEND else "INSERT OVERWRITE"
     options = insert_options(statement.options)
-    target = resolve_target(statement.target, sql, views, settings, command, branch_option=options.branch)
+    target = resolve_target(
+        statement.target,
+        sql,
+        views,
+        settings,
+        command,
+        branch_option=options.branch,
+        idempotency_key=idempotency_key,
+    )
     query = insert_query(statement, target, views)
     plan = plan_insert(statement, target.names, query.columns)
     rows = aligned_rows(
@@ -215,20 +235,29 @@ def write_rows(
     executed = time.perf_counter()
     action = insert_action(target, outcome, replaced, options)
     if action is None:
-        return nothing_changed(command, target, executed - started, outcome.metrics)
+        return unchanged(engine, command, target, started, outcome.metrics)
     check_rows(outcome)
+    mode = "append" if replaced is None else "overwrite"
+    counts = conservation_summary(outcome.row_counts)
+    summary = {
+        **engine.commit_summary(),
+        **options.summary,
+        # Rows that an overwrite replaces are not counted, and so not said to be none.
+        **(counts if replaced is None else {ROWS_INSERTED: counts[ROWS_INSERTED]}),
+        **replay_summary(target, command, mode, outcome.metrics),
+    }
     with UncommittedFiles(table, context, outcome):
         committed = commit(
             table,
             action,
             branch=target.branch,
             create_branch=target.create_branch,
-            summary={**engine.commit_summary(), **conservation_summary(outcome.row_counts), **options.summary},
+            summary=summary,
             wap_id=target.wap_id,
             load_state=load_state,
+            idempotency_key=target.idempotency_key,
         )
     seconds = PhaseSeconds(plan=planned - started, execute=executed - planned, commit=time.perf_counter() - executed)
-    mode = "append" if replaced is None else "overwrite"
     return committed_result(command, target, mode, committed, seconds, outcome.metrics)
 
 

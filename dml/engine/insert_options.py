@@ -14,6 +14,7 @@ from dml.options import IsolationLevel, choice, integer
 __all__ = ["InsertOptions", "insert_options"]
 
 SNAPSHOT_PROPERTY: Final = "snapshot-property."
+RESERVED: Final = "rowdelta."
 TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "target-file-size-bytes": "write.target-file-size-bytes",
     "write-format": "write.format.default",
@@ -60,6 +61,13 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
             raise NotSupportedError(
                 f"The write option '{key}' is not known",
                 hint=f"Known are {', '.join(sorted(known))} and snapshot-property.*",
+                option=key,
+            )
+        if key.startswith(SNAPSHOT_PROPERTY + RESERVED):
+            raise AnalysisError(
+                f"The write option '{key}' would stand for what RowDelta itself says of a snapshot",
+                kind=ErrorKind.INVALID_PROPERTY,
+                hint=f"Keys of a snapshot's summary that begin with '{RESERVED}' are reserved",
                 option=key,
             )
     mode = given.get("overwrite-mode")

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
 
-from dml.commit import DeleteFiles, commit
+from dml.commit import DeleteFiles, IdempotencyKey, commit
 from dml.commit.file_filter import RowFilter
 from dml.engine.engine import Engine
+from dml.engine.idempotency import replay_summary, unchanged
 from dml.engine.query import statement_views
 from dml.engine.results import committed_result, nothing_changed
 from dml.engine.settings import StatementSettings
@@ -50,7 +51,9 @@ class WholeFiles:
         return True
 
 
-def run_truncate(engine: Engine, statement: Truncate, text: str) -> Result:
+def run_truncate(
+    engine: Engine, statement: Truncate, text: str, idempotency_key: IdempotencyKey | None = None
+) -> Result:
     """Run TRUNCATE TABLE.
 
     Raises:
@@ -59,7 +62,7 @@ def run_truncate(engine: Engine, statement: Truncate, text: str) -> Result:
     started = time.perf_counter()
     settings = StatementSettings.of(engine.spark)
     views = statement_views(engine, text, settings)
-    target = resolve_target(statement.target, text, views, settings, "TRUNCATE")
+    target = resolve_target(statement.target, text, views, settings, "TRUNCATE", idempotency_key=idempotency_key)
     plan = ScanPlan(snapshot_id=None) if target.snapshot_id is None else plan_scan(target.table, target.snapshot_id)
     return delete_whole_files(engine, target, AlwaysTrue(), plan.tasks, "TRUNCATE", settings, started)
 
@@ -88,24 +91,28 @@ def delete_whole_files(
         DmlError: the commit failed.
     """
     if not tasks:
-        return nothing_changed(command, target, time.perf_counter() - started, mode="metadata")
+        return unchanged(engine, command, target, started, mode="metadata")
     planned = time.perf_counter()
-    action = DeleteFiles(row_filter=row_filter, case_sensitive=settings.case_sensitive)
+    action = DeleteFiles(
+        row_filter=row_filter,
+        case_sensitive=settings.case_sensitive,
+        starting_snapshot_id=target.snapshot_id,
+        rows_deleted=live_rows_of(tasks),
+    )
     committed = commit(
         target.table,
         action,
         branch=target.branch,
         create_branch=target.create_branch,
-        summary=engine.commit_summary(),
+        summary=engine.commit_summary() | replay_summary(target, command, "metadata", None),
         wap_id=target.wap_id,
-        skip_empty=True,
+        skip_empty=target.idempotency_key is None,
+        idempotency_key=target.idempotency_key,
     )
     if committed is None:  # another commit has removed the files meanwhile
         return nothing_changed(command, target, time.perf_counter() - started, mode="metadata")
     seconds = PhaseSeconds(plan=planned - started, commit=time.perf_counter() - planned)
-    # After a commit of others the filter may have met other files than those that were planned.
-    rows = live_rows_of(tasks) if committed.parent_snapshot_id == target.snapshot_id else None
-    return committed_result(command, target, "metadata", committed, seconds, rows=rows)
+    return committed_result(command, target, "metadata", committed, seconds)
 
 
 def live_rows_of(tasks: Sequence[ScanTask]) -> int | None:

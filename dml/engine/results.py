@@ -1,9 +1,10 @@
 """Task commits and a committed snapshot to a `Result`. Driver."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dml.commit import CommittedSnapshot, RowCounts
+from dml.commit.row_conservation import ROWS_DELETED
 from dml.engine.target import Target
 from dml.errors import ExecutionError
 from dml.model.changed_file import ChangedFile
@@ -12,7 +13,15 @@ from dml.model.row_origins import RowOrigins
 from dml.model.task_commit import TaskCommit, TaskMetrics
 from dml.result import PhaseSeconds, Result
 
-__all__ = ["WriteOutcome", "committed_result", "merge_summary", "nothing_changed"]
+__all__ = [
+    "WriteOutcome",
+    "committed_result",
+    "count",
+    "merge_summary",
+    "nothing_changed",
+    "recorded",
+    "with_files",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +118,6 @@ def committed_result(
     committed: CommittedSnapshot,
     seconds: PhaseSeconds,
     metrics: TaskMetrics | None = None,
-    *,
-    rows: int | None = None,
 ) -> Result:
     """The result of a statement that made a snapshot.
 
@@ -121,11 +128,10 @@ def committed_result(
         committed: The snapshot.
         seconds: By phase.
         metrics: Row counts of the writers; None for a delete by metadata, which did not look at rows.
-        rows: Rows that a delete by metadata removed; None where metadata does not tell.
     """
-    summary = committed.summary
-    removed = count(summary, "deleted-data-files")
-    return Result(
+    rows = recorded(committed.summary, ROWS_DELETED)
+    key = target.idempotency_key
+    result = Result(
         command=command,
         table=target.resolved.name,
         mode=mode,
@@ -133,17 +139,35 @@ def committed_result(
         rows_deleted=rows if metrics is None else metrics.rows_deleted,
         rows_updated=0 if metrics is None else metrics.rows_updated,
         rows_inserted=0 if metrics is None else metrics.rows_inserted,
+        seconds=seconds,
+        snapshot_id=committed.snapshot_id,
+        branch=target.branch,
+        idempotency_key=None if key is None else key.value,
+    )
+    rewrites = metrics is not None and metrics.rows_carried + metrics.rows_updated > 0
+    return with_files(result, str(committed.operation), committed.summary, rewrites=rewrites)
+
+
+def with_files(result: Result, operation: str, summary: Mapping[str, str], *, rewrites: bool) -> Result:
+    """A result with what a snapshot's summary says of files.
+
+    Args:
+        result: The result.
+        operation: The snapshot's operation.
+        summary: The rest of its summary.
+        rewrites: Whether rows of the files that left stand in new ones.
+    """
+    removed = count(summary, "deleted-data-files")
+    return replace(
+        result,
         data_files_added=count(summary, "added-data-files"),
         data_files_removed=removed,
-        data_files_rewritten=removed if metrics is not None and metrics.rows_carried + metrics.rows_updated else 0,
+        data_files_rewritten=removed if rewrites else 0,
         delete_files_added=count(summary, "added-delete-files"),
         delete_files_removed=count(summary, "removed-delete-files"),
         bytes_added=count(summary, "added-files-size"),
         bytes_removed=count(summary, "removed-files-size"),
-        seconds=seconds,
-        snapshot_id=committed.snapshot_id,
-        branch=target.branch,
-        summary={"operation": str(committed.operation), **summary},
+        summary={"operation": operation, **summary},
     )
 
 
@@ -164,5 +188,11 @@ def merge_summary(metrics: TaskMetrics) -> dict[str, str]:
 
 
 def count(summary: Mapping[str, str], key: str) -> int:
-    """A counter of a snapshot's summary."""
-    return int(summary.get(key, "0"))
+    """A counter of a snapshot's summary; one that is not there is 0."""
+    return recorded(summary, key) or 0
+
+
+def recorded(summary: Mapping[str, str], key: str) -> int | None:
+    """A counter of a snapshot's summary; None where it is not there."""
+    text = summary.get(key)
+    return None if text is None else int(text)

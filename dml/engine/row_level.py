@@ -11,16 +11,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, expr, lit, pmod, when
 from pyspark.sql.functions import hash as spark_hash
 
+from dml.commit import IdempotencyKey
 from dml.ddl.alter_table import evolution_change
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.engine.distribution import partition_column, sorts
 from dml.engine.engine import Engine
+from dml.engine.idempotency import unchanged
 from dml.engine.merge_source import prepared_source, source_frame
 from dml.engine.metadata_delete import WholeFiles, delete_whole_files
 from dml.engine.planned_statement import PlannedStatement
 from dml.engine.position_deletes import compares_rows
 from dml.engine.query import statement_views
-from dml.engine.results import committed_result, nothing_changed
+from dml.engine.results import committed_result
 from dml.engine.row_level_commit import commit_outcome
 from dml.engine.scans import Scan, scan_table
 from dml.engine.schema_evolution import evolution, evolves
@@ -66,7 +68,11 @@ def command_of(statement: RowLevelStatement) -> Command:
 
 
 def plan_statement(
-    engine: Engine, statement: RowLevelStatement, sql: str, metadata: TableMetadata | None = None
+    engine: Engine,
+    statement: RowLevelStatement,
+    sql: str,
+    metadata: TableMetadata | None = None,
+    idempotency_key: IdempotencyKey | None = None,
 ) -> PlannedStatement:
     """Resolve and plan a statement; nothing is read but metadata.
 
@@ -75,6 +81,7 @@ def plan_statement(
         statement: The statement.
         sql: Its text.
         metadata: What the table's metadata is taken to be; None is what the catalog says.
+        idempotency_key: What keeps the statement from being applied twice.
 
     Raises:
         DmlError: the statement does not fit the table.
@@ -83,7 +90,7 @@ def plan_statement(
     check_settings(settings)
     views = statement_views(engine, sql, settings)
     command = command_of(statement)
-    target = resolve_target(statement.target, sql, views, settings, command.upper())
+    target = resolve_target(statement.target, sql, views, settings, command.upper(), idempotency_key=idempotency_key)
     if metadata is not None:
         target = target.with_metadata(metadata)
     mode = row_level_operation_mode(target.table.properties, command)
@@ -146,7 +153,9 @@ def check_mode(target: Target, mode: RowLevelOperationMode, command: Command) ->
         )
 
 
-def run_row_level(engine: Engine, statement: RowLevelStatement, sql: str) -> Result:
+def run_row_level(
+    engine: Engine, statement: RowLevelStatement, sql: str, idempotency_key: IdempotencyKey | None = None
+) -> Result:
     """Run a DELETE, UPDATE or MERGE.
 
     Raises:
@@ -155,7 +164,7 @@ def run_row_level(engine: Engine, statement: RowLevelStatement, sql: str) -> Res
     started = time.perf_counter()
     if isinstance(statement, MergeStatement) and statement.with_schema_evolution:
         evolve_schema(engine, statement, sql)
-    planned = plan_statement(engine, statement, sql)
+    planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key)
     try:
         return run_planned(engine, planned, started)
     except DataError as error:
@@ -223,7 +232,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     command = plan.command.upper()
     delta = delta_of(engine, planned)
     if plan.never or (target.snapshot_id is None and not plan.inserts):
-        return nothing_changed(command, target, time.perf_counter() - started)
+        return unchanged(engine, command, target, started)
     if delta.files is not None and not delta.files.has_partial:
         tasks = delta.scan.plan.tasks
         return delete_whole_files(engine, target, plan.pushed_filter, tasks, command, planned.settings, started)
@@ -235,7 +244,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
         outcome = run_writer(distributed(delta, planned), WriteTask(spec), target.table, context)
     executed_at = time.perf_counter()
     if outcome.is_empty:
-        return nothing_changed(command, target, executed_at - started, outcome.metrics)
+        return unchanged(engine, command, target, started, outcome.metrics)
     committed = commit_outcome(engine, planned, delta.scan.plan, context, outcome)
     seconds = PhaseSeconds(
         plan=planned_at - started, execute=executed_at - planned_at, commit=time.perf_counter() - executed_at

@@ -15,6 +15,7 @@ from dml.commit import (
     conservation_summary,
 )
 from dml.engine.engine import Engine
+from dml.engine.idempotency import replay_summary
 from dml.engine.planned_statement import PlannedStatement
 from dml.engine.position_deletes import row_level_changes
 from dml.engine.results import WriteOutcome, merge_summary
@@ -67,6 +68,7 @@ def commit_outcome(
     plan, target, settings = planned.plan, planned.target, planned.settings
     check_rows(outcome, scan.tasks)
     summary = engine.commit_summary() | conservation_summary(outcome.row_counts)
+    summary |= replay_summary(target, plan.command.upper(), str(planned.mode), outcome.metrics)
     listing = scan.listing(outcome.removed_data_files, outcome.rewritten_delete_files)
     if plan.command is Command.MERGE:
         summary |= merge_summary(outcome.metrics)
@@ -112,4 +114,5 @@ def commit_outcome(
             create_branch=target.create_branch,
             summary=summary,
             wap_id=target.wap_id,
+            idempotency_key=target.idempotency_key,
         )

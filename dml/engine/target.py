@@ -11,6 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from dml.catalog.registry import ResolvedTable
+from dml.commit import IdempotencyKey
 from dml.engine.settings import StatementSettings
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX
@@ -34,6 +35,7 @@ class Target:
         create_branch: Whether the commit may create the branch (write-audit-publish only).
         snapshot_id: The snapshot that is read; None for an empty table.
         wap_id: The id of a staged commit.
+        idempotency_key: What keeps the statement from being applied twice; None applies it each time.
         alias: How the statement calls it.
         names: How its columns may be named.
     """
@@ -43,6 +45,7 @@ class Target:
     create_branch: bool = False
     snapshot_id: int | None
     wap_id: str | None = None
+    idempotency_key: IdempotencyKey | None = None
     alias: str
     names: TargetNames = field(repr=False)
 
@@ -73,6 +76,7 @@ def resolve_target(
     command: str,
     *,
     branch_option: str | None = None,
+    idempotency_key: IdempotencyKey | None = None,
 ) -> Target:
     """Find the table that a statement changes.
 
@@ -83,6 +87,7 @@ def resolve_target(
         settings: The session's settings.
         command: `DELETE`, `UPDATE`, ..., for errors.
         branch_option: The branch that a write option names.
+        idempotency_key: What keeps the statement from being applied twice.
 
     Raises:
         NotFoundError: no such table or branch.
@@ -107,10 +112,16 @@ def resolve_target(
             message = f"The table's name says branch '{resolved.branch}', the option 'branch' says '{branch_option}'"
             raise refused(reference, sql, message, "Name the branch once")
         resolved = replace(resolved, branch=branch_option)
-    return target_of(resolved, reference, sql, settings)
+    return target_of(resolved, reference, sql, settings, idempotency_key)
 
 
-def target_of(resolved: ResolvedTable, reference: TableReference, sql: str, settings: StatementSettings) -> Target:
+def target_of(
+    resolved: ResolvedTable,
+    reference: TableReference,
+    sql: str,
+    settings: StatementSettings,
+    idempotency_key: IdempotencyKey | None = None,
+) -> Target:
     """The branch of a table that a statement changes, and what it reads of it.
 
     Args:
@@ -118,10 +129,11 @@ def target_of(resolved: ResolvedTable, reference: TableReference, sql: str, sett
         reference: Its name in the statement.
         sql: The whole statement, for errors.
         settings: The session's settings.
+        idempotency_key: What keeps the statement from being applied twice.
 
     Raises:
         NotFoundError: no such branch.
-        NotSupportedError: a tag, or a column of a reserved name.
+        NotSupportedError: a tag, a column of a reserved name, or an idempotency key for a staged commit.
     """
     names = [field.name for field in resolved.table.schema().fields]
     refuse_internal_names(names, resolved.name)
@@ -131,12 +143,16 @@ def target_of(resolved: ResolvedTable, reference: TableReference, sql: str, sett
     table = resolved.table
     snapshot = table.snapshot_by_name(branch) or (table.current_snapshot() if create else None)
     wap = wap_enabled(table) and settings.wap_id is not None
+    if wap and idempotency_key is not None:
+        message = "A statement with an idempotency key cannot be staged: a staged snapshot is in no branch's history"
+        raise refused(reference, sql, message, "Unset spark.wap.id, or write to a branch with spark.wap.branch")
     return Target(
         resolved=resolved,
         branch=branch,
         create_branch=create,
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         wap_id=settings.wap_id if wap else None,
+        idempotency_key=idempotency_key,
         alias=reference.alias or resolved.identifier[-1],
         names=TargetNames(
             sql=sql,

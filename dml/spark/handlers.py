@@ -25,6 +25,7 @@ __all__ = [
     "passing_on",
     "register_handler",
     "run_statement",
+    "running",
     "session_key",
     "unregister_handler",
 ]
@@ -97,9 +98,16 @@ def find_handler(key: str, text: str) -> StatementHandler | None:
 
 def run_statement(handler: StatementHandler, text: str, args: Arguments) -> DataFrame | Result:
     """Run a statement; the SQL that the handler gives to Spark meanwhile goes to Spark."""
+    with running():
+        return handler.run(text, args)
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """While a handler runs: the SQL that it gives to Spark goes to Spark."""
     STATE.running = True
     try:
-        return handler.run(text, args)
+        yield
     finally:
         STATE.running = False
 
