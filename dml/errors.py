@@ -66,8 +66,8 @@ class ErrorKind(StrEnum):
     VALIDATION_FAILED = "validation-failed"
     STATE_UNKNOWN = "state-unknown"
     ROW_CONSERVATION = "row-conservation"
-
     IDEMPOTENCY_KEY = "idempotency-key"
+
 
 def rebuild(error_class: type["DmlError"], state: dict[str, Any]) -> "DmlError":
     """An error from its pickled state: exceptions with keyword arguments do not unpickle by themselves."""

@@ -18,9 +18,9 @@ from dml.commit.idempotency import AlreadyAppliedError, IdempotencyKey, refuse_s
 from dml.commit.overwrite_files import OverwriteByFilter, OverwriteFiles
 from dml.commit.publish import Action, CommittedSnapshot, commit
 from dml.commit.replace_partitions import ReplacePartitions
+from dml.commit.rewrite_files import RewriteFiles
 from dml.commit.row_conservation import RowCounts, check_changed_files, check_rows_added, conservation_summary
 from dml.commit.row_delta import RowDelta
-from dml.commit.rewrite_files import RewriteFiles
 from dml.commit.row_level_changes import RowLevelChanges
 
 __all__ = [
@@ -33,11 +33,11 @@ __all__ = [
     "OverwriteByFilter",
     "OverwriteFiles",
     "ReplacePartitions",
+    "RewriteFiles",
     "RowCounts",
     "RowDelta",
     "RowLevelChanges",
     "check_changed_files",
-    "RewriteFiles",
     "check_rows_added",
     "commit",
     "conservation_summary",

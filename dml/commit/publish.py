@@ -175,6 +175,8 @@ def _changes(action: Action) -> FileChanges:
             return overwrite_by_filter_changes(action)
         case ReplacePartitions():
             return replace_changes(action)
+        case RewriteFiles():
+            return rewrite_changes(action)
         case RowDelta():
             return row_delta_changes(action)
         case _:
@@ -193,12 +195,11 @@ class _Publication:
         *,
         skip_empty: bool,
         load_state: LoadState | None,
-        case RewriteFiles():
-            return rewrite_changes(action)
+        idempotency_key: IdempotencyKey | None,
     ) -> None:
         self._skip_empty = skip_empty
-        self._name = table.name()
         self._idempotency_key = idempotency_key
+        self._name = table.name()
         self._catalog = table.catalog
         self._uuid = table.metadata.table_uuid
         self._load_state = load_state
@@ -270,10 +271,10 @@ class _Publication:
         table = self._state.table
         if refresh and table.metadata.snapshot_by_id(self._producer.snapshot_id) is not None:
             return table.metadata, table.metadata_location
-        prepared = self._producer.prepare(table.metadata)
         if self._idempotency_key is not None:
             head = parent_of(table.metadata, self._producer.target)
             refuse_second_run(table.metadata, head, self._idempotency_key)
+        prepared = self._producer.prepare(table.metadata)
         self._prepared[prepared.snapshot.manifest_list] = prepared
         if prepared.is_empty and self._skip_empty:
             return None
