@@ -37,6 +37,7 @@ __all__ = [
     "SetupError",
     "SqlError",
     "ValidationFailedError",
+    "storage_failure",
 ]
 
 
@@ -205,6 +206,21 @@ class ExecutionError(DmlError):
     """Spark, a task or the storage failed while the statement ran; the first cause is `__cause__`."""
 
     default_kind = ErrorKind.EXECUTION
+
+
+def storage_failure(action: str, location: str, error: BaseException) -> ExecutionError:
+    """The error for a file that a storage did not read or write.
+
+    Args:
+        action: What was done: "Reading the file".
+        location: The file.
+        error: What the storage raised; raise the result from it.
+    """
+    return ExecutionError(
+        f"{action} '{location}' failed: {error}",
+        hint="Check that the storage can be reached, has space and lets us in, then run the statement again",
+        file=location,
+    )
 
 
 class CommitConflictError(DmlError):

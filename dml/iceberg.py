@@ -44,6 +44,9 @@ from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 from requests import Session
 
+from dml.errors import DmlError, storage_failure
+from dml.model.deletion import delete_files
+
 __all__ = [
     "changed_metadata",
     "commit_table",
@@ -62,7 +65,8 @@ _Stage = Callable[
 
 _LOGGER = logging.getLogger(__name__)
 _WRITTEN: ContextVar[list[tuple[FileIO, str]] | None] = ContextVar("_WRITTEN", default=None)
-_LOST = (CommitFailedException, TableAlreadyExistsError)
+# Errors of ours come from what we put into the catalog: then it was not asked to take the commit.
+_LOST = (CommitFailedException, TableAlreadyExistsError, DmlError)
 _ROW_LINEAGE_VERSION: Final = 3
 
 _CONNECTION_TIMEOUT: Final = "rest.client.connection-timeout-ms"
@@ -233,6 +237,7 @@ def commit_table(
         updates: What changes.
 
     Raises:
+        DmlError: it failed before the catalog was asked; no file is left.
         Exception: PyIceberg's, as the catalog raises them; nothing is raised once the commit is done.
     """
     try:
@@ -273,7 +278,7 @@ def _delete_unused_metadata(catalog: Catalog, identifier: Identifier, written: l
         used = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
         for io, location in written:
             if location not in used:
-                io.delete(location)
+                delete_files(io, (location,))
     except Exception as error:  # noqa: BLE001 - the lost commit is what is to be told
         files = ", ".join(location for _, location in written)
         _LOGGER.warning("Could not delete the metadata of a lost commit (%s): %s", files, error)
@@ -393,8 +398,11 @@ def _write(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite
     written = _WRITTEN.get()
     if written is not None:
         written.append((io, metadata_path))
-    with io.new_output(metadata_path).create(overwrite=overwrite) as stream:
-        stream.write(content)
+    try:
+        with io.new_output(metadata_path).create(overwrite=overwrite) as stream:
+            stream.write(content)
+    except OSError as error:
+        raise storage_failure("Writing the metadata file", metadata_path, error) from error
 
 
 def _stage(

@@ -3,14 +3,13 @@
 Input: locations. Output: nothing; a file that cannot be deleted is logged, since the commit is decided by then.
 """
 
-import logging
 from collections.abc import Iterable
 
 from pyiceberg.io import FileIO
 
-__all__ = ["delete_quietly"]
+from dml.model.deletion import delete_files
 
-_LOGGER = logging.getLogger(__name__)
+__all__ = ["delete_quietly"]
 
 
 def delete_quietly(io: FileIO, locations: Iterable[str]) -> None:
@@ -20,10 +19,4 @@ def delete_quietly(io: FileIO, locations: Iterable[str]) -> None:
         io: The table's FileIO.
         locations: The files; one that is missing is fine.
     """
-    for location in locations:
-        try:
-            io.delete(location)
-        except FileNotFoundError:
-            continue
-        except Exception as error:  # noqa: BLE001 - every storage has errors of its own, and none matters here
-            _LOGGER.warning("Could not delete the unused file '%s': %s", location, error)
+    delete_files(io, locations)

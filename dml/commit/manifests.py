@@ -33,7 +33,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from dml.errors import ExecutionError, ValidationFailedError
+from dml.errors import ValidationFailedError, storage_failure
 from dml.manifests import ENTRY_READ_SCHEMA
 from dml.model.content_file import ContentFile
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
@@ -414,4 +414,4 @@ def _store(io: FileIO, location: str, data: bytes) -> None:
         with io.new_output(location).create() as stream:
             stream.write(data)
     except OSError as error:
-        raise ExecutionError(f"Writing '{location}' failed: {error}", file=location) from error
+        raise storage_failure("Writing the metadata file", location, error) from error

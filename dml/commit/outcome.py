@@ -23,6 +23,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Identifier
 from tenacity import Retrying, retry_if_result, stop_after_attempt, stop_after_delay, wait_exponential
 
+from dml.errors import DmlError
 from dml.iceberg import taken_numbers
 from dml.options import CommitOptions
 
@@ -37,10 +38,11 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
-# The catalog looked at the request and did not take it.
+# The catalog looked at the request and did not take it; or it was not asked, because its new metadata was not written.
 _REFUSALS = (
     AuthorizationExpiredError,
     BadRequestError,
+    DmlError,
     ForbiddenError,
     NoSuchNamespaceError,
     NoSuchTableError,

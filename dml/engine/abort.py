@@ -17,8 +17,9 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
+from dml.model.deletion import delete_files
+from dml.files.schemes import check_location
 from dml.model.write_context import WriteContext
-from dml.write.abort import delete_files
 
 __all__ = ["delete_late", "delete_uncommitted"]
 
@@ -82,7 +83,11 @@ def files_named(io: FileIO, location: str, part: str) -> Iterator[str]:
     """Files below a location whose names have a part.
 
     Only storages that can list are asked; others keep the files until orphans are removed.
+
+    Raises:
+        NotSupportedError: the table may have no files there.
     """
+    check_location(io, location)
     match io:
         case PyArrowFileIO():
             return arrow_files_named(io, location, part)

@@ -1,4 +1,4 @@
-"""Deletes what a failed task wrote. Worker, and driver after a failed commit.
+"""Deletes what nothing needs any more: files of a failed task, of a failed commit, of a lost attempt. Worker-safe.
 
 Input: locations. Output: none; a file that cannot be deleted is logged, for the first failure is the one to report.
 Source: Iceberg's `SparkCleanupUtil` (three retries, growing waits, missing files are fine).
@@ -43,7 +43,7 @@ def _deleted(io: FileIO, location: str, deadline: float) -> bool:
             return True
         except Exception as error:  # noqa: BLE001 - the failure that led here is the one to report
             if attempt == RETRIES or time.monotonic() + wait > deadline:
-                LOG.warning("The file '%s' of a failed write could not be deleted: %s", location, error)
+                LOG.warning("The file '%s', which nothing needs, could not be deleted: %s", location, error)
                 return False
             time.sleep(wait)
             wait = min(wait * 2, MAX_WAIT_SECONDS)

@@ -15,7 +15,7 @@ from dml.model.content_file import ContentFile, FileContent
 from dml.model.file_deletes import FileDeletes
 from dml.model.target_files import TargetFiles
 from dml.write.delete_writer import DeletedPositions, DeleteResult
-from dml.write.output_files import OutputFile, OutputFileFactory
+from dml.write.output_files import OutputFile, OutputFileFactory, write_errors
 from dml.write.position_deletes import file_scoped
 
 __all__ = ["DeletionVectorWriter", "VectorFile"]
@@ -40,20 +40,24 @@ class VectorFile:
         """Writes the vector of one data file."""
         puffin = self._puffin or self._open()
         blob = deletion_vector_blob(deletes.path, len(deletes.positions))
-        self._vectors.append((deletes, puffin.write_blob(blob, encode(deletes.positions))))
+        assert self._file is not None
+        with write_errors(self._file.location):
+            self._vectors.append((deletes, puffin.write_blob(blob, encode(deletes.positions))))
 
     def close(self) -> tuple[ContentFile, ...]:
         """Finishes the file; gives its vectors, in their order."""
         if self._puffin is None or self._file is None:
             return ()
-        size = self._puffin.close()
-        self._output.close(self._file)
         location = self._file.location
+        with write_errors(location):
+            size = self._puffin.close()
+        self._output.close(self._file)
         return tuple(content_file(deletes, blob, location, size) for deletes, blob in self._vectors)
 
     def _open(self) -> PuffinWriter:
         self._file = self._output.open("puffin", deletes=True)
-        self._puffin = PuffinWriter(self._file.stream, CREATED_BY)
+        with write_errors(self._file.location):
+            self._puffin = PuffinWriter(self._file.stream, CREATED_BY)
         return self._puffin
 
 

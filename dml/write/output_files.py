@@ -4,8 +4,8 @@ Input: the write's context and the task's identity. Output: open streams for new
 names follow Java's `OutputFileFactory`, so that tools that look for them find them.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -17,12 +17,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 
+from dml.errors import storage_failure
+from dml.model.deletion import delete_files
 from dml.model.write_context import WriteContext
-from dml.write.abort import delete_files
 from dml.write.storage import file_io
 from dml.write.task_identity import TaskIdentity
 
-__all__ = ["OutputFile", "OutputFileFactory"]
+__all__ = ["OutputFile", "OutputFileFactory", "write_errors"]
 
 EXTENSIONS = {"parquet": "parquet", "orc": "orc", "avro": "avro", "puffin": "puffin"}
 
@@ -49,6 +50,19 @@ class PartitionPath:
     def to_path(self) -> str:
         """The folder of the partition."""
         return self.path
+
+
+@contextmanager
+def write_errors(location: str) -> Iterator[None]:
+    """Turns what a storage raises inside into an error that names the file.
+
+    Raises:
+        ExecutionError: the storage failed.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise storage_failure("Writing the file", location, error) from error
 
 
 class OutputFileFactory:
@@ -93,14 +107,17 @@ class OutputFileFactory:
         key = PartitionPath(self.partition_path(spec_id, partition)) if partition else None
         location = self._locations.new_data_location(name, cast("PartitionKey | None", key))
         self._created.append(location)
-        stream = self._io(location).new_output(location).create(overwrite=True)  # the name is unique: no look before
+        with write_errors(location):
+            # The name is unique: no look before.
+            stream = self._io(location).new_output(location).create(overwrite=True)
         native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="w")
         self._streams[location] = native
         return OutputFile(location=location, stream=native)
 
     def close(self, file: OutputFile) -> None:
         """Closes a file that is complete."""
-        file.stream.close()
+        with write_errors(file.location):
+            file.stream.close()
         self._streams.pop(file.location, None)
 
     def abort(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from dml.model.target_files import TargetFiles
 from dml.model.write_context import WriteContext
 from dml.options import DeleteGranularity, WriteOptions
 from dml.write.delete_writer import DeletedPositions, DeleteResult
-from dml.write.output_files import OutputFileFactory
+from dml.write.output_files import OutputFileFactory, write_errors
 from dml.write.parquet import write_parquet
 
 __all__ = ["PositionDeleteWriter", "delete_file_options", "file_scoped", "write_position_deletes"]
@@ -112,7 +112,8 @@ def write_position_deletes(
     single = {path: PositionDeleteIndex.from_positions(table.column("pos"))} if paths[-1].as_py() == path else {}
     lower, upper = bounds(single)
     file = output.open("parquet", spec_id, partition, deletes=True)
-    size, offsets = write_parquet(file.stream, table, options, KEY_VALUES)
+    with write_errors(file.location):
+        size, offsets = write_parquet(file.stream, table, options, KEY_VALUES)
     output.close(file)
     return ContentFile(
         content=FileContent.POSITION_DELETES,

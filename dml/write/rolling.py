@@ -11,7 +11,7 @@ from dml.model.content_file import ContentFile, FileContent
 from dml.options import WriteOptions
 from dml.write.file_layout import FileLayout
 from dml.write.origin_log import OriginLog
-from dml.write.output_files import OutputFile, OutputFileFactory
+from dml.write.output_files import OutputFile, OutputFileFactory, write_errors
 from dml.write.parquet import ParquetFileWriter
 
 __all__ = ["RollingDataWriter"]
@@ -72,20 +72,23 @@ class RollingDataWriter:
             rows = batch if step >= batch.num_rows else batch.slice(start, step)
             if self._origins is not None and self._file is not None:
                 rows = self._origins.take(rows, self._file.location)
-            writer.write(rows)
+            with write_errors(self._location):
+                writer.write(rows)
             if writer.estimated_size >= target:
                 self.finish_file()
 
     def flush(self) -> None:
         """Writes the buffered rows, to free their memory."""
         if self._writer is not None:
-            self._writer.flush()
+            with write_errors(self._location):
+                self._writer.flush()
 
     def finish_file(self) -> None:
         """Closes the open file; later rows go to a new one."""
         if self._writer is None or self._file is None:
             return
-        statistics = self._writer.close()
+        with write_errors(self._location):
+            statistics = self._writer.close()
         self._files.close(self._file)
         metrics = statistics.metrics
         self._done.append(
@@ -114,6 +117,10 @@ class RollingDataWriter:
         if self._writer is not None:
             self._writer.abort()
         self._writer = self._file = None
+
+    @property
+    def _location(self) -> str:
+        return "" if self._file is None else self._file.location
 
     def _open(self) -> ParquetFileWriter:
         self._file = self._files.open(self._options.file_format, self._spec_id, self._partition)
