@@ -95,12 +95,15 @@ def sql(
     *,
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
     limit: Annotated[int, typer.Option(help="Rows that a table shows at most.", min=1)] = 100,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Change rows once only: a second run with this key tells what the first one did.")
+    ] = None,
 ) -> None:
     """Run one SQL statement and print its rows, or what it changed."""
     text = statement_of_stdin() if statement == "-" else statement
     connection: Connection = context.obj
     session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
-    dml.shell.run_sql(session, text, output=output, limit=limit)
+    dml.shell.run_sql(session, text, output=output, limit=limit, idempotency_key=idempotency_key)
 
 
 @app.command()

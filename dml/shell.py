@@ -42,7 +42,7 @@ def open_session(warehouse: str | None, catalog: str | None, properties: Mapping
     return connect(catalog=catalog, **options)
 
 
-def run_sql(session: Session, text: str, *, output: str, limit: int) -> None:
+def run_sql(session: Session, text: str, *, output: str, limit: int, idempotency_key: str | None = None) -> None:
     """Run one statement and print what it gives to standard output.
 
     Args:
@@ -50,12 +50,13 @@ def run_sql(session: Session, text: str, *, output: str, limit: int) -> None:
         text: The statement.
         output: `table`, `json` (one object a line) or `csv`.
         limit: Rows that a table shows at most; JSON and CSV have all.
+        idempotency_key: Run it once only under this key.
 
     Raises:
         DmlError: the statement is wrong or failed.
     """
     try:
-        outcome = session.sql(text)
+        outcome = session.sql(text, idempotency_key=idempotency_key)
         if isinstance(outcome, Result):
             print_result(outcome, output, sys.stdout)
         elif outcome.columns:
@@ -78,12 +79,17 @@ def print_frame(frame: DataFrame, output: str, limit: int) -> None:
     print_rows(frame.columns, frame.toLocalIterator(), output, sys.stdout)
 
 
+def plain_console() -> Console:
+    """Standard output, on which `[red]` and `:heart:` in a value are what they are."""
+    return Console(markup=False, emoji=False)
+
+
 def print_table(columns: Iterable[str], rows: Iterable[Row]) -> None:
     """Print rows as a table."""
     table = Table(*columns)
     for row in rows:
         table.add_row(*(NULL if value is None else str(plain(value)) for value in row))
-    Console().print(table)
+    plain_console().print(table)
 
 
 def print_rows(columns: Iterable[str], rows: Iterable[Row], output: str, target: TextIO) -> None:
@@ -125,7 +131,7 @@ def print_result(result: Result, output: str, target: TextIO) -> None:
         table = Table(title=f"{result.command} {result.table} ({result.mode})", show_header=False, title_justify="left")
         for label, value in result.facts().items():
             table.add_row(label, value)
-        Console().print(table)
+        plain_console().print(table)
 
 
 def plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -140,6 +141,10 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         assert run("CREATE TABLE db.t AS SELECT id, id % 2 = 0 AS even FROM range(4)")[0] == 0
         code, out, _ = run("DELETE FROM db.t WHERE id = 3", "--format", "csv")
         assert (code, out.splitlines()[-1]) == (0, "1,0,1,0")
+        keyed = ("INSERT INTO db.t VALUES (3, false)", "--idempotency-key", "k", "--format", "json")
+        results = [json.loads(run(*keyed)[1]) for _ in range(2)]
+        assert [result["replayed"] for result in results] == [False, True]
+        assert run("DELETE FROM db.t WHERE id = 3")[0] == 0
         code, out, _ = run("SELECT * FROM db.t ORDER BY id", "--format", "json")
         rows = ['{"id": 0, "even": true}', '{"id": 1, "even": false}', '{"id": 2, "even": true}']
         assert (code, out.splitlines()) == (0, rows)

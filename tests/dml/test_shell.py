@@ -4,12 +4,13 @@ import datetime
 import decimal
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import Row
 
 from dml.result import PhaseSeconds, Result
-from dml.shell import plain, print_result, print_rows
+from dml.shell import plain, print_result, print_rows, print_table
 
 RESULT = Result(
     command="DELETE",
@@ -61,3 +62,10 @@ def test_a_result_is_told_in_every_format(capsys):
     assert target.getvalue().splitlines()[-1] == "3,0,3,0"
     print_result(RESULT, "table", target)
     assert "rows deleted" in capsys.readouterr().out
+
+
+def test_values_that_look_like_markup_are_printed_as_they_are(capsys):
+    print_table(["[/x]"], [Row(a="[red]a[/b] :heart:")])
+    print_result(replace(RESULT, idempotency_key="[/k]"), "table", io.StringIO())
+    out = capsys.readouterr().out
+    assert all(text in out for text in ("[/x]", "[red]a[/b] :heart:", "[/k]"))

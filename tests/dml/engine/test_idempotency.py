@@ -1,5 +1,8 @@
 """Idempotency keys: a statement is applied once, whoever runs it again, and the second run tells what the first did."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -342,6 +345,31 @@ def test_threads_and_sessions_that_run_one_statement_apply_it_once(lake: Lake) -
     assert leftover_files(lake, name) == set()
     for loaded in catalogs:
         loaded.close()
+
+
+def test_of_two_processes_at_once_one_applies_the_statement(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process runs it from the command line, after this one has written its files and before it commits."""
+    name = lake.create("id BIGINT, n BIGINT")
+    lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 0 FROM range(10)")
+    text = f"UPDATE {name} SET n = n + 1 WHERE id < 3"
+    warehouse = lake.session.registry.catalogs["lake"].properties["warehouse"]
+    arguments = ("--warehouse", warehouse, "sql", text, "--idempotency-key", "k", "--format", "json")
+    real, theirs = publish.commit_table, []
+
+    def commit_table(*given: object) -> object:
+        if not theirs:
+            command = [sys.executable, "-P", "-m", "dml", *arguments]
+            ended = subprocess.run(command, capture_output=True, check=True, cwd="/", timeout=180)
+            theirs.append(json.loads(ended.stdout))
+        return real(*given)
+
+    monkeypatch.setattr(publish, "commit_table", commit_table)
+    mine = once(lake, text, "k")
+    assert (mine.replayed, theirs[0]["replayed"]) == (True, False)
+    told = mine.as_dict()
+    assert {key: told[key] for key in COUNTS} == {key: theirs[0][key] for key in COUNTS}
+    assert lake.rows(name) == [(number, int(number < 3)) for number in range(10)]
+    assert leftover_files(lake, name) == set()
 
 
 def test_a_run_whose_answer_was_lost_can_be_run_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

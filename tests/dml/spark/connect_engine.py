@@ -62,7 +62,9 @@ def row_level_statements(lake, name):
     source = spark.createDataFrame([(2, "py"), (50, "new")], "id BIGINT, s STRING")
     built = lake.merge_into(source, f"{name} AS t", col("t.id") == col("source.id"))
     built = built.whenMatched().update({"s": col("source.s")}).whenNotMatched().insert({"id": "source.id"})
-    assert affected(built.merge()) == (1, 0, 1)
+    assert affected(built.merge(idempotency_key="k")) == (1, 0, 1)
+    again = built.merge(idempotency_key="k")
+    assert (again.replayed, affected(again)) == (True, (1, 0, 1))
     text = f"MERGE INTO lake.{name} t USING {{rows}} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = 'frame'"
     assert affected(spark.sql(text, rows=source)) == (2, 0, 0)
     found = {row.id: (row.s, row.part and row.part.a) for row in lake.table(name).collect()}
