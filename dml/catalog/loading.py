@@ -13,6 +13,7 @@ from pyiceberg.utils.config import Config, merge_config
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
+from dml.catalog.file_access import restrict_files
 from dml.catalog.translation import error_text
 from dml.errors import DmlError, NotFoundError, SetupError
 from dml.iceberg import BoundedRestCatalog, support_format_version_3
@@ -64,7 +65,7 @@ def load(name: str, warehouse: str | None = None, **properties: object) -> Catal
             hint="Check its uri, its credentials and that PyIceberg's extra for its type is installed",
             catalog=name,
         ) from None
-    return support_format_version_3(catalog)
+    return restrict_files(support_format_version_3(catalog))
 
 
 def _connect(name: str, warehouse: str | None, configured: dict[str, Any], settings: dict[str, Any]) -> Catalog:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import BadRequestError, NoSuchNamespaceError, NoSuchTableError, ServerError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -24,9 +24,12 @@ from pyiceberg.table.update import (
 )
 
 from dml import iceberg
+from dml.catalog.file_access import check_new_location
 from dml.catalog.table_state import TableState
 from dml.catalog.translation import translated
 from dml.errors import AnalysisError, ErrorKind, NotFoundError
+from dml.files.schemes import check_location
+from dml.manifests import entries_of, read_manifest_list
 from dml.suggestions import did_you_mean
 
 __all__ = [
@@ -123,9 +126,11 @@ def create_table(
         AlreadyExistsError: there is a table of that name.
         NotFoundError: the namespace is not there.
         AnalysisError: the format version is none, or a type or a default needs a later one.
+        NotSupportedError: the catalog is not set up for files at the location.
         DmlError: the catalog or the storage failed.
     """
     with translated(f"Creating the table '{_shown(identifier)}'", catalog):
+        check_new_location(catalog, location)
         return iceberg.create_table(
             catalog,
             identifier,
@@ -163,9 +168,11 @@ def stage_table(
         AlreadyExistsError: there is a table of that name.
         NotFoundError: the namespace is not there.
         AnalysisError: the format version is none, or a type or a default needs a later one.
+        NotSupportedError: the catalog is not set up for files at the location.
         DmlError: the catalog or the storage failed.
     """
     with translated(f"Creating the table '{_shown(identifier)}'", catalog):
+        check_new_location(catalog, location)
         try:
             table, updates = iceberg.stage_table(
                 catalog,
@@ -193,13 +200,47 @@ def drop_table(catalog: Catalog, identifier: Identifier, *, purge: bool = False)
 
     Raises:
         NotFoundError: there is no such table.
+        CorruptFileError: its files are to be deleted, and cannot be told; the table is still there.
+        NotSupportedError: one of them may not be a file of this table; the table is still there.
         DmlError: the catalog failed.
     """
     with translated(f"Dropping the table '{_shown(identifier)}'", catalog):
-        if purge:
-            catalog.purge_table(identifier)
-        else:
+        if not purge:
             catalog.drop_table(identifier)
+        elif isinstance(catalog, MetastoreCatalog):
+            _purge(catalog, identifier)
+        else:
+            catalog.purge_table(identifier)
+
+
+def _purge(catalog: Catalog, identifier: Identifier) -> None:
+    """Drop a table and delete its files, as PyIceberg does, but only those that the table may have."""
+    table = catalog.load_table(identifier)
+    locations = _files(table)
+    for location in locations:
+        check_location(table.io, location)
+    catalog.drop_table(identifier)
+    for location in locations:
+        try:
+            table.io.delete(location)
+        except FileNotFoundError:
+            continue
+        except Exception as error:  # noqa: BLE001 - every storage has errors of its own, and the table is gone
+            _LOGGER.warning("Could not delete '%s' of the dropped table '%s': %s", location, _shown(identifier), error)
+
+
+def _files(table: Table) -> list[str]:
+    """All files that a table's snapshots and its metadata log name, data files first and its newest metadata last."""
+    lists = dict.fromkeys(snapshot.manifest_list for snapshot in table.metadata.snapshots)
+    manifests = {
+        manifest.manifest_path: manifest for location in lists for manifest in read_manifest_list(table.io, location)
+    }
+    data = dict.fromkeys(
+        entry.data_file.path for manifest in manifests.values() for entry in entries_of(manifest, table.io)
+    )
+    log = [entry.metadata_file for entry in table.metadata.metadata_log]
+    statistics = [file.statistics_path for file in (*table.metadata.statistics, *table.metadata.partition_statistics)]
+    return list(dict.fromkeys([*data, *manifests, *lists, *statistics, *log, table.metadata_location]))
 
 
 def rename_table(catalog: Catalog, old: Identifier, new: Identifier) -> Table:

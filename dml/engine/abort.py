@@ -17,8 +17,8 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from dml.model.deletion import delete_files
 from dml.files.schemes import check_location
+from dml.model.deletion import delete_files
 from dml.model.write_context import WriteContext
 
 __all__ = ["delete_late", "delete_uncommitted"]

@@ -9,23 +9,21 @@ later counts like what stands in the newest one. So a snapshot that expired a mo
 for queries that read it, and for who wants to go back. Source: Iceberg's `ReachableFileUtil`.
 """
 
-import gzip
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
 from dml.errors import CorruptFileError
+from dml.files.table_metadata import plain_json
 from dml.manifests import entries_of, read_manifest_list
 from dml.model.manifest import ManifestFile
 
 __all__ = ["ReachableFiles", "read_json"]
-
-_GZIP: Final = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +149,8 @@ def read_json(io: FileIO, location: str) -> Mapping[str, Any] | None:
     with io.new_input(location).open() as stream:
         content = stream.read()
     try:
-        parsed = json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)
-    except (ValueError, OSError, EOFError):
+        parsed = json.loads(plain_json(bytes(content)))
+    except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
 

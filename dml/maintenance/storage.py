@@ -19,6 +19,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dml.errors import ExecutionError, NotSupportedError
+from dml.files.schemes import check_location
 from dml.maintenance.file_identity import path_of
 from dml.maintenance.orphan_choice import ListedFile
 
@@ -49,8 +50,9 @@ def storage_of(io: FileIO, folder: str) -> Storage:
         folder: A location.
 
     Raises:
-        NotSupportedError: the FileIO cannot list files.
+        NotSupportedError: the FileIO cannot list files, or takes none of that scheme.
     """
+    check_location(io, folder)
     match io:
         case PyArrowFileIO():
             scheme, netloc, _ = io.parse_location(folder, io.properties)

@@ -1,32 +1,18 @@
 """Opening the files of a table, and saying which file failed. Worker-safe.
 
-Input: FileIO properties and locations as manifests have them. Output: open files, and
-errors that name the file.
+Input: a FileIO and locations as manifests have them. Output: open files, and errors that name the file.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 
-from dml.errors import CorruptFileError, DmlError, ExecutionError
+from dml.errors import CorruptFileError, DmlError, storage_failure
 
-__all__ = ["file_errors", "file_io", "open_file", "read_range"]
-
-
-@lru_cache(maxsize=16)
-def cached_file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> FileIO:
-    """One FileIO for each storage: a new one would open new connections for every file."""
-    return load_file_io(dict(properties), f"{scheme}://" if scheme else None)
-
-
-def file_io(properties: Mapping[str, str], location: str) -> FileIO:
-    """The FileIO that reads a location, kept for the life of the process."""
-    scheme, separator, _ = location.partition("://")
-    return cached_file_io(tuple(sorted(properties.items())), scheme if separator else "")
+__all__ = ["file_errors", "open_file", "read_range"]
 
 
 def open_file(io: FileIO, location: str) -> Any:
@@ -74,7 +60,7 @@ def file_errors(location: str) -> Iterator[None]:
     except OSError as error:
         # Arrow reports a broken file as an OSError too, but without the number of a system error.
         if error.errno is not None:
-            raise ExecutionError(f"Reading the file '{location}' failed: {error}", file=location) from error
+            raise storage_failure("Reading the file", location, error) from error
         raise broken(location, error) from error
     except (pa.ArrowException, ValueError, EOFError, IndexError, KeyError, OverflowError) as error:
         raise broken(location, error) from error

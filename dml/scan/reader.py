@@ -23,13 +23,13 @@ from pyiceberg.types import NestedField
 
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError
+from dml.files.file_io import file_io
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.pruning.row_tests import Bounds, any_match
 from dml.scan.applied_deletes import DeleteLoader, EqualityDeletes
 from dml.scan.arrow_types import arrow_field
 from dml.scan.batches import coalesced, empty_rows
 from dml.scan.data_file import DataFile, Piece
-from dml.scan.file_io import file_io
 from dml.scan.key_set import KeySet
 from dml.scan.metadata_columns import LINEAGE_IDS, MetadataColumns
 from dml.scan.open_data_file import open_data_file

@@ -1,0 +1,80 @@
+"""The files that the tables of a catalog may have: none but where the catalog is set up for. Driver.
+
+Input: a PyIceberg catalog. Output: the same catalog, whose tables have a FileIO that refuses other files.
+
+PyIceberg gives a table's FileIO the properties of the table beside those of the catalog. What chooses the FileIO, and
+what it may open, is taken from the catalog alone.
+"""
+
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+
+from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restricted
+from dml.files.table_metadata import read_table_metadata
+
+__all__ = ["check_new_location", "restrict_files"]
+
+_NOT_FROM_TABLES: Final = frozenset({"py-io-impl", ALLOWED_SCHEMES})
+
+
+def restrict_files(catalog: Catalog) -> Catalog:
+    """Let a catalog's tables have files where it is set up for, and nowhere else.
+
+    Args:
+        catalog: Any catalog.
+
+    Returns:
+        The same catalog.
+    """
+    load_any = catalog._load_file_io  # noqa: SLF001 - all catalogs open the files of tables through it
+
+    def load_restricted(properties: Any = None, location: str | None = None) -> FileIO:
+        given = {key: value for key, value in (properties or {}).items() if key not in _NOT_FROM_TABLES}
+        io = load_any(given, location)
+        return restricted(io, allowed_schemes(catalog.properties, io.properties, location or ""))
+
+    setattr(catalog, "_load_file_io", load_restricted)  # noqa: B010 - a method, on this object alone
+    if isinstance(catalog, SqlCatalog):
+        _read_metadata_restricted(catalog)
+    return catalog
+
+
+def check_new_location(catalog: Catalog, location: str | None) -> None:
+    """Refuse a location for a new table that could not be loaded afterwards.
+
+    Args:
+        catalog: The catalog.
+        location: Where the user wants the table; None lets the catalog choose.
+
+    Raises:
+        NotSupportedError: the catalog is not set up for files there.
+    """
+    if location is not None:
+        check_location(catalog._load_file_io(location=location), location)  # noqa: SLF001
+
+
+def _read_metadata_restricted(catalog: SqlCatalog) -> None:
+    """PyIceberg opens a metadata file before it knows a table, so not through the method above; and it says too little.
+
+    What else it checks stays with it.
+    """
+    convert = catalog._convert_orm_to_iceberg  # noqa: SLF001
+
+    def load_table(row: Any) -> Table:
+        if not (row.metadata_location and row.table_namespace and row.table_name):
+            return convert(row)
+        location = row.metadata_location
+        metadata = read_table_metadata(catalog._load_file_io(location=location), location)  # noqa: SLF001
+        return Table(
+            identifier=(*Catalog.identifier_to_tuple(row.table_namespace), row.table_name),
+            metadata=metadata,
+            metadata_location=location,
+            io=catalog._load_file_io(metadata.properties, location),  # noqa: SLF001
+            catalog=catalog,
+        )
+
+    setattr(catalog, "_convert_orm_to_iceberg", load_table)  # noqa: B010 - a method, on this object alone

@@ -1,0 +1,132 @@
+"""Which storages a table's files may lie in: its metadata may name any file, and is not trusted. Worker-safe.
+
+Input: a catalog's properties and the location of a table's metadata file. Output: the URI schemes of the files that the
+table may have; a FileIO that refuses all others, on the driver and on workers.
+
+Metadata is written by whoever may write to the table. Without a rule, a table in an object store that lists
+`file:///etc/passwd` as a data file would have it read, and orphans looked for in `file:///home`. The rule:
+
+- a table's files may lie where its metadata file lies, and in each object store that the catalog is set up for by its
+  `warehouse` or by properties such as `s3.endpoint`;
+- local files are for tables whose metadata file is local, and those are for catalogs that are not set up for an object
+  store alone;
+- the catalog's property `io.allowed-schemes` allows more.
+
+Schemes that are names of one storage, such as `s3` and `s3a`, are allowed together.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlparse
+
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from dml.errors import NotSupportedError
+
+__all__ = ["ALLOWED_SCHEMES", "allowed_schemes", "check_location", "restricted"]
+
+ALLOWED_SCHEMES: Final = "io.allowed-schemes"
+"""A property of catalogs: further schemes, with commas between them; of a FileIO: all that it takes."""
+
+LOCAL: Final = "file"
+
+_WAREHOUSE: Final = "warehouse"
+_S3: Final = frozenset({"s3", "s3a", "s3n"})
+_GCS: Final = frozenset({"gs", "gcs"})
+_ADLS: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+_HDFS: Final = frozenset({"hdfs", "viewfs"})
+_FAMILIES: Final = (_S3, _GCS, _ADLS, _HDFS)
+# What the properties of a FileIO begin with, and the storage that they are for.
+_PREFIXES: Final = {"s3.": _S3, "gcs.": _GCS, "adls.": _ADLS, "hdfs.": _HDFS, "hf.": frozenset({"hf"})}
+
+
+def allowed_schemes(
+    catalog_properties: Mapping[str, Any], io_properties: Mapping[str, Any], metadata_location: str
+) -> frozenset[str]:
+    """The schemes of the files that a table may have.
+
+    Args:
+        catalog_properties: What the user, or the catalog's server, says of the catalog.
+        io_properties: Those of the table's FileIO; some may come from the table, so they set up object stores alone.
+        metadata_location: The table's metadata file, or its location.
+    """
+    warehouse = _location_scheme(str(catalog_properties.get(_WAREHOUSE) or ""))
+    stores = {*_set_up(catalog_properties), *_family(warehouse)} - {LOCAL}
+    own = _family(urlparse(metadata_location).scheme or LOCAL) if metadata_location else _family(warehouse)
+    if LOCAL in own and stores and warehouse != LOCAL:
+        own = frozenset()
+    named = str(catalog_properties.get(ALLOWED_SCHEMES) or "")
+    further = {scheme for name in named.split(",") if name.strip() for scheme in _family(name.strip().lower())}
+    return frozenset({*own, *stores, *_set_up(io_properties), *further})
+
+
+def restricted(io: FileIO, schemes: frozenset[str]) -> FileIO:
+    """The same FileIO, which from now on refuses files of other schemes.
+
+    Args:
+        io: A FileIO that nobody else uses.
+        schemes: Those that it takes; they stand among its properties then, for the workers.
+    """
+    io.properties = {**io.properties, ALLOWED_SCHEMES: ",".join(sorted(schemes))}
+    for name in ("new_input", "new_output", "delete"):
+        # On this object alone: what it is decides elsewhere how it lists files.
+        setattr(io, name, partial(_checked, io, getattr(io, name)))
+    return io
+
+
+def check_location(io: FileIO, location: str) -> None:
+    """Refuse a location that a FileIO does not take.
+
+    Args:
+        io: The FileIO; one that was never restricted takes all.
+        location: A file or a folder.
+
+    Raises:
+        NotSupportedError: it has a scheme that is not allowed.
+    """
+    allowed = io.properties.get(ALLOWED_SCHEMES)
+    scheme = _scheme(io, location)
+    if allowed is None or scheme in allowed.split(","):
+        return
+    known = allowed.replace(",", ", ") or "none"
+    raise NotSupportedError(
+        f"The table names '{location}', and its catalog is not set up for the scheme '{scheme}', only for {known}",
+        hint=f"If you trust the table, add '{scheme}' to the catalog's property '{ALLOWED_SCHEMES}'",
+        file=location,
+        scheme=scheme,
+        property=ALLOWED_SCHEMES,
+    )
+
+
+def _checked(io: FileIO, action: Callable[[Any], Any], location: Any) -> Any:
+    check_location(io, location if isinstance(location, str) else location.location)
+    return action(location)
+
+
+def _scheme(io: FileIO, location: str) -> str:
+    """The scheme by which a FileIO chooses the storage; it may have a default for locations without one."""
+    if isinstance(io, PyArrowFileIO):
+        return str(io.parse_location(location, io.properties)[0])
+    return urlparse(location).scheme or LOCAL
+
+
+def _location_scheme(warehouse: str) -> str | None:
+    """The scheme of a warehouse; None where it is no location but a name that the catalog's server knows."""
+    if warehouse.startswith("/"):
+        return LOCAL
+    scheme = urlparse(warehouse).scheme
+    return scheme if "://" in warehouse or scheme == LOCAL else None
+
+
+def _set_up(properties: Mapping[str, Any]) -> Iterator[str]:
+    for prefix, schemes in _PREFIXES.items():
+        if any(key.startswith(prefix) for key in properties):
+            yield from schemes
+
+
+def _family(scheme: str | None) -> frozenset[str]:
+    if scheme is None:
+        return frozenset()
+    return next((family for family in _FAMILIES if scheme in family), frozenset({scheme}))

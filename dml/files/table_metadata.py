@@ -1,0 +1,91 @@
+"""Table metadata files: JSON, compressed or not. Worker-safe.
+
+Input: a FileIO and a location, or the file's bytes. Output: the metadata. Spec: "Table Metadata", "Naming for GZIP
+compressed metadata JSON files".
+"""
+
+import zlib
+from typing import Final
+
+from pydantic import ValidationError
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from dml.errors import CorruptFileError, storage_failure
+
+__all__ = ["plain_json", "read_table_metadata"]
+
+GZIP: Final = b"\x1f\x8b"
+GZIP_WINDOW: Final = 31
+
+MAX_BYTES: Final = 1 << 30
+"""No metadata file is longer than this when it is decompressed."""
+
+FREE_BYTES: Final = 1 << 26
+"""A decompressed file of this length is always fine."""
+
+MAX_RATIO: Final = 256
+"""A longer one has at most so many bytes for each compressed one."""
+
+
+def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
+    """A table's metadata.
+
+    Args:
+        io: The table's FileIO.
+        location: Of the metadata file.
+
+    Raises:
+        CorruptFileError: it is missing or is no metadata file.
+        ExecutionError: the storage failed.
+    """
+    try:
+        with io.new_input(location).open() as stream:
+            content = bytes(stream.read())
+    except FileNotFoundError as error:
+        raise CorruptFileError(
+            f"The table's metadata file '{location}' is missing",
+            hint="Restore the file, or register an earlier metadata file of the table with the catalog",
+            file=location,
+        ) from error
+    except OSError as error:
+        raise storage_failure("Reading", location, error) from error
+    try:
+        return TableMetadataUtil.parse_raw(plain_json(content).decode())
+    except Exception as error:
+        # Nothing was read from a storage here: whatever was raised, the bytes led to it.
+        raise CorruptFileError(
+            f"The table's metadata file '{location}' cannot be read: {_reason(error)}",
+            hint="Restore the file, or register an earlier metadata file of the table with the catalog",
+            file=location,
+        ) from error
+
+
+def plain_json(content: bytes) -> bytes:
+    """The JSON of a metadata file, decompressed if it is compressed, whatever its name says.
+
+    Raises:
+        ValueError: it is cut short, does not decompress, or is too long to be a metadata file.
+    """
+    if not content.startswith(GZIP):
+        return content
+    limit = min(MAX_BYTES, max(FREE_BYTES, MAX_RATIO * len(content)))
+    inflater = zlib.decompressobj(GZIP_WINDOW)
+    try:
+        plain = inflater.decompress(content, limit + 1)
+    except zlib.error as error:
+        raise ValueError(f"it does not decompress ({error})") from error
+    if len(plain) > limit:
+        raise ValueError(f"it has more than {limit} bytes when it is decompressed")
+    if not inflater.eof:
+        raise ValueError("its compressed bytes end too early")
+    return plain
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong, without the content: the file may be another one than it should be."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        return f"{place}: {first['msg']}" if place else str(first["msg"])
+    return str(error).split("\n", 1)[0] or type(error).__name__
