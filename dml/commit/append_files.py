@@ -22,6 +22,7 @@ class AppendFiles:
         data_files: The files; may be empty, the snapshot is then as well.
         validate_new_data_files: Fail where a data file that may hold rows of `conflict_detection_filter` was added
             since `starting_snapshot_id`: a MERGE that only inserts must not insert a key twice.
+        rests_on_rows: Whether the files rest on rows of the filter: if so, nobody may have taken one away either.
         conflict_detection_filter: What the statement read.
         starting_snapshot_id: The snapshot that it read.
         case_sensitive: How names in the filter match.
@@ -30,6 +31,7 @@ class AppendFiles:
 
     data_files: tuple[ContentFile, ...] = ()
     validate_new_data_files: bool = False
+    rests_on_rows: bool = False
     conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     starting_snapshot_id: int | None = None
     case_sensitive: bool = False
@@ -47,5 +49,7 @@ def append_changes(action: AppendFiles) -> FileChanges:
             conflict_filter=action.conflict_detection_filter,
             case_sensitive=action.case_sensitive,
             new_data_files=action.validate_new_data_files,
+            removed_rows=action.validate_new_data_files and action.rests_on_rows,
+            new_delete_files=action.validate_new_data_files and action.rests_on_rows,
         ),
     )

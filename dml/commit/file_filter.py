@@ -10,7 +10,7 @@ from math import isnan
 from typing import Any, Final, Protocol
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import inclusive_projection, strict_projection
+from pyiceberg.expressions.visitors import bind, extract_field_ids, inclusive_projection, strict_projection
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
@@ -69,26 +69,33 @@ class RowFilter:
         expression: The filter, unbound.
         metadata: The table: its current schema, all its specs.
         case_sensitive: How names in the filter match.
+        named_by: The schema whose names they are; None for the current one.
 
     Raises:
-        CommitConflictError: a name of the filter is not in the schema any more.
+        CommitConflictError: a name of the filter is not in the schema any more, or means another column now.
     """
 
-    def __init__(self, expression: BooleanExpression, metadata: TableMetadata, *, case_sensitive: bool) -> None:
+    def __init__(
+        self,
+        expression: BooleanExpression,
+        metadata: TableMetadata,
+        *,
+        case_sensitive: bool,
+        named_by: Schema | None = None,
+    ) -> None:
         self.expression = expression
         self._metadata = metadata
         self._case_sensitive = case_sensitive
         self._schema = optional_schema(metadata.schema())
         self._columns = metric_columns(self._schema)
         self._specs: dict[int, _SpecTests] = {}
+        if named_by is not None:
+            _check_names(expression, named_by, metadata.schema(), case_sensitive=case_sensitive)
         try:
             self._may = any_match(expression, self._schema, case_sensitive=case_sensitive)
             self._must = all_match(expression, self._schema, case_sensitive=case_sensitive)
         except ValueError as error:
-            raise CommitConflictError(
-                f"The filter {expression} does not fit the table's schema any more: {error}",
-                hint="The schema was changed meanwhile: run the statement again",
-            ) from error
+            raise _outdated(expression, str(error)) from error
 
     def manifest(self, manifest: ManifestFile) -> bool:
         """Whether a manifest may list files with matching rows, or deletes for such files."""
@@ -137,6 +144,21 @@ class RowFilter:
                 must=all_match(strict, partitions, case_sensitive=True),
             )
         return self._specs[spec_id]
+
+
+def _check_names(expression: BooleanExpression, then: Schema, now: Schema, *, case_sensitive: bool) -> None:
+    """Names of columns can be exchanged: each has to mean what it meant."""
+    for field_id in extract_field_ids(bind(then, expression, case_sensitive)):
+        name = then.find_column_name(field_id)
+        if name != (now.find_column_name(field_id) if field_id in now.field_ids else None):
+            raise _outdated(expression, f"the column {name} was dropped or renamed")
+
+
+def _outdated(expression: BooleanExpression, reason: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"The filter {expression} does not fit the table's schema any more: {reason}",
+        hint="The schema was changed meanwhile: run the statement again",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ among their partitions; and then everywhere.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from dml.commit.changes import FileChanges
@@ -45,13 +46,19 @@ class ManifestFilter:
 
     Args:
         metadata: The table as it is now.
+        named_by: The schema whose names a row filter has.
         changes: What the commit does.
         reader: Reads manifests.
         written: Writes those that change.
     """
 
     def __init__(
-        self, metadata: TableMetadata, changes: FileChanges, reader: EntryReader, written: NewManifests
+        self,
+        metadata: TableMetadata,
+        named_by: Schema,
+        changes: FileChanges,
+        reader: EntryReader,
+        written: NewManifests,
     ) -> None:
         self._metadata = metadata
         self._changes = changes
@@ -61,7 +68,7 @@ class ManifestFilter:
         self._rows = (
             None
             if changes.row_filter is None
-            else RowFilter(changes.row_filter, metadata, case_sensitive=changes.case_sensitive)
+            else RowFilter(changes.row_filter, metadata, case_sensitive=changes.case_sensitive, named_by=named_by)
         )
 
     def data_files(self, manifests: Sequence[ManifestFile]) -> FilteredManifests:

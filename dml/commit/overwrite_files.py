@@ -30,6 +30,8 @@ class OverwriteFiles:
         conflict_detection_filter: Rows that the statement read.
         starting_snapshot_id: The snapshot that it read; None where the table had none.
         isolation_level: Of the command.
+        rests_on_rows: Whether the result rests on rows of the filter that the statement leaves as they are: under
+            serializable isolation no other commit may have taken one away.
         case_sensitive: How names in the filter match.
         row_level: The rows that are changed, to stand beside concurrent deletes of others; None judges by files.
         row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
@@ -42,6 +44,7 @@ class OverwriteFiles:
     conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     starting_snapshot_id: int | None = None
     isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
+    rests_on_rows: bool = False
     case_sensitive: bool = False
     row_level: RowLevelChanges | None = None
     row_probe: RowProbe | None = None
@@ -68,6 +71,7 @@ class OverwriteByFilter:
 
 def overwrite_changes(action: OverwriteFiles) -> FileChanges:
     """The changes of an `OverwriteFiles`."""
+    serializable = action.isolation_level is IsolationLevel.SERIALIZABLE
     return FileChanges(
         operation=_operation(adds=bool(action.data_files), removes=bool(action.removed_data_files)),
         added_data_files=action.data_files,
@@ -80,7 +84,9 @@ def overwrite_changes(action: OverwriteFiles) -> FileChanges:
             starting_snapshot_id=action.starting_snapshot_id,
             conflict_filter=action.conflict_detection_filter,
             case_sensitive=action.case_sensitive,
-            new_data_files=action.isolation_level is IsolationLevel.SERIALIZABLE,
+            new_data_files=serializable,
+            removed_rows=serializable and action.rests_on_rows,
+            new_delete_files=serializable and action.rests_on_rows,
             deletes_of_replaced_files=bool(action.removed_data_files),
         ),
     )

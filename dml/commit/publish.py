@@ -203,6 +203,7 @@ class _Publication:
         self._catalog = table.catalog
         self._uuid = table.metadata.table_uuid
         self._load_state = load_state
+        planned = table.metadata
         self._state = self._loaded()
         table = self._state.table
         location = table.location_provider().new_metadata_location
@@ -211,6 +212,7 @@ class _Publication:
         self._prepared: dict[str, Prepared] = {}
         self._producer = SnapshotProducer(
             io=table.io,
+            planned=planned,
             changes=changes,
             target=target,
             snapshot_id=snapshot_id,

@@ -32,6 +32,8 @@ class RowDelta:
         conflict_detection_filter: Rows that the statement read.
         starting_snapshot_id: The snapshot that it read; None where the table had none.
         isolation_level: Of the command.
+        rests_on_rows: Whether the result rests on rows of the filter that the statement leaves as they are: under
+            serializable isolation no other commit may have taken one away.
         case_sensitive: How names in the filter match.
         row_level: The rows that are deleted, to stand beside concurrent deletes of others; None judges by files.
         row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
@@ -47,6 +49,7 @@ class RowDelta:
     conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     starting_snapshot_id: int | None = None
     isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
+    rests_on_rows: bool = False
     case_sensitive: bool = False
     row_level: RowLevelChanges | None = None
     row_probe: RowProbe | None = None
@@ -54,6 +57,7 @@ class RowDelta:
 
 def row_delta_changes(action: RowDelta) -> FileChanges:
     """The changes of a `RowDelta`."""
+    serializable = action.isolation_level is IsolationLevel.SERIALIZABLE
     only_deletes = action.command is Command.DELETE
     referenced = action.referenced_data_files | {
         file.referenced_data_file for file in action.delete_files if file.referenced_data_file is not None
@@ -74,8 +78,9 @@ def row_delta_changes(action: RowDelta) -> FileChanges:
             conflict_filter=action.conflict_detection_filter,
             case_sensitive=action.case_sensitive,
             must_descend=True,
-            new_data_files=action.isolation_level is IsolationLevel.SERIALIZABLE,
-            new_delete_files=not only_deletes,
+            new_data_files=serializable,
+            removed_rows=serializable and action.rests_on_rows,
+            new_delete_files=not only_deletes or (serializable and action.rests_on_rows),
             referenced_data_files=frozenset(referenced),
             tolerate_deleted=only_deletes,
             deletes_of_replaced_files=bool(action.removed_data_files),

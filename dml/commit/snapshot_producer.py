@@ -29,6 +29,7 @@ from dml.commit.validation import (
     check_data_sequence_number,
     check_deletes_of_replaced_files,
     check_format_version,
+    check_not_upgraded,
     check_removed_files_are_live,
     check_removed_files_are_not_referenced,
     check_rewrite_adds_no_rows,
@@ -73,6 +74,7 @@ class SnapshotProducer:
 
     Attributes:
         io: The table's FileIO.
+        planned: The table as the statement knows it.
         changes: What the commit does.
         target: Where it goes.
         snapshot_id: The id of the snapshot, the same in each attempt.
@@ -86,6 +88,7 @@ class SnapshotProducer:
     """
 
     io: FileIO
+    planned: TableMetadata
     changes: FileChanges
     target: Target
     snapshot_id: int
@@ -110,6 +113,7 @@ class SnapshotProducer:
             DmlError: metadata files cannot be read or written.
         """
         parent = parent_of(metadata, self.target)
+        check_not_upgraded(self.changes, self.planned.format_version, metadata.format_version)
         check_format_version(self.changes, metadata.format_version, metadata.specs())
         check_removed_files_are_not_referenced(self.changes)
         window = self._window(metadata, parent)
@@ -163,7 +167,12 @@ class SnapshotProducer:
         validation = self.changes.validation
         if validation.partitions is not None:
             return PartitionSet(validation.partitions, metadata)
-        return RowFilter(validation.conflict_filter, metadata, case_sensitive=validation.case_sensitive)
+        return RowFilter(
+            validation.conflict_filter,
+            metadata,
+            case_sensitive=validation.case_sensitive,
+            named_by=self.planned.schema(),
+        )
 
     def _own(self, metadata: TableMetadata) -> FileFilter:
         """The partitions in which the commit itself deletes rows: what happened to these data files always counts."""
@@ -233,7 +242,7 @@ class SnapshotProducer:
     ) -> tuple[FilteredManifests, FilteredManifests]:
         """The parent's manifests without the files that go: of data, and of deletes."""
         base = self.reader.manifests(parent)
-        manifest_filter = ManifestFilter(metadata, changes, self.reader, self.written)
+        manifest_filter = ManifestFilter(metadata, self.planned.schema(), changes, self.reader, self.written)
         data = manifest_filter.data_files([m for m in base if m.content is ManifestContent.DATA])
         if changes.validation.deletes_of_replaced_files and window.snapshots:
             replaced = PartitionSet(

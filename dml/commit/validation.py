@@ -43,6 +43,7 @@ __all__ = [
     "check_data_sequence_number",
     "check_deletes_of_replaced_files",
     "check_format_version",
+    "check_not_upgraded",
     "check_removed_files_are_live",
     "check_removed_files_are_not_referenced",
     "check_rewrite_adds_no_rows",
@@ -243,8 +244,27 @@ CHECKS: Final = (
 """The checks on the entries of concurrent commits, in the order in which they are made."""
 
 
+def check_not_upgraded(changes: FileChanges, planned: int, version: int) -> None:
+    """What was written for version 2 may not do for version 3: deletes have another form there, and rows have ids.
+
+    Args:
+        changes: What the commit does.
+        planned: The format version that the statement knows.
+        version: The table's now.
+
+    Raises:
+        CommitConflictError: position deletes, or rows of replaced files without their ids, would get into version 3.
+    """
+    rewrites = changes.added_data_files and changes.removed_data_files
+    if planned < 3 <= version and (changes.added_delete_files or rewrites):
+        raise CommitConflictError(
+            f"The table was upgraded from format version {planned} to {version} while the statement ran",
+            hint="Run the statement again",
+        )
+
+
 def check_format_version(changes: FileChanges, version: int, spec_ids: Iterable[int]) -> None:
-    """New files have to fit the table as it is now: it may have been upgraded.
+    """New files have to fit the table.
 
     Raises:
         ValidationFailedError: they do not.
@@ -257,11 +277,7 @@ def check_format_version(changes: FileChanges, version: int, spec_ids: Iterable[
         if version == 2 and file.is_deletion_vector:
             raise ValidationFailedError("Must not use DVs for position deletes in V2", file=file.path)
         if version > 2 and file.content is FileContent.POSITION_DELETES and not file.is_deletion_vector:
-            raise ValidationFailedError(
-                "Must use DVs for position deletes in V3",
-                hint="The table was upgraded while the statement ran: run it again",
-                file=file.path,
-            )
+            raise ValidationFailedError("Must use DVs for position deletes in V3", file=file.path)
     known = set(spec_ids)
     for file in (*changes.added_data_files, *changes.added_delete_files):
         if file.spec_id not in known:

@@ -58,6 +58,14 @@ class CommitWindow:
                     yield entry
 
 
+def _is_first(snapshot: Snapshot, reader: EntryReader) -> bool:
+    """Whether nothing was there before a snapshot without a parent; some writers forget parents that expired."""
+    return all(
+        manifest.added_snapshot_id == snapshot.snapshot_id and not manifest.existing_files_count
+        for manifest in reader.manifests(snapshot)
+    )
+
+
 def _may_have(manifest: ManifestFile, status: EntryStatus) -> bool:
     counts = {
         EntryStatus.EXISTING: manifest.existing_files_count,
@@ -95,7 +103,9 @@ def open_window(
             break
         walked.append(current)
         current_id = current.parent_snapshot_id
-    if current_id != starting_snapshot_id:
+    if current_id != starting_snapshot_id or (
+        starting_snapshot_id is None and walked and not _is_first(walked[-1], reader)
+    ):
         if head is None:
             message = f"Snapshot {starting_snapshot_id} is not in the history of the branch, which has no snapshot now"
         elif must_descend and starting_snapshot_id is not None:

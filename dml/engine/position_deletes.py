@@ -18,7 +18,7 @@ from dml.options import IsolationLevel, isolation_level, row_level_concurrency
 from dml.scan.applied_deletes import DeleteLoader
 from dml.write.late_deletes import write_late_deletes
 
-__all__ = ["TablePositionDeletes", "compares_rows", "row_level_changes"]
+__all__ = ["TablePositionDeletes", "compares_rows", "rests_on_rows", "row_level_changes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def row_level_changes(
     if not compares_rows(planned):
         return None
     serializable = isolation_level(target.table.properties, planned.plan.command) is IsolationLevel.SERIALIZABLE
-    if serializable and planned.plan.inserts and left_alone(outcome) > left_alone_in_changed_files(outcome):
+    if serializable and rests_on_rows(planned, outcome):
         return None
     schema = Schema.model_validate_json(context.schema_json)
     return RowLevelChanges(
@@ -69,6 +69,16 @@ def row_level_changes(
 def compares_rows(planned: PlannedStatement) -> bool:
     """Whether the statement's commit compares rows, if it meets others."""
     return not planned.reads_itself and row_level_concurrency(planned.target.table.properties)
+
+
+def rests_on_rows(planned: PlannedStatement, outcome: WriteOutcome) -> bool:
+    """Whether the result rests on rows that the statement leaves as they are, in files that it does not change.
+
+    Those that it read of its own target beside the rows to change. And those that a MERGE matched: had they been gone,
+    it would have inserted. (What a MERGE matched that does nothing but insert is not counted.)
+    """
+    matched = planned.plan.inserts and left_alone(outcome) > left_alone_in_changed_files(outcome)
+    return planned.reads_itself or matched
 
 
 def left_alone(outcome: WriteOutcome) -> int:

@@ -17,7 +17,7 @@ from dml.commit import (
 from dml.engine.engine import Engine
 from dml.engine.idempotency import replay_summary
 from dml.engine.planned_statement import PlannedStatement
-from dml.engine.position_deletes import row_level_changes
+from dml.engine.position_deletes import rests_on_rows, row_level_changes
 from dml.engine.results import WriteOutcome, merge_summary
 from dml.engine.row_probe import statement_probe
 from dml.engine.writes import UncommittedFiles
@@ -25,6 +25,7 @@ from dml.errors import RowConservationError
 from dml.model.scan_task import ScanTask
 from dml.model.write_context import WriteContext
 from dml.options import Command, IsolationLevel, RowLevelOperationMode, isolation_level
+from dml.plan.row_delta_plan import ALWAYS
 from dml.scan.planner import ScanPlan
 
 __all__ = ["check_rows", "commit_outcome"]
@@ -74,7 +75,9 @@ def commit_outcome(
         summary |= merge_summary(outcome.metrics)
     level = isolation_level(target.table.properties, plan.command)
     shared: dict[str, Any] = {
-        "conflict_detection_filter": plan.conflict_detection_filter,
+        # What a subquery read of the target is not in the filter.
+        "conflict_detection_filter": ALWAYS if planned.reads_itself else plan.conflict_detection_filter,
+        "rests_on_rows": rests_on_rows(planned, outcome),
         "starting_snapshot_id": target.snapshot_id,
         "case_sensitive": settings.case_sensitive,
         "row_probe": statement_probe(engine.spark, planned),

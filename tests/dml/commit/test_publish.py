@@ -20,7 +20,6 @@ from dml.errors import (
     CorruptFileError,
     NotFoundError,
     SetupError,
-    ValidationFailedError,
 )
 from dml.manifests import manifests_of
 from dml.options import Command, CommitOptions
@@ -122,7 +121,7 @@ def test_a_table_that_was_upgraded_meanwhile_takes_no_position_deletes(
 
     before_commits(monkeypatch, catalog, race)
     delete = position_deletes(table, first, [0])
-    with pytest.raises(ValidationFailedError, match="Must use DVs for position deletes in V3"):
+    with pytest.raises(CommitConflictError, match="was upgraded from format version 2 to 3 while the statement ran"):
         commit(table, RowDelta(command=Command.DELETE, delete_files=(delete,), starting_snapshot_id=start))
     assert metadata_files(table) == used_files(table)
 

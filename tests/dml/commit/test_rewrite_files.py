@@ -214,6 +214,8 @@ def test_position_delete_files_become_a_vector_once(catalog: Catalog) -> None:
     old = position_deletes(scene.table, scene.file, [0, 1])
     scene.others(RowDelta(command=Command.DELETE, delete_files=(old,), starting_snapshot_id=scene.start))
     set_properties(scene.other, {"format-version": "3"})
+    scene.table.refresh()
+    scene.other.refresh()
     action = RewriteFiles(
         delete_files=vectors(scene.table, [(scene.file, [0, 1])]),
         removed_delete_files=frozenset({old.key}),
