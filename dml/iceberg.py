@@ -13,6 +13,7 @@ Source: Iceberg specification, "Table Metadata Fields", "Row Lineage".
 
 import gzip
 import logging
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -43,6 +44,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 from requests import Session
+from sqlalchemy.exc import DBAPIError
 
 from dml.errors import DmlError, storage_failure
 from dml.model.deletion import delete_files
@@ -68,6 +70,10 @@ _WRITTEN: ContextVar[list[tuple[FileIO, str]] | None] = ContextVar("_WRITTEN", d
 # Errors of ours come from what we put into the catalog: then it was not asked to take the commit.
 _LOST = (CommitFailedException, TableAlreadyExistsError, DmlError)
 _ROW_LINEAGE_VERSION: Final = 3
+
+_SQLITE_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+# serialization_failure, deadlock_detected, lock_not_available
+_TRANSACTION_ROLLBACK: Final = frozenset({"40001", "40P01", "55P03"})
 
 _CONNECTION_TIMEOUT: Final = "rest.client.connection-timeout-ms"
 _SOCKET_TIMEOUT: Final = "rest.client.socket-timeout-ms"
@@ -241,7 +247,7 @@ def commit_table(
         Exception: PyIceberg's, as the catalog raises them; nothing is raised once the commit is done.
     """
     try:
-        with _no_metadata_of_lost_commits(catalog, table.name()):
+        with _no_metadata_of_lost_commits(catalog, table.name()), _busy_database_as_lost_race():
             response = catalog.commit_table(table, requirements, updates)
     except CommitFailedException as error:
         # A creation requires nothing else than that there is no such table.
@@ -254,6 +260,20 @@ def commit_table(
         except Exception as error:  # noqa: BLE001 - the commit stands, whatever the storage says of old files
             _LOGGER.warning("Could not delete old metadata files of '%s': %s", ".".join(table.name()), error)
     return response
+
+
+@contextmanager
+def _busy_database_as_lost_race() -> Iterator[None]:
+    """A catalog's database that let another transaction go first has rolled this one back: it may be tried again."""
+    try:
+        yield
+    except DBAPIError as error:
+        # The primary code of SQLite; psycopg2 and psycopg have the state under two names.
+        primary = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+        state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+        if primary in _SQLITE_BUSY or state in _TRANSACTION_ROLLBACK:
+            raise CommitFailedException(f"The catalog's database is busy: {error.orig}") from error
+        raise
 
 
 @contextmanager
