@@ -14,7 +14,7 @@ from dml.session import Session
 from tests.interop.readers import canonical, duckdb_connection
 from tests.services.seaweedfs import ACCESS_KEY, REGION, SECRET_KEY, SeaweedFs
 
-__all__ = ["Lake", "LocalFiles", "S3Files"]
+__all__ = ["Files", "Lake", "LocalFiles", "S3Files", "leftovers"]
 
 COMMANDS = ("delete", "update", "merge")
 
@@ -116,10 +116,14 @@ class Lake:
 
     def leftovers(self, name: str) -> set[str]:
         """Files of a table, its metadata files aside, that no snapshot of it has; and uploads that were left."""
-        table = self.table(name)
-        folders = {table.location(), table.properties.get("write.data.path", table.location())}
-        found = {path for folder in folders for path in self.files.below(folder) if not is_metadata_file(path)}
-        return (found - referenced(table)) | set(self.files.uploads())
+        return leftovers(self.table(name), self.files)
+
+
+def leftovers(table: Table, files: Files) -> set[str]:
+    """Files of a table, its metadata files aside, that no snapshot of it has; and uploads that were left."""
+    folders = {table.location(), table.properties.get("write.data.path", table.location())}
+    found = {path for folder in folders for path in files.below(folder) if not is_metadata_file(path)}
+    return (found - referenced(table)) | set(files.uploads())
 
 
 def is_metadata_file(path: str) -> bool:
