@@ -21,7 +21,6 @@ from typing import Any, Final
 from urllib.parse import urlparse
 
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dml.errors import NotSupportedError
 
@@ -107,9 +106,9 @@ def _checked(io: FileIO, action: Callable[[Any], Any], location: Any) -> Any:
 
 def _scheme(io: FileIO, location: str) -> str:
     """The scheme by which a FileIO chooses the storage; it may have a default for locations without one."""
-    if isinstance(io, PyArrowFileIO):
-        return str(io.parse_location(location, io.properties)[0])
-    return urlparse(location).scheme or LOCAL
+    # PyArrow's, which has a default, is not imported here: it loads much that not every worker needs.
+    parse = getattr(io, "parse_location", None)
+    return str(parse(location, io.properties)[0]) if parse else urlparse(location).scheme or LOCAL
 
 
 def _location_scheme(warehouse: str) -> str | None:

@@ -25,6 +25,7 @@ from dml.errors import CorruptFileError
 from dml.files.file_io import file_io
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.scan.arrow_types import arrow_type
+from dml.scan.batches import counted
 from dml.scan.data_file import DataFile
 from dml.scan.file_fields import FileField
 from dml.scan.file_io import read_range
@@ -81,9 +82,20 @@ class DeleteLoader:
             CorruptFileError: a delete file breaks its format.
             ExecutionError: the storage failed.
         """
-        if task.deletion_vector is not None:
-            return self._deletion_vector(task.deletion_vector)
-        return self.positions_in(task.path, task.position_deletes) or None if task.position_deletes else None
+        files = task.position_deletes if task.deletion_vector is None else (task.deletion_vector,)
+        if not files:
+            return None
+        vector = task.deletion_vector
+        positions = self._deletion_vector(vector) if vector else self.positions_in(task.path, files)
+        last = positions.max()
+        if last is not None and last >= task.record_count:
+            raise CorruptFileError(
+                f"Deletes of '{task.path}', which has {task.record_count} rows, name its row {last}: "
+                f"{', '.join(ref.path for ref in files)}",
+                hint="They belong to another data file: restore them, or go back to a snapshot from before them",
+                file=files[0].path,
+            )
+        return None if positions.is_empty else positions
 
     def positions_in(self, path: str, files: Sequence[DeleteFileRef]) -> PositionDeleteIndex:
         """The positions of a data file that some deletion vectors and position delete files delete.
@@ -128,14 +140,15 @@ class DeleteLoader:
         return file_io(self.io_properties, location)
 
     def _deletion_vector(self, ref: DeleteFileRef) -> PositionDeleteIndex:
-        assert ref.content_offset is not None
-        length = ref.content_size_in_bytes
-        if length is None or not 0 <= ref.content_offset <= ref.content_offset + length <= ref.file_size_in_bytes:
+        offset, length = ref.content_offset, ref.content_size_in_bytes
+        if offset is None or length is None or not 0 <= offset <= offset + length <= ref.file_size_in_bytes:
             raise CorruptFileError(
-                f"The deletion vector at offset {ref.content_offset} of '{ref.path}' does not lie in the file",
+                f"The deletion vector of {length} bytes at {offset} of '{ref.path}' does not lie in the file of "
+                f"{ref.file_size_in_bytes} bytes",
+                hint="The table's metadata is corrupt: go back to an earlier snapshot",
                 file=ref.path,
             )
-        blob = read_range(self._io(ref.path), ref.path, ref.content_offset, length)
+        blob = read_range(self._io(ref.path), ref.path, offset, length, size=ref.file_size_in_bytes)
         return decode(blob, file=ref.path, cardinality=ref.record_count)
 
     def _add_positions(self, index: PositionDeleteIndex, ref: DeleteFileRef, data_file: str) -> None:
@@ -155,9 +168,9 @@ class DeleteLoader:
         return by_file
 
     def _position_rows(self, ref: DeleteFileRef) -> Iterator[tuple[str, Any]]:
-        with open_data_file(self._io(ref.path), ref.path, ref.file_format, None) as file:
+        with open_data_file(self._io(ref.path), ref.path, ref.file_format, None, size=ref.file_size_in_bytes) as file:
             places = [place_of(file, field_id, name, ref.path) for field_id, name in DELETE_COLUMNS]
-            for batch in file.batches(file.pieces, places, BATCH_ROWS):
+            for batch in counted(file.batches(file.pieces, places, BATCH_ROWS), ref.record_count, ref.path):
                 renamed = pa.RecordBatch.from_arrays(batch.columns, names=[name for _, name in DELETE_COLUMNS])
                 yield from positions_by_file(renamed, file=ref.path)
 
@@ -172,12 +185,12 @@ class DeleteLoader:
         return EqualityDeletes(column_ids=ids, keys=EqualityDeleteSet(rows, schema))
 
     def _key_rows(self, fields: list[NestedField], ref: DeleteFileRef) -> Iterator[list[pa.Array]]:
-        with open_data_file(self._io(ref.path), ref.path, ref.file_format, None) as file:
+        with open_data_file(self._io(ref.path), ref.path, ref.file_format, None, size=ref.file_size_in_bytes) as file:
             places = [place_of(file, field.field_id, field.name, ref.path) for field in fields]
             projections = [
                 projector(field, file.fields[place], spark=False) for field, place in zip(fields, places, strict=True)
             ]
-            for batch in file.batches(file.pieces, places, BATCH_ROWS):
+            for batch in counted(file.batches(file.pieces, places, BATCH_ROWS), ref.record_count, ref.path):
                 yield [
                     column if projection is None else projection(column)
                     for column, projection in zip(batch.columns, projections, strict=True)

@@ -37,6 +37,7 @@ class AvroFile:
     """
 
     columnar = False
+    rows = None
 
     def __init__(self, source: pa.NativeFile, name_mapping: NameMapping | None) -> None:
         self.container = AvroContainer(pa.BufferedInputStream(source, BUFFER_BYTES), source.size())

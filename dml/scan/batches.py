@@ -7,7 +7,39 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-__all__ = ["coalesced", "empty_batches", "empty_rows"]
+from dml.errors import CorruptFileError
+
+__all__ = ["coalesced", "counted", "empty_batches", "empty_rows", "wrong_rows"]
+
+
+def counted(batches: Iterable[pa.RecordBatch], rows: int, path: str) -> Iterator[pa.RecordBatch]:
+    """The same batches; that they have so many rows is checked as they come.
+
+    Args:
+        batches: Batches of a file.
+        rows: How many rows they should have.
+        path: The file.
+
+    Raises:
+        CorruptFileError: they have more, or, at the end, fewer.
+    """
+    found = 0
+    for batch in batches:
+        found += batch.num_rows
+        if found > rows:
+            raise wrong_rows(path, found, rows)
+        yield batch
+    if found != rows:
+        raise wrong_rows(path, found, rows)
+
+
+def wrong_rows(path: str, found: int, rows: int) -> CorruptFileError:
+    """The error for a file that has other rows than its manifest, or its footer, says."""
+    return CorruptFileError(
+        f"The file '{path}' has {found} rows where {rows} are expected",
+        hint="It was damaged or replaced: restore it, or go back to a snapshot from before it was written",
+        file=path,
+    )
 
 
 def coalesced(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

@@ -40,6 +40,10 @@ class DataFile(Protocol):
     """Whether some columns can be read without decoding the others."""
 
     @property
+    def rows(self) -> int | None:
+        """How many rows it says that it has; None where the format does not say."""
+
+    @property
     def fields(self) -> tuple[FileField, ...]:
         """Its columns."""
 

@@ -12,7 +12,7 @@ from pyiceberg.io import FileIO
 
 from dml.errors import CorruptFileError, DmlError, storage_failure
 
-__all__ = ["file_errors", "open_file", "read_range"]
+__all__ = ["check_size", "file_errors", "open_file", "read_range"]
 
 
 def open_file(io: FileIO, location: str) -> Any:
@@ -21,14 +21,37 @@ def open_file(io: FileIO, location: str) -> Any:
     return stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r")
 
 
-def read_range(io: FileIO, location: str, offset: int, length: int) -> bytes:
-    """Exactly these bytes of a file.
+def check_size(stream: Any, location: str, size: int) -> None:
+    """Compares a file with what its manifest says, before anything that was read of either is believed.
 
     Raises:
-        CorruptFileError: the file ends before.
+        CorruptFileError: the file is longer or shorter.
+    """
+    found = stream.size()
+    if found != size:
+        raise CorruptFileError(
+            f"The file '{location}' has {found} bytes, but its manifest says {size}",
+            hint="It was cut short or replaced: restore it, or go back to a snapshot from before it was written",
+            file=location,
+        )
+
+
+def read_range(io: FileIO, location: str, offset: int, length: int, *, size: int) -> bytes:
+    """Exactly these bytes of a file.
+
+    Args:
+        io: The FileIO.
+        location: The file.
+        offset: Where they start.
+        length: How many; all lie within the size.
+        size: That of the file, as its manifest says.
+
+    Raises:
+        CorruptFileError: the file has another size.
         ExecutionError: the storage failed.
     """
     with file_errors(location), open_file(io, location) as stream:
+        check_size(stream, location, size)
         stream.seek(offset)
         data = bytes(stream.read(length))
         if len(data) != length:

@@ -12,7 +12,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from dml.errors import NotSupportedError
 from dml.scan.avro_file import AvroFile
 from dml.scan.data_file import DataFile
-from dml.scan.file_io import file_errors, open_file
+from dml.scan.file_io import check_size, file_errors, open_file
 from dml.scan.orc_file import OrcFile
 from dml.scan.parquet_file import ParquetFile
 
@@ -20,15 +20,25 @@ __all__ = ["open_data_file"]
 
 
 @contextmanager
-def open_data_file(io: FileIO, location: str, file_format: str, name_mapping: NameMapping | None) -> Iterator[DataFile]:
+def open_data_file(
+    io: FileIO, location: str, file_format: str, name_mapping: NameMapping | None, *, size: int
+) -> Iterator[DataFile]:
     """The file, until the block ends; what goes wrong in the block is reported with the file's name.
 
+    Args:
+        io: The FileIO.
+        location: The file.
+        file_format: As its manifest says.
+        name_mapping: Ids for files that have none.
+        size: The file's bytes, as its manifest says.
+
     Raises:
-        CorruptFileError: the file is not there, or its content breaks its format.
+        CorruptFileError: the file is not there, has another size, or its content breaks its format.
         NotSupportedError: the format is none that tables hold rows in.
         ExecutionError: the storage failed.
     """
     with file_errors(location), open_file(io, location) as stream:
+        check_size(stream, location, size)
         match file_format.lower():
             case "parquet":
                 local = "://" not in location or location.startswith("file:")

@@ -35,6 +35,7 @@ class OrcFile:
         self.file = orc.ORCFile(source)
         self.schema = self.file.schema
         self.fields = file_fields(self.schema, name_mapping)
+        self.rows = self.file.nrows
         self.pieces = (Piece(index=0, start=0, first_position=0, rows=self.file.nrows),) if self.file.nrows else ()
 
     def bounds(self, piece: Piece, field: NestedField) -> Bounds:  # noqa: ARG002 - the protocol of all formats

@@ -40,13 +40,17 @@ class ParquetFile:
     columnar = True
 
     def __init__(self, source: Any, name_mapping: NameMapping | None, *, local: bool) -> None:
-        self.file = pq.ParquetFile(source, pre_buffer=not local, coerce_int96_timestamp_unit="us")
+        # Writers may leave the checksums of pages out; Iceberg's Java library and RowDelta do not.
+        self.file = pq.ParquetFile(
+            source, pre_buffer=not local, coerce_int96_timestamp_unit="us", page_checksum_verification=True
+        )
         self.metadata = self.file.metadata
         self.fields = file_fields(self.file.schema_arrow, name_mapping)
         self.leaves = leaf_columns(self.fields)
         if self.leaves and self.leaves[-1].stop != self.metadata.num_columns:
             raise ValueError(f"it has {self.metadata.num_columns} physical columns, {self.leaves[-1].stop} expected")
         self.pieces = tuple(row_groups(self.metadata))
+        self.rows = sum(piece.rows for piece in self.pieces)
         self.leaf_of = dict(plain_leaves(self.fields, self.leaves))
 
     def bounds(self, piece: Piece, field: NestedField) -> Bounds:

@@ -9,6 +9,7 @@ filters on the columns that they read, then all other columns of the rows that a
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +29,7 @@ from dml.model.scan_task import ScanContext, ScanTask
 from dml.pruning.row_tests import Bounds, any_match
 from dml.scan.applied_deletes import DeleteLoader, EqualityDeletes
 from dml.scan.arrow_types import arrow_field
-from dml.scan.batches import coalesced, empty_rows
+from dml.scan.batches import coalesced, counted, empty_rows, wrong_rows
 from dml.scan.data_file import DataFile, Piece
 from dml.scan.key_set import KeySet
 from dml.scan.metadata_columns import LINEAGE_IDS, MetadataColumns
@@ -158,14 +159,22 @@ class TaskReader:
 
     def _batches(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
         positions, equality = self.deletes.positions(task), self.deletes.equality(task)
-        io = file_io(self.context.io_properties, task.path)
-        with open_data_file(io, task.path, task.file_format, self.name_mapping) as file:
+        with self._open(task) as file:
             view = FileView(self, task, file, equality)
             for pieces in view.wanted(task_pieces(file, task)):
                 for start, batch in view.rows(pieces):
                     keep = view.kept(start, batch, positions)
                     if keep is None or keep.any():
                         yield view.output(start, batch, None if keep is None or keep.all() else keep)
+
+    @contextmanager
+    def _open(self, task: ScanTask) -> Iterator[DataFile]:
+        io = file_io(self.context.io_properties, task.path)
+        size = task.file_size_in_bytes
+        with open_data_file(io, task.path, task.file_format, self.name_mapping, size=size) as file:
+            if file.rows is not None and file.rows != task.record_count:
+                raise wrong_rows(task.path, file.rows, task.record_count)
+            yield file
 
     def scan_file(self, task: ScanTask, wanted: Positions | None = None) -> Iterator[FileBatch]:
         """All rows of a task in the file's order, with a mask of the live ones; filters are ignored.
@@ -179,8 +188,7 @@ class TaskReader:
             ExecutionError: the storage failed.
         """
         positions, equality = self.deletes.positions(task), self.deletes.equality(task)
-        io = file_io(self.context.io_properties, task.path)
-        with open_data_file(io, task.path, task.file_format, self.name_mapping) as file:
+        with self._open(task) as file:
             view = FileView(self, task, file, equality)
             for pieces in runs(pieces_with(task_pieces(file, task), wanted)):
                 for start, batch in view.rows(pieces):
@@ -248,7 +256,9 @@ class FileView:
 
     def _rows(self, pieces: Sequence[Piece], places: list[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
         start = pieces[0].first_position if pieces else 0
-        for batch in self.file.batches(pieces, places, self.reader.context.batch_rows):
+        rows = self.task.record_count if self.file.rows is None else sum(piece.rows for piece in pieces)
+        batches = self.file.batches(pieces, places, self.reader.context.batch_rows)
+        for batch in counted(batches, rows if pieces else 0, self.task.path):
             yield start, batch
             start += batch.num_rows
 

@@ -196,6 +196,7 @@ def open_parquet(
         data_page_size=options.page_size,
         dictionary_pagesize_limit=options.dictionary_size,
         write_page_index=True,
+        write_page_checksum=True,
         store_schema=False,
         store_decimal_as_integer=True,
         metadata_collector=footer,

@@ -1,10 +1,12 @@
 """Files and tasks to read, in one line each."""
 
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -12,6 +14,7 @@ from pyiceberg.schema import Schema
 
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
+from dml.files.avro_container import AvroContainer
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
 from dml.scan.reader import TaskReader
 
@@ -19,6 +22,21 @@ from dml.scan.reader import TaskReader
 def with_id(field_id: int, name: str, kind: pa.DataType, *, key: bytes = b"PARQUET:field_id") -> pa.Field:
     """An Arrow field that carries its Iceberg id."""
     return pa.field(name, kind, metadata={key: str(field_id).encode()})
+
+
+def rows_in(path: str) -> int:
+    """What the file's manifest entry would say; 0 for one that is damaged or is not there."""
+    try:
+        match path.rpartition(".")[2]:
+            case "parquet":
+                return pq.read_metadata(path).num_rows
+            case "orc":
+                return orc.ORCFile(path).nrows
+            case _:
+                data = Path(path).read_bytes()
+                return sum(count for count, _ in AvroContainer(BytesIO(data), len(data)).blocks())
+    except (OSError, ValueError, EOFError):
+        return 0
 
 
 @dataclass
@@ -38,7 +56,7 @@ class Lake:
             "file_ordinal": 0,
             "path": path,
             "file_format": path.rpartition(".")[2],
-            "record_count": 0,
+            "record_count": 0 if "record_count" in changes else rows_in(path),
             "file_size_in_bytes": size,
             "start": 0,
             "length": size,
