@@ -4,16 +4,21 @@ A worker that starts with an empty interpreter spends half a second of a core on
 after every task that failed or was cut short. The parent may load only what starts no thread (NumPy and Arrow do):
 a fork copies no threads. What is loaded is kept out of the collections that PySpark runs after each task.
 
+A worker whose task was cut short (a LIMIT that has its rows, a task that was given up) ends quietly: PySpark's own ends
+with a traceback on the user's terminal.
+
 Named by `spark.python.daemon.module` (see `dml.spark.launch`); Spark runs it as `python -m` with the worker's module.
 """
 
 import gc
 import importlib
+import socket
+from collections.abc import Callable
 from typing import Final
 
 from pyspark import daemon
 
-__all__ = ["PRELOADED", "main"]
+__all__ = ["PRELOADED", "main", "quiet"]
 
 PRELOADED: Final = (
     "pyspark.worker",
@@ -27,8 +32,28 @@ PRELOADED: Final = (
 )
 
 
+Serve = Callable[[socket.socket, bool], int]
+
+
+def quiet(serve: Serve) -> Serve:
+    """A worker's loop that takes it as its end when Spark has closed the connection.
+
+    Args:
+        serve: PySpark's: it serves one task, and gives an exit code.
+    """
+
+    def served(connection: socket.socket, authenticated: bool) -> int:
+        try:
+            return serve(connection, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            return 1
+
+    return served
+
+
 def main() -> None:
     """Import, then serve until Spark ends."""
+    daemon.worker = quiet(daemon.worker)
     for module in PRELOADED:
         importlib.import_module(module)
     gc.collect()
