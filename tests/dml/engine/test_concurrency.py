@@ -138,6 +138,17 @@ def test_a_merge_does_not_insert_a_key_that_another_commit_inserted(
     assert values(balanced_kind, name) == {id_: f"s{id_}" for id_ in range(12)} | {20: "theirs"}
 
 
+def test_the_same_merge_twice_at_once_inserts_its_key_once(balanced_kind: Kind, meanwhile: Meanwhile) -> None:
+    """Iceberg issue 12653: as appends, both would have gone through."""
+    name, lake = one_file(balanced_kind), balanced_kind.lake
+    statement = INSERT_ONLY.replace("{t}", name)
+    meanwhile(statement)
+    with pytest.raises(dml.CommitConflictError, match="conflicting files"):
+        lake.session.sql(statement)
+    assert values(balanced_kind, name) == {id_: f"s{id_}" for id_ in range(12)} | {20: "merged"}
+    assert lake.session.sql(statement).rows_inserted == 0
+
+
 def test_new_rows_that_satisfy_the_condition_are_a_conflict(balanced_kind: Kind, meanwhile: Meanwhile) -> None:
     name, lake = one_file(balanced_kind), balanced_kind.lake
     meanwhile(f"INSERT INTO {name} VALUES (30, 0, 'new')")
