@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from dml.errors import SetupError
 from dml.spark.launch import LOG_SETTINGS, spark_session
 
+ROOT = Path(__file__).parents[1]
 LOGGING = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
 
 settings.register_profile("default", max_examples=50, deadline=None)
@@ -36,7 +37,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     try:
-        session = spark_session(settings=chosen)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # workers can import the tests
+            session = spark_session(settings=chosen)
     except SetupError as error:
         pytest.exit(str(error), returncode=1)
     yield session

@@ -1,0 +1,200 @@
+"""A driver that is killed, at every phase of a statement: nothing is half done, and what it leaves is found."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import StaticTable
+from pyspark import StatusTracker
+from pyspark.sql import SparkSession
+
+from tests.conftest import ROOT
+from tests.faults.bench import AFTER, BEFORE, Bench, needed_files, wrong_rows
+from tests.faults.injection import Action, Call, Fault, Faults
+from tests.services.server import HOST, free_ports
+
+pytestmark = pytest.mark.spark
+
+DAY_SECONDS = 86_400
+PATIENCE_SECONDS = 60
+LOOK_SECONDS = 0.05
+IDLE_LOOKS = 16
+LOST_ONCE = Fault(call=Call.COMMIT, first=1, last=1, action=Action.LOSE)
+
+Calls = dict[Call, list[str]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Where a driver dies.
+
+    Attributes:
+        call: At a call of this kind,
+        place: on a file of whose location this is a part,
+        which: the first, or the last.
+        before: Another fault before it.
+    """
+
+    call: Call
+    place: str = ""
+    which: int = 0
+    before: tuple[Fault, ...] = ()
+
+    def faults(self, calls: Calls) -> tuple[Fault, ...]:
+        """The faults that kill the driver there, told by the calls of a run without faults."""
+        made = calls.get(self.call, [self.place])  # a run that loses no race deletes nothing
+        numbers = [number for number, location in enumerate(made, 1) if self.place in location]
+        number = numbers[self.which]
+        return (*self.before, Fault(call=self.call, first=number, last=number, action=Action.KILL))
+
+
+PHASES = {
+    "planning": Phase(Call.READ, "/metadata/snap-"),
+    "scan": Phase(Call.READ, "/data/"),
+    "a new file": Phase(Call.CREATE, "/data/"),
+    "write": Phase(Call.WRITE, "/data/", -1),
+    "before the commit": Phase(Call.CREATE, "/metadata/"),
+    "manifest list": Phase(Call.WRITE, "/metadata/snap-", -1),
+    "commit": Phase(Call.COMMIT),
+    "commit, before the swap": Phase(Call.CLOSE, ".metadata.json", -1),
+    "commit, after the swap": Phase(Call.ANSWER),
+    "clean-up": Phase(Call.DELETE, before=(LOST_ONCE,)),
+}
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """A process that forks drivers, and the server that they use."""
+
+    process: subprocess.Popen[str]
+    remote: str
+
+    def killed(self, bench: Bench, faults: Faults) -> bool:
+        """Run the bench's statement in a driver of its own; whether that was killed."""
+        job = {
+            "remote": self.remote,
+            "folder": str(bench.folder),
+            "faults": faults.folder,
+            "statement": bench.statement,
+        }
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        return bool(self.answer()["killed"])
+
+    def answer(self) -> dict[str, bool]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the program of the drivers ended"
+        return dict(json.loads(line))
+
+
+@pytest.fixture(scope="module")
+def drivers(spark: SparkSession) -> Iterator[Drivers]:
+    """Drivers on a Spark Connect server in the JVM of the tests."""
+    context = spark.sparkContext._jsc.sc()
+    (port,) = free_ports(1)
+    context.conf().set("spark.connect.grpc.binding.port", str(port))
+    server = spark.sparkContext._jvm.org.apache.spark.sql.connect.SparkConnectPlugin().driverPlugin()
+    server.init(context, None)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.driver"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+        cwd=ROOT,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield Drivers(process, f"sc://{HOST}:{port}")
+    finally:
+        process.stdin.close()
+        process.wait(PATIENCE_SECONDS)
+        process.stdout.close()
+        server.shutdown()
+
+
+def wait_until_idle(tracker: StatusTracker) -> None:
+    """Wait until Spark works at nothing: it goes on with the query of a driver that is gone, job after job."""
+    end, idle = time.monotonic() + PATIENCE_SECONDS, 0
+    while idle < IDLE_LOOKS:
+        assert time.monotonic() < end
+        time.sleep(LOOK_SECONDS)
+        idle = 0 if tracker.getActiveJobsIds() else idle + 1
+
+
+def left_by(bench: Bench) -> set[str]:
+    """The files that the table does not need, as PyIceberg reads its metadata."""
+    assert bench.metadata_location is not None
+    return {f"file://{path}" for path in bench.files()} - needed_files(
+        StaticTable.from_metadata(bench.metadata_location)
+    )
+
+
+def survived(bench: Bench) -> tuple[str, int]:
+    """After its driver was killed: the state of the table, and how many files were left and found.
+
+    The files are removed, and the next statement succeeds.
+    """
+    location = bench.metadata_location
+    assert location is not None
+    state = "before" if location == bench.before[0] else "after"
+    assert not wrong_rows(location, BEFORE if state == "before" else AFTER[bench.statement])
+    left = left_by(bench)
+    old = time.time() - 10 * DAY_SECONDS
+    for path in bench.files():
+        os.utime(path, (old, old))
+    assert set(bench.session.remove_orphan_files("db.t", dry_run=True)) == left
+    assert left_by(bench) == left
+    assert set(bench.session.remove_orphan_files("db.t")) == left
+    assert not left_by(bench)
+    bench.session.sql("UPDATE db.t SET s = 'next' WHERE id = 1")
+    assert bench.metadata_location is not None
+    rows = {**(BEFORE if state == "before" else AFTER[bench.statement]), 1: "next"}
+    assert not wrong_rows(bench.metadata_location, rows)
+    assert not left_by(bench)
+    return state, len(left)
+
+
+@pytest.mark.parametrize(
+    ("statement", "version", "mode"),
+    [("update", 2, "copy-on-write"), ("delete", 2, "merge-on-read"), ("merge", 3, "merge-on-read")],
+)
+def test_a_killed_driver_leaves_the_table_whole(
+    faulty_spark: SparkSession,
+    tmp_path: Path,
+    drivers: Drivers,
+    count: list[str],
+    statement: str,
+    version: int,
+    mode: str,
+) -> None:
+    """On Spark Connect, where a driver is a Python process alone; its tasks go on without it."""
+    bench = Bench.of(faulty_spark, tmp_path / "bench", statement, version, mode)
+    tracker = faulty_spark.sparkContext.statusTracker()
+    undisturbed = bench.new_faults()
+    assert not drivers.killed(bench, undisturbed)
+    assert bench.metadata_location is not None
+    assert not wrong_rows(bench.metadata_location, AFTER[statement])
+    calls, states, files = undisturbed.calls(), [], 0
+    for name, phase in PHASES.items():
+        bench.reset()
+        assert drivers.killed(bench, bench.new_faults(*phase.faults(calls))), name
+        wait_until_idle(tracker)
+        state, left = survived(bench)
+        states.append(state)
+        files += left
+    assert states == ["before"] * 8 + ["after"] * 2
+    ends = f"{states.count('before')} before, {states.count('after')} after"
+    count.append(f"{len(states)} kills: {ends}; {files} files left and found")

@@ -1,0 +1,43 @@
+"""A storage or catalog that fails at any one call: the table is as before or as after, and the report is true."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.faults.bench import CTAS, STATEMENTS, table_kinds
+from tests.faults.injection import Action
+from tests.faults.walk import Case, Tally, walk
+
+pytestmark = pytest.mark.spark
+
+SHOWN = 20
+ROW_LEVEL = ("update", "merge", "delete")
+MODES = ((2, "copy-on-write"), (3, "merge-on-read"))
+CASES = [Case(statement=name, version=version, mode=mode) for name in ROW_LEVEL for version, mode in MODES]
+CASES += [Case(statement="insert", version=2, mode="copy-on-write")]
+ALL_CASES = [
+    Case(statement=name, version=version, mode=mode)
+    for name in STATEMENTS
+    for version, mode in (table_kinds() if name != CTAS else table_kinds()[:1])
+]
+
+
+def nothing_wrong(tally: Tally, count: list[str]) -> None:
+    count.append(str(tally))
+    assert not tally.problems, "\n".join([f"{len(tally.problems)} problems", *tally.problems[:SHOWN]])
+
+
+def test_one_call_fails(faulty_spark: SparkSession, tmp_path: Path, count: list[str]) -> None:
+    """Every call of DELETE, UPDATE and MERGE in both modes, and of INSERT."""
+    nothing_wrong(walk(faulty_spark, tmp_path, CASES, (Action.FAIL, Action.LOSE)), count)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("action", list(Action), ids=str)
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+def test_every_call_of_every_statement(
+    faulty_spark: SparkSession, tmp_path: Path, count: list[str], case: Case, action: Action
+) -> None:
+    """The whole product: it fails, it is late, it is cut short, and a commit loses its race."""
+    nothing_wrong(walk(faulty_spark, tmp_path, [case], (action,)), count)

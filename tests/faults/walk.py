@@ -1,0 +1,114 @@
+"""Walks a fault through every call that a statement makes."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.faults.bench import AFTER_FAULT, Bench
+from tests.faults.injection import Action, Call, Fault
+
+__all__ = ["Case", "Tally", "walk"]
+
+WRITES = frozenset({Call.NEW_OUTPUT, Call.CREATE, Call.WRITE, Call.CLOSE})
+READS = frozenset({Call.NEW_INPUT, Call.LENGTH, Call.EXISTS, Call.OPEN, Call.READ})
+CUT = frozenset({Call.LENGTH, Call.OPEN, Call.READ, Call.WRITE})
+FOR_EVER = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A statement on a table of a kind."""
+
+    statement: str
+    version: int
+    mode: str
+
+    def __str__(self) -> str:
+        return f"{self.statement} v{self.version} {self.mode}"
+
+
+@dataclass
+class Tally:
+    """What a walk saw.
+
+    Attributes:
+        injected: Calls that were hit.
+        outcomes: How often the table was as before, as after, or the statement did not know.
+        problems: What should not be so.
+    """
+
+    injected: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{number} {outcome}" for outcome, number in sorted(self.outcomes.items()))
+        return f"{self.injected} faults injected: {listed}; {len(self.problems)} problems"
+
+    def add(self, other: "Tally") -> None:
+        self.injected += other.injected
+        self.outcomes += other.outcomes
+        self.problems += other.problems
+
+
+def walk(
+    spark: SparkSession, folder: Path, cases: Sequence[Case], actions: Collection[Action], *, threads: int = 2
+) -> Tally:
+    """Run each case once for each call that it makes and each action, several cases at a time."""
+
+    def walked(case: Case) -> Tally:
+        place = folder / str(case).replace(" ", "-")
+        return walk_one(Bench.of(spark, place, case.statement, case.version, case.mode), actions)
+
+    total = Tally()
+    with ThreadPoolExecutor(threads) as pool:
+        for tally in pool.map(walked, cases):
+            total.add(tally)
+    return total
+
+
+def walk_one(bench: Bench, actions: Collection[Action]) -> Tally:
+    """Walk one statement."""
+    tally = Tally()
+    undisturbed = bench.run()
+    assert (undisturbed.outcome, undisturbed.problems) == ("after", ()), undisturbed.problems
+    refused = Fault(call=Call.COMMIT, first=1, last=FOR_EVER, action=Action.LOSE)
+    faults = [(fault,) for fault in faults_of(undisturbed.calls, actions)]
+    deletes = bench.run(refused)
+    assert deletes.outcome == "before", deletes.problems
+    tally.problems += deletes.problems
+    once = [action for action in actions if action is Action.FAIL]
+    faults += [
+        (refused, Fault(call=Call.DELETE, first=number, last=number, action=action))
+        for action in once
+        for number in range(1, deletes.calls.get(Call.DELETE, 0) + 1)
+    ]
+    for injected in faults:
+        run = bench.run(*injected)
+        tally.injected += 1
+        tally.outcomes[run.outcome] += 1
+        tally.problems += run.problems
+        if not run.injected:
+            tally.problems.append(f"{bench.statement}: nothing was hit by {injected}")
+        expected = AFTER_FAULT.get((injected[-1].call, injected[-1].action)) if len(injected) == 1 else "before"
+        if expected is not None and run.outcome != expected:
+            tally.problems.append(f"{bench.statement}: {run.outcome} instead of {expected} after {injected}")
+    return tally
+
+
+def faults_of(calls: dict[Call, int], actions: Collection[Action]) -> Iterator[Fault]:
+    """One fault for each call and action."""
+    for action in actions:
+        for call, number in calls.items():
+            if action is Action.CUT and call not in CUT:
+                continue
+            if action is Action.LOSE and call is not Call.COMMIT:
+                continue
+            for place in range(1, number + 1):
+                yield Fault(call=call, first=place, last=place, action=action)
+            if action is Action.FAIL and call in WRITES | READS:
+                yield Fault(call=call, first=number // 2 + 1, last=FOR_EVER, action=action)  # it stays broken
