@@ -94,6 +94,7 @@ ENTRY_READ_SCHEMA: Final = Schema(
 MANIFEST_LIST_SCHEMA: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
 """A manifest list's line in version 3, in which PyIceberg knows `first_row_id`."""
 
+_TOTAL_DATA_FILES: Final = "total-data-files"
 _SCHEMA_KEY: Final = "avro.schema"
 # By code: an enum's own look-up takes longer.
 _STATUSES: Final = {status.value: status for status in EntryStatus}
@@ -119,7 +120,14 @@ def manifests_of(io: FileIO, snapshot: Snapshot | None) -> tuple[ManifestFile, .
         CorruptFileError: the manifest list is missing or is no manifest list.
         ExecutionError: the storage failed.
     """
-    return read_manifest_list(io, snapshot.manifest_list) if snapshot else ()
+    if snapshot is None:
+        return ()
+    manifests = read_manifest_list(io, snapshot.manifest_list)
+    # A list that is cut short behind its header is one of an empty table, and nothing else says how long it is.
+    if not manifests and snapshot.summary is not None and snapshot.summary.get(_TOTAL_DATA_FILES, "0") != "0":
+        files = snapshot.summary[_TOTAL_DATA_FILES]
+        raise _corrupt(snapshot.manifest_list, f"it lists no files where its snapshot has {files} data files")
+    return manifests
 
 
 def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
@@ -169,6 +177,8 @@ def entries_of(
                 next_row_id += data[4]
             if live_only and status is EntryStatus.DELETED:
                 continue
+            if ((data[0] or 0) == FileContent.DATA) is not (manifest.content is ManifestContent.DATA):
+                raise ValueError(f"it is a manifest of {manifest.content.name}, and has a file of content {data[0]}")
             partition = tuple(data[3])
             if in_partition is not None and not in_partition(partition):
                 continue

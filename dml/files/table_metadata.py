@@ -10,6 +10,7 @@ from typing import Final
 from pydantic import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from dml.errors import CorruptFileError, storage_failure
 
@@ -51,7 +52,7 @@ def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
     except OSError as error:
         raise storage_failure("Reading", location, error) from error
     try:
-        return TableMetadataUtil.parse_raw(plain_json(content).decode())
+        return _with_checked_head(TableMetadataUtil.parse_raw(plain_json(content).decode()))
     except Exception as error:
         # Nothing was read from a storage here: whatever was raised, the bytes led to it.
         raise CorruptFileError(
@@ -59,6 +60,19 @@ def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
             hint="Restore the file, or register an earlier metadata file of the table with the catalog",
             file=location,
         ) from error
+
+
+def _with_checked_head(metadata: TableMetadata) -> TableMetadata:
+    """What is there twice has to agree: without this a damaged name makes a table look as if it had no rows."""
+    main = metadata.refs.get(MAIN_BRANCH)
+    if main is not None and main.snapshot_id != metadata.current_snapshot_id:
+        raise ValueError(
+            f"its current snapshot is {metadata.current_snapshot_id}, and its branch main is at {main.snapshot_id}"
+        )
+    for name, ref in metadata.refs.items():
+        if metadata.snapshot_by_id(ref.snapshot_id) is None:
+            raise ValueError(f"'{name}' is at the snapshot {ref.snapshot_id}, which it does not have")
+    return metadata
 
 
 def plain_json(content: bytes) -> bytes:

@@ -7,6 +7,7 @@ What cannot match is left out three times: manifests by their partition summarie
 their column metrics.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dml.deletes.delete_file_index import DeleteEntry, DeleteFileIndex, DeleteKind
 from dml.deletes.position_delete_file import FILE_PATH_ID
-from dml.errors import NotFoundError
+from dml.errors import CorruptFileError, NotFoundError
 from dml.manifests import entries_of, manifests_of
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.listing import DeleteFileKey, Listing
@@ -117,6 +118,13 @@ def plan_scan(
     deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if files else []
     applicable = read_all(deletes, partial(read_delete_manifest, io=table.io, pruner=pruner))
     index = delete_index((entry for entries in applicable for entry in entries), table.specs())
+    data_manifests = {
+        file.path: manifest.manifest_path
+        for manifest, of_manifest in zip(data, read, strict=True)
+        for file in of_manifest.files
+    }
+    if len(data_manifests) != len(files):
+        raise listed_twice(files)
     opened = {manifest.manifest_path for manifest in data}
     total = sum(of_manifest.live for of_manifest in read) + unopened_files(manifests, opened)
     return ScanPlan(
@@ -126,16 +134,22 @@ def plan_scan(
         skipped_data_files=total - len(files),
         total_manifests=len(manifests),
         manifests_read=len(data) + len(deletes),
-        data_manifests={
-            file.path: manifest.manifest_path
-            for manifest, of_manifest in zip(data, read, strict=True)
-            for file in of_manifest.files
-        },
+        data_manifests=data_manifests,
         delete_manifests={
             entry.data_file.key: manifest.manifest_path
             for manifest, entries in zip(deletes, applicable, strict=True)
             for entry in entries
         },
+    )
+
+
+def listed_twice(files: Sequence["PlannedFile"]) -> CorruptFileError:
+    """The error for a snapshot whose rows would come twice, and whose deletes could not be told apart."""
+    path = next(path for path, count in Counter(file.path for file in files).items() if count > 1)
+    return CorruptFileError(
+        f"The table lists the data file '{path}' twice",
+        hint="It was added twice: remove the file from the table and add it once, or go back to an earlier snapshot",
+        file=path,
     )
 
 

@@ -42,6 +42,7 @@ class Pruner:
         self.prunes = not isinstance(row_filter, AlwaysTrue)
         self.columns = metric_columns(plain)
         self.file_test = any_match(row_filter, plain, case_sensitive=case_sensitive)
+        self.widths = {spec_id: len(spec.fields) for spec_id, spec in specs.items()}
         # A spec whose source column was dropped since decides nothing: its files are told by their metrics alone.
         specs = {
             spec_id: spec
@@ -67,7 +68,13 @@ class Pruner:
         return self.partition_tests[spec_id](summary_bounds(manifest.partitions, self.fields[spec_id]))
 
     def partition(self, spec_id: int, partition: tuple[Any, ...]) -> bool:
-        """Whether the files of a partition may hold matching rows, or deletes of such rows."""
+        """Whether the files of a partition may hold matching rows, or deletes of such rows.
+
+        Raises:
+            ValueError: the table has no such spec, or it has another number of fields.
+        """
+        if len(partition) != self.widths.get(spec_id):
+            raise ValueError(f"it has a file with the partition {partition}, which does not fit the spec {spec_id}")
         fields = self.fields.get(spec_id)
         if not self.prunes or fields is None:
             return True

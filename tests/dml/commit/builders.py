@@ -62,7 +62,7 @@ def data_file(table: Table, ids: Sequence[int | None], p: str | None = "a") -> C
     path = f"{table.location()}/data/{next(NUMBERS):05}.parquet"
     local = Path(path.removeprefix("file://"))
     local.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"id": list(ids), "p": [p] * len(ids)}, schema=ARROW), local)
+    pq.write_table(pa.table({"id": list(ids), "p": [p] * len(ids)}, schema=ARROW), local, write_page_checksum=True)
     known = [value for value in ids if value is not None]
     bounds: dict[int, tuple[bytes, bytes]] = {}
     if known:
@@ -91,7 +91,7 @@ def position_deletes(table: Table, of: ContentFile, positions: Iterable[int]) ->
     path = f"{table.location()}/data/{next(NUMBERS):05}-deletes.parquet"
     local = Path(path.removeprefix("file://"))
     rows = sorted(positions)
-    pq.write_table(pa.table({"file_path": [of.path] * len(rows), "pos": rows}, schema=DELETES), local)
+    pq.write_table(pa.table({"file_path": [of.path] * len(rows), "pos": rows}, schema=DELETES), local, write_page_checksum=True)
     return ContentFile(
         content=FileContent.POSITION_DELETES,
         path=path,
