@@ -177,10 +177,10 @@ class SnapshotProducer:
     def _own(self, metadata: TableMetadata) -> FileFilter:
         """The partitions in which the commit itself deletes rows: what happened to these data files always counts."""
         rows = self.changes.row_level
-        changed = [] if rows is None else [rows.tasks[path] for path in rows.changed if path in rows.tasks]
-        return PartitionSet(
-            ((file.spec_id, file.partition) for file in (*self.changes.added_delete_files, *changed)), metadata
-        )
+        if rows is not None:
+            changed = [rows.tasks[path] for path in rows.changed if path in rows.tasks]
+            partitions += [(task.spec_id, task.partition) for task in changed]
+        return PartitionSet(partitions, metadata)
 
     def _check(
         self,

@@ -267,7 +267,9 @@ def insert_action(
     """What to commit; None where nothing changes."""
     validation: dict[str, Any] = {
         "isolation_level": options.isolation_level,
-        "starting_snapshot_id": options.starting_snapshot_id,
+        "starting_snapshot_id": target.snapshot_id
+        if options.starting_snapshot_id is None
+        else options.starting_snapshot_id,
     }
     if replaced is None:
         return AppendFiles(data_files=outcome.data_files) if outcome.data_files else None
