@@ -14,6 +14,7 @@ Source: `SparkSessionExtensions`, `ParserInterface` and `SparkSession.sql` of Sp
 
 import logging
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -48,6 +49,18 @@ CARRIED: Final[OrderedDict[int, BaseException]] = OrderedDict()
 CARRIED_LIMIT: Final = 64
 
 
+# py4j answers with the number of a Java object, and a thread of its own lets the JVM forget objects that Python has no
+# reference to any more: without this one it might do so before the JVM has looked up the answer, which is then null.
+# A thread's next callback comes after the JVM has taken the answer to the one before.
+ANSWERS: Final = threading.local()
+
+
+def kept(answer: JavaObject) -> JavaObject:
+    """What a callback answers, kept until the thread's next one."""
+    ANSWERS.last = answer
+    return answer
+
+
 class InjectedParser:
     """`ParserInterface` in Python: statements of ours to the handler, everything else to Spark's parser.
 
@@ -76,15 +89,16 @@ class InjectedParser:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # py4j probes its own names to tell Java objects from Python ones
             raise AttributeError(name)
-        return getattr(self.delegate, name)
+        method = getattr(self.delegate, name)
+        return lambda *arguments: kept(method(*arguments))
 
     def plan(self, text: str, context: JavaObject | None, delegate: Callable[[], JavaObject]) -> JavaObject:
         """The plan of a statement, from the handler or from Spark's parser."""
         try:
             handler = find_handler(self.key, text)
             if handler is None or not called_to_execute():
-                return delegate()
-            return plan_of(run_statement(handler, text, arguments(context)), self.delegate)
+                return kept(delegate())
+            return kept(plan_of(run_statement(handler, text, arguments(context)), self.delegate))
         except Exception as error:
             raise carried(error) from error
 
@@ -240,12 +254,12 @@ def carried(error: Exception) -> CallbackError:
     """An exception in the form that reaches the JVM: Java's own as they are, Python's as text, kept for Python."""
     origin = java_exception(error)
     if origin is not None and any(is_instance_of(gateway(), origin, kind) for kind in THROWN_AS_THEY_ARE):
-        return CallbackError("", origin)
+        return CallbackError("", kept(origin))
     stand_in = jvm_view().java.lang.RuntimeException(f"{type(error).__name__}: {error}", origin)
     CARRIED[identity(stand_in)] = error
     while len(CARRIED) > CARRIED_LIMIT:
         CARRIED.popitem(last=False)
-    return CallbackError("", stand_in)
+    return CallbackError("", kept(stand_in))
 
 
 def java_exception(error: BaseException) -> JavaObject | None:

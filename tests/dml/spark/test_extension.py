@@ -1,8 +1,11 @@
 """The parser inside Spark: what JVM callers see, and that Python callers see no difference."""
 
+import gc
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from py4j.clientserver import ClientServerConnection
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
@@ -120,6 +123,25 @@ def test_several_threads_at_once_run_their_own_statements(spark, handler):
         outcomes = list(pool.map(one, range(12)))
     assert outcomes == [(["[null,7,null,0]"], i) for i in range(12)]
     assert sorted(text for text, _ in handler.calls) == sorted(f"UPDATE lake.t{i} SET a = 1" for i in range(12))
+
+
+def test_the_answers_of_callbacks_are_there_when_the_jvm_takes_them(spark, handler, monkeypatch):
+    """py4j forgets objects in a thread of its own, which may be faster than the answer that names them."""
+    original = ClientServerConnection._call_proxy
+
+    def slow(self, *arguments):
+        message = original(self, *arguments)
+        gc.collect()
+        time.sleep(0.1)
+        return message
+
+    monkeypatch.setattr(ClientServerConnection, "_call_proxy", slow)
+    assert spark.sql("SELECT 1 AS a").collect() == [(1,)]
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    assert parser.parseMultipartIdentifier("a.`b c`").toString() == "List(a, b c)"
+    assert jvm_rows(spark, "UPDATE lake.t SET a = 1") == ["[null,7,null,0]"]
+    with pytest.raises(ParseException, match="SELEKT"):
+        spark.sql("SELEKT 1")
 
 
 def test_what_a_handler_asks_of_spark_is_not_ours_again(spark, handler):
