@@ -177,6 +177,7 @@ class SnapshotProducer:
     def _own(self, metadata: TableMetadata) -> FileFilter:
         """The partitions in which the commit itself deletes rows: what happened to these data files always counts."""
         rows = self.changes.row_level
+        partitions = [(file.spec_id, file.partition) for file in self.changes.added_delete_files]
         if rows is not None:
             changed = [rows.tasks[path] for path in rows.changed if path in rows.tasks]
             partitions += [(task.spec_id, task.partition) for task in changed]
