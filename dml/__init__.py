@@ -47,8 +47,10 @@ if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__`
         sql,
         table,
         update,
+        verify,
     )
     from dml.spark.extension import extend
+    from dml.verification import Verification
 
 __all__ = [
     "AlreadyExistsError",
@@ -68,6 +70,7 @@ __all__ = [
     "SetupError",
     "SqlError",
     "ValidationFailedError",
+    "Verification",
     "connect",
     "delete",
     "disable",
@@ -78,11 +81,13 @@ __all__ = [
     "sql",
     "table",
     "update",
+    "verify",
 ]
 
 LAZY = {
     "Result": "dml.result",
     "Session": "dml.session",
+    "Verification": "dml.verification",
     "connect": "dml.session",
     "delete": "dml.session",
     "disable": "dml.session",
@@ -93,6 +98,7 @@ LAZY = {
     "sql": "dml.session",
     "table": "dml.session",
     "update": "dml.session",
+    "verify": "dml.session",
 }
 COMMANDS = ("demo", "shell")  # what the command line runs
 

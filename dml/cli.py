@@ -107,6 +107,23 @@ def sql(
 
 
 @app.command()
+def verify(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="The table, as db.t or db.t.branch_audit.")],
+    *,
+    snapshot_id: Annotated[int | None, typer.Option(help="The snapshot. [default: the current one]")] = None,
+    every_file: Annotated[bool, typer.Option(help="Open all data files, not only those it touched.")] = False,
+    output: Annotated[OutputFormat, typer.Option("--format", "-f", help="table or json.")] = OutputFormat.TABLE,
+) -> None:
+    """Recount a snapshot from its files; the exit code is 1 if something does not agree."""
+    connection: Connection = context.obj
+    session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
+    found = session.verify(table, snapshot_id, every_file=every_file)
+    dml.shell.print_verification(found, output, sys.stdout)
+    raise typer.Exit(0 if found.ok else 1)
+
+
+@app.command()
 def demo(context: typer.Context) -> None:
     """Correct 336,776 real flights with DELETE, UPDATE and MERGE, and let other engines check every row."""
     connection: Connection = context.obj

@@ -22,6 +22,7 @@ from dml.engine.dispatch import execute, is_ours
 from dml.engine.engine import Engine
 from dml.engine.orphan_files import remove_orphans
 from dml.engine.settings import StatementSettings
+from dml.engine.verification import verify_table
 from dml.errors import AnalysisError, ErrorKind, SetupError
 from dml.maintenance import RemoveOrphanFiles, prefix_mismatch_mode
 from dml.merge_builder import Condition, MergeBuilder, Value, assignments_text, condition_text
@@ -32,6 +33,7 @@ from dml.spark.handlers import is_handler, run_statement, running, session_key
 from dml.spark.launch import spark_session
 from dml.sqlparse import Statement, bind_parameters, canonical_text, first_keyword, parse
 from dml.sqlparse.names import name_parts
+from dml.verification import Verification
 
 __all__ = [
     "DEFAULT_CATALOG",
@@ -46,6 +48,7 @@ __all__ = [
     "sql",
     "table",
     "update",
+    "verify",
 ]
 
 DEFAULT_CATALOG: Final = "lake"
@@ -167,6 +170,24 @@ class Session:
 
     # ---- files
 
+    def verify(self, table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> Verification:
+        """Recount a snapshot from its files: rows, deletes, and what its summary says of both.
+
+        Args:
+            table: Name of the table, with a branch or tag at its end if that one's snapshot is meant.
+            snapshot_id: The snapshot; without it the current one.
+            every_file: Open all data files of the snapshot, not only those that it touched.
+
+        Returns:
+            What was counted and what does not agree: see `Verification.ok` and `Verification.raise_for_problems`.
+
+        Raises:
+            NotFoundError: no such table, branch, tag or snapshot.
+            CorruptFileError: a manifest is missing or damaged, so that the files are not known.
+            ExecutionError: the storage failed.
+        """
+        return verify_table(self.engine, self.table_parts(table), snapshot_id, every_file=every_file)
+
     def remove_orphan_files(
         self,
         table: str,
@@ -192,15 +213,25 @@ class Session:
         Raises:
             DmlError: the table is not there, its orphans cannot be told, or some of them could not be deleted.
         """
-        parts = name_parts(table)
-        if not parts:
-            raise AnalysisError(f"'{table}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
+        parts = self.table_parts(table)
         if older_than is not None:
             zone = ZoneInfo(StatementSettings.of(self.spark).time_zone)
             options["older_than"] = older_than if older_than.tzinfo else older_than.replace(tzinfo=zone)
         if "prefix_mismatch_mode" in options:
             options["prefix_mismatch_mode"] = prefix_mismatch_mode(options["prefix_mismatch_mode"])
         return remove_orphans(self.engine, parts, RemoveOrphanFiles(location=location, dry_run=dry_run, **options))
+
+    @staticmethod
+    def table_parts(table: str) -> tuple[str, ...]:
+        """The parts of a table's name.
+
+        Raises:
+            AnalysisError: it is none.
+        """
+        parts = name_parts(table)
+        if not parts:
+            raise AnalysisError(f"'{table}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
+        return parts
 
     def change(self, text: str, idempotency_key: str | None = None) -> Result:
         """Run a statement that changes rows."""
@@ -380,6 +411,11 @@ def update(
 ) -> Result:
     """`Session.update` on the active session."""
     return active().update(table, set, where, idempotency_key=idempotency_key)
+
+
+def verify(table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> Verification:
+    """`Session.verify` on the active session."""
+    return active().verify(table, snapshot_id, every_file=every_file)
 
 
 def remove_orphan_files(

@@ -14,13 +14,14 @@ from pyspark.sql import DataFrame, Row
 from rich.console import Console
 from rich.table import Table
 
-from dml.errors import AnalysisError, DmlError, ErrorKind
+from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.result import Result
 from dml.session import Session, connect
 from dml.spark.errors import translate
 from dml.spark.interrupts import cancelled_on_interrupt
+from dml.verification import Verification
 
-__all__ = ["open_session", "plain", "print_result", "print_rows", "run_sql"]
+__all__ = ["open_session", "plain", "print_result", "print_rows", "print_verification", "run_sql"]
 
 NULL: Final = "NULL"
 
@@ -132,6 +133,22 @@ def print_result(result: Result, output: str, target: TextIO) -> None:
         for label, value in result.facts().items():
             table.add_row(label, value)
         plain_console().print(table)
+
+
+def print_verification(found: Verification, output: str, target: TextIO) -> None:
+    """Print what the verification of a snapshot found.
+
+    Args:
+        found: What was found.
+        output: `table` for text, `json`.
+        target: Where to.
+
+    Raises:
+        NotSupportedError: another output.
+    """
+    if output == "csv":
+        raise NotSupportedError("A verification is no table of rows", hint="Use --format table or --format json")
+    target.write((json.dumps(found.as_dict(), ensure_ascii=False) if output == "json" else repr(found)) + "\n")
 
 
 def plain(value: Any) -> Any:

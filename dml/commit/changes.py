@@ -3,6 +3,7 @@
 Input: made by the action modules. Output: read by the snapshot producer and the checks.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -94,6 +95,7 @@ class FileChanges:
             more, another commit came first.
         summary: Further keys for the summary.
         summary_at_start: Those that are true only where the snapshot follows the one that the statement read.
+        rows_deleted: How many rows the commit deletes in data files that stay, by path, if known.
         row_level: The single rows that the commit is about; None judges the deletes of others by whole files.
         row_probe: Asks new data files of others for rows of the statement; None judges them by their metrics.
         validation: What has to hold.
@@ -113,6 +115,7 @@ class FileChanges:
     planned_filter: bool = False
     summary: tuple[tuple[str, str], ...] = ()
     summary_at_start: tuple[tuple[str, str], ...] = ()
+    rows_deleted: Mapping[str, int] = field(default_factory=dict, repr=False)
     row_level: RowLevelChanges | None = None
     row_probe: RowProbe | None = None
     validation: Validation = field(default_factory=Validation)

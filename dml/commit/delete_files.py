@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pyiceberg.expressions import BooleanExpression
 
 from dml.commit.changes import FileChanges, Operation, Validation
-from dml.commit.row_conservation import ROWS_DELETED
 from dml.model.listing import Listing
+from dml.model.summary_keys import ROWS_DELETED
 
 __all__ = ["DeleteFiles", "delete_changes"]
 

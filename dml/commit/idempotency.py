@@ -17,11 +17,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.errors import AnalysisError, DmlError, ErrorKind
+from dml.model.summary_keys import IDEMPOTENCY_KEY, STATEMENT
 
 __all__ = ["AlreadyAppliedError", "IdempotencyKey", "refuse_second_run"]
-
-KEY: Final = "rowdelta.idempotency-key"
-STATEMENT: Final = "rowdelta.statement-sha256"
 
 # ASCII, because two texts that look alike must not be two keys; no blanks, because they get lost.
 ALLOWED: Final = re.compile(r"[!-~]{1,255}")
@@ -61,7 +59,7 @@ class IdempotencyKey:
 
     def summary(self) -> dict[str, str]:
         """Keys of the snapshot's summary."""
-        return {KEY: self.value, STATEMENT: self.statement_sha256}
+        return {IDEMPOTENCY_KEY: self.value, STATEMENT: self.statement_sha256}
 
 
 class AlreadyAppliedError(DmlError):
@@ -91,7 +89,9 @@ def refuse_second_run(metadata: TableMetadata, head: Snapshot | None, key: Idemp
         AlreadyAppliedError: the statement was applied.
         AnalysisError: another statement was applied with the key.
     """
-    found = next((snapshot for snapshot in ancestors(metadata, head) if said(snapshot, KEY) == key.value), None)
+    found = next(
+        (snapshot for snapshot in ancestors(metadata, head) if said(snapshot, IDEMPOTENCY_KEY) == key.value), None
+    )
     if found is None:
         return
     if said(found, STATEMENT) != key.statement_sha256:

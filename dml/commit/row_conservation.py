@@ -11,28 +11,19 @@ manifests of the snapshot that was read.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from dml.errors import RowConservationError
 from dml.model.changed_file import ChangedFile
 from dml.model.content_file import ContentFile
 from dml.model.scan_task import ScanTask
+from dml.model.summary_keys import ROWS_CARRIED, ROWS_DELETED, ROWS_INSERTED, ROWS_UPDATED
 
 __all__ = [
-    "ROWS_CARRIED",
-    "ROWS_DELETED",
-    "ROWS_INSERTED",
-    "ROWS_UPDATED",
     "RowCounts",
     "check_changed_files",
     "check_rows_added",
     "conservation_summary",
 ]
-
-ROWS_DELETED: Final = "rowdelta.rows-deleted"
-ROWS_UPDATED: Final = "rowdelta.rows-updated"
-ROWS_INSERTED: Final = "rowdelta.rows-inserted"
-ROWS_CARRIED: Final = "rowdelta.rows-carried"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ Input: the action. Output: its `FileChanges`. Rules: `append` where only data is
 are added, otherwise `overwrite`, also when nothing changes.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -35,6 +36,7 @@ class RowDelta:
         rests_on_rows: Whether the result rests on rows of the filter that the statement leaves as they are: under
             serializable isolation no other commit may have taken one away.
         case_sensitive: How names in the filter match.
+        rows_deleted: How many rows are deleted, by data file, if known.
         row_level: The rows that are deleted, to stand beside concurrent deletes of others; None judges by files.
         row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
     """
@@ -51,6 +53,7 @@ class RowDelta:
     isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
     rests_on_rows: bool = False
     case_sensitive: bool = False
+    rows_deleted: Mapping[str, int] = field(default_factory=dict, repr=False)
     row_level: RowLevelChanges | None = None
     row_probe: RowProbe | None = None
 
@@ -71,6 +74,7 @@ def row_delta_changes(action: RowDelta) -> FileChanges:
         listing=action.listing,
         # Two DELETEs that merged the same old position delete file are both right: what it held is in both new ones.
         require_removed_delete_files=not only_deletes,
+        rows_deleted=action.rows_deleted,
         row_level=action.row_level,
         row_probe=action.row_probe,
         validation=Validation(

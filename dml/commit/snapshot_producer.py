@@ -40,6 +40,7 @@ from dml.iceberg import next_row_id
 from dml.model.listing import DeleteFileKey
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
 from dml.model.partition_specs import unpartitioned_specs
+from dml.model.summary_keys import ROWS_VANISHED, UNKNOWN
 from dml.options import CommitOptions
 
 __all__ = ["Prepared", "SnapshotProducer"]
@@ -176,8 +177,8 @@ class SnapshotProducer:
 
     def _own(self, metadata: TableMetadata) -> FileFilter:
         """The partitions in which the commit itself deletes rows: what happened to these data files always counts."""
-        rows = self.changes.row_level
         partitions = [(file.spec_id, file.partition) for file in self.changes.added_delete_files]
+        rows = self.changes.row_level
         if rows is not None:
             changed = [rows.tasks[path] for path in rows.changed if path in rows.tasks]
             partitions += [(task.spec_id, task.partition) for task in changed]
@@ -231,7 +232,11 @@ class SnapshotProducer:
         removed = window.entries(ManifestContent.DATA, EntryStatus.DELETED, frozenset({Operation.DELETE}), own)
         vanished = vanished_data_files(changes, removed)
         needed = tuple(file for file in changes.added_delete_files if file.referenced_data_file not in vanished)
-        return replace(changes, added_delete_files=needed)
+        if not vanished:
+            return changes
+        counted = [changes.rows_deleted.get(path) for path in vanished]
+        rows = UNKNOWN if None in counted else str(sum(number for number in counted if number is not None))
+        return replace(changes, added_delete_files=needed, summary=(*changes.summary, (ROWS_VANISHED, rows)))
 
     def _removed(
         self,

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from dml.catalog.registry import CatalogRegistry
 from dml.engine.settings import is_connect
+from dml.model import summary_keys
 
 __all__ = ["Engine"]
 
@@ -43,7 +44,7 @@ class Engine:
             "spark.app.id": app_id,
             "app-id": app_id,
             "app-name": conf.get("spark.app.name", None) or "",
-            "rowdelta-version": VERSION,
+            summary_keys.VERSION: VERSION,
         }
         return {key: value for key, value in facts.items() if value}
 

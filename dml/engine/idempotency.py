@@ -12,26 +12,26 @@ from typing import Final
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.commit import AlreadyAppliedError, AppendFiles, IdempotencyKey, commit, conservation_summary, refuse_second_run
-from dml.commit.row_conservation import (
-    ROWS_CARRIED,
-    ROWS_DELETED,
-    ROWS_INSERTED,
-    ROWS_UPDATED,
-    RowCounts,
-)
+from dml.commit.row_conservation import RowCounts
 from dml.engine.engine import Engine
 from dml.engine.results import committed_result, count, nothing_changed, recorded, with_files
 from dml.engine.target import Target
 from dml.errors import CorruptFileError
+from dml.model.summary_keys import (
+    COMMAND,
+    MODE,
+    ROWS_CARRIED,
+    ROWS_DELETED,
+    ROWS_INSERTED,
+    ROWS_MATCHED,
+    ROWS_UPDATED,
+)
 from dml.model.task_commit import TaskMetrics
 from dml.result import PhaseSeconds, Result
 
 __all__ = ["replay_summary", "run_once", "unchanged"]
 
-COMMAND: Final = "rowdelta.command"
-MODE: Final = "rowdelta.mode"
 METADATA: Final = "metadata"
-ROWS_MATCHED: Final = "rowdelta.rows-matched"
 
 
 def run_once(target: Target, key: IdempotencyKey, run: Callable[[], Result]) -> Result:

@@ -19,7 +19,6 @@ from dml.commit import (
     commit,
     conservation_summary,
 )
-from dml.commit.row_conservation import ROWS_INSERTED
 from dml.engine.distribution import distribute_rows, orders_rows, sorts
 from dml.engine.engine import Engine
 from dml.engine.idempotency import replay_summary, unchanged
@@ -33,6 +32,7 @@ from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import ErrorKind, NotSupportedError
 from dml.model.delta_layout import DeltaLayout, value_name
 from dml.model.partition_specs import is_unpartitioned
+from dml.model.summary_keys import ROWS_INSERTED
 from dml.plan.insert import InsertPlan, plan_insert, raw_name
 from dml.plan.insert_values import query_with_defaults
 from dml.plan.predicates import pushable

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dml.commit import CommittedSnapshot, RowCounts
-from dml.commit.row_conservation import ROWS_DELETED
 from dml.engine.target import Target
 from dml.errors import ExecutionError
 from dml.model.changed_file import ChangedFile
 from dml.model.content_file import ContentFile
 from dml.model.row_origins import RowOrigins
+from dml.model.summary_keys import ROWS_DELETED
 from dml.model.task_commit import TaskCommit, TaskMetrics
 from dml.result import PhaseSeconds, Result
 

@@ -106,6 +106,7 @@ def commit_outcome(
             listing=listing,
             referenced_data_files=outcome.referenced_data_files,
             isolation_level=level,
+            rows_deleted={file.path: file.rows_deleted for file in outcome.changed_files},
             row_level=rows,
             **shared,
         )

@@ -130,8 +130,8 @@ def test_json_refuses_two_values_of_one_name():
 def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch, capsys, closed_pipe):
     """One table through its life; in this process, so that all commands share its Spark session."""
 
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["dml", "--warehouse", str(tmp_path / "warehouse"), "sql", *arguments])
+    def run(*arguments, command="sql"):
+        monkeypatch.setattr(sys, "argv", ["dml", "--warehouse", str(tmp_path / "warehouse"), command, *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
         return ended.value.code, *capsys.readouterr()
@@ -145,6 +145,13 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         results = [json.loads(run(*keyed)[1]) for _ in range(2)]
         assert [result["replayed"] for result in results] == [False, True]
         assert run("DELETE FROM db.t WHERE id = 3")[0] == 0
+        code, out, _ = run("db.t", command="verify")
+        assert (code, "all agrees" in out) == (0, True)
+        for file in tmp_path.rglob("*.parquet"):
+            file.unlink()
+        code, out, _ = run("db.t", "--every-file", "--format", "json", command="verify")
+        assert (code, json.loads(out)["ok"]) == (1, False)
+        assert run("CREATE OR REPLACE TABLE db.t AS SELECT id, id % 2 = 0 AS even FROM range(3)")[0] == 0
         code, out, _ = run("SELECT * FROM db.t ORDER BY id", "--format", "json")
         rows = ['{"id": 0, "even": true}', '{"id": 1, "even": false}', '{"id": 2, "even": true}']
         assert (code, out.splitlines()) == (0, rows)

@@ -24,6 +24,7 @@ NAMES = {
     "SetupError",
     "SqlError",
     "ValidationFailedError",
+    "Verification",
     "connect",
     "delete",
     "disable",
@@ -34,8 +35,20 @@ NAMES = {
     "sql",
     "table",
     "update",
+    "verify",
 }
-SESSION = {"add_catalog", "delete", "disable", "enable", "merge_into", "remove_orphan_files", "sql", "table", "update"}
+SESSION = {
+    "add_catalog",
+    "delete",
+    "disable",
+    "enable",
+    "merge_into",
+    "remove_orphan_files",
+    "sql",
+    "table",
+    "update",
+    "verify",
+}
 
 
 def test_the_package_offers_these_names():

@@ -1,0 +1,41 @@
+"""Keys of RowDelta in a snapshot's summary, spelled once. Worker-safe."""
+
+from typing import Final
+
+__all__ = [
+    "COMMAND",
+    "IDEMPOTENCY_KEY",
+    "MODE",
+    "ROWS_CARRIED",
+    "ROWS_DELETED",
+    "ROWS_INSERTED",
+    "ROWS_MATCHED",
+    "ROWS_UPDATED",
+    "ROWS_VANISHED",
+    "STATEMENT",
+    "UNKNOWN",
+    "VERSION",
+]
+
+VERSION: Final = "rowdelta-version"
+"""In every snapshot that RowDelta makes."""
+
+ROWS_DELETED: Final = "rowdelta.rows-deleted"
+ROWS_UPDATED: Final = "rowdelta.rows-updated"
+ROWS_INSERTED: Final = "rowdelta.rows-inserted"
+ROWS_CARRIED: Final = "rowdelta.rows-carried"
+
+ROWS_VANISHED: Final = "rowdelta.rows-vanished"
+"""Of the rows deleted, those that another commit removed with their files before this one was committed."""
+
+UNKNOWN: Final = "unknown"
+"""Value of `ROWS_VANISHED` where nobody counted."""
+
+IDEMPOTENCY_KEY: Final = "rowdelta.idempotency-key"
+STATEMENT: Final = "rowdelta.statement-sha256"
+"""Digest of what the statement of an idempotency key says."""
+
+COMMAND: Final = "rowdelta.command"
+MODE: Final = "rowdelta.mode"
+ROWS_MATCHED: Final = "rowdelta.rows-matched"
+"""With these a second run of a statement with an idempotency key tells what the first one did."""

@@ -1,0 +1,9 @@
+"""Verifying a snapshot: what its summary and its manifests say is recounted from the files themselves. Driver.
+
+`recount` reads: manifests, footers, delete files. `checks` compares, and reads nothing. `report` is what users get.
+"""
+
+from dml.verification.report import Count, FileRole, Verification, VerifiedFile
+from dml.verification.verify import verify
+
+__all__ = ["Count", "FileRole", "Verification", "VerifiedFile", "verify"]

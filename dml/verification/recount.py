@@ -1,0 +1,253 @@
+"""Counting what a snapshot holds: from its manifests, from the footers of its files, from its delete files. Driver.
+
+Input: a table and a snapshot. Output: counts, and what is wrong with a file where it cannot be counted. Nothing that a
+manifest says of a file's rows is taken for true.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
+from pyiceberg.table.snapshots import Snapshot
+
+from dml.catalog.credentials import storage_properties
+from dml.deletes.position_delete_file import positions_by_file
+from dml.deletes.position_index import PositionDeleteIndex
+from dml.errors import CorruptFileError, DmlError, ExecutionError
+from dml.manifests import entries_of, manifests_of
+from dml.model.content_file import FileContent
+from dml.model.manifest import ManifestEntry
+from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.scan.applied_deletes import DELETE_COLUMNS, DeleteLoader, place_of
+from dml.scan.context import scan_context
+from dml.scan.file_io import file_errors
+from dml.scan.open_data_file import open_data_file
+from dml.scan.planner import plan_scan
+from dml.scan.reader import TaskReader
+
+__all__ = ["FileKey", "OpenedFile", "Recounter", "SnapshotFiles", "deletes_of", "files_of"]
+
+FileKey = tuple[str, int | None, int | None]
+"""Path, content offset and content size: many deletion vectors share one Puffin file."""
+
+THREADS = 8
+BATCH_ROWS = 1 << 16
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFiles:
+    """The files of a snapshot.
+
+    Attributes:
+        entries: Live entries of all manifests, in order; a file that is listed twice is there twice.
+        tasks: The data files with the delete files that apply to them, by path.
+        inherits: Whether some of it is from a snapshot before.
+        problem: Why the delete files cannot be told apart; `tasks` is empty then.
+    """
+
+    entries: tuple[ManifestEntry, ...] = ()
+    tasks: Mapping[str, ScanTask] = field(default_factory=dict, repr=False)
+    inherits: bool = False
+    problem: str | None = None
+
+    @property
+    def data_files(self) -> dict[str, ManifestEntry]:
+        """The data files by path."""
+        return {entry.data_file.path: entry for entry in self.entries if is_data(entry)}
+
+    @property
+    def delete_files(self) -> dict[FileKey, ManifestEntry]:
+        """The delete files by key."""
+        return {entry.data_file.key: entry for entry in self.entries if not is_data(entry)}
+
+    @property
+    def listed_twice(self) -> tuple[str, ...]:
+        """Files with more than one live entry."""
+        counted = Counter(entry.data_file.key for entry in self.entries)
+        return tuple(key[0] for key, number in counted.items() if number > 1)
+
+
+def is_data(entry: ManifestEntry) -> bool:
+    """Whether an entry is of a data file."""
+    return entry.data_file.content is FileContent.DATA
+
+
+def deletes_of(task: ScanTask) -> tuple[DeleteFileRef, ...]:
+    """All delete files that apply to a data file."""
+    vector = () if task.deletion_vector is None else (task.deletion_vector,)
+    return (*vector, *task.position_deletes, *task.equality_deletes)
+
+
+def files_of(table: Table, snapshot: Snapshot | None) -> SnapshotFiles:
+    """The files of a snapshot; of no snapshot, none.
+
+    Raises:
+        CorruptFileError: a manifest is missing or damaged.
+        ExecutionError: the storage failed.
+    """
+    if snapshot is None:
+        return SnapshotFiles()
+    manifests = manifests_of(table.io, snapshot)
+    read = in_threads(manifests, lambda manifest: tuple(entries_of(manifest, table.io, live_only=True)))
+    entries = tuple(entry for of_manifest in read for entry in of_manifest)
+    inherits = any(manifest.deleted_files_count != 0 for manifest in manifests) or any(
+        entry.snapshot_id != snapshot.snapshot_id for entry in entries
+    )
+    try:
+        tasks = {task.path: task for task in plan_scan(table, snapshot.snapshot_id).tasks}
+    except CorruptFileError as error:
+        return SnapshotFiles(entries=entries, inherits=inherits, problem=error.message)
+    return SnapshotFiles(entries=entries, tasks=tasks, inherits=inherits)
+
+
+def in_threads(items: Iterable[Item], work: Callable[[Item], Found]) -> list[Found]:
+    """What becomes of each item, in their order."""
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="verify") as pool:
+        return list(pool.map(work, items))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedFile:
+    """A file, counted.
+
+    Attributes:
+        rows: Its rows, or positions of a deletion vector; None where it cannot be read.
+        size: Its bytes; None where it is not there.
+        positions: Of a position delete file or deletion vector: the positions by data file.
+        problem: What is wrong with it.
+    """
+
+    rows: int | None = None
+    size: int | None = None
+    positions: Mapping[str, PositionDeleteIndex] = field(default_factory=dict, repr=False)
+    problem: str | None = None
+
+
+class Recounter:
+    """Opens files and counts, each file once.
+
+    Args:
+        table: The table.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        mapping = table.metadata.properties.get("schema.name-mapping.default")
+        self._name_mapping: NameMapping | None = None if mapping is None else parse_mapping_from_json(mapping)
+        self.data_files: dict[str, OpenedFile] = {}
+        self.delete_files: dict[FileKey, OpenedFile] = {}
+
+    def open_data_files(self, entries: Iterable[ManifestEntry]) -> None:
+        """Count the rows of data files in the files themselves."""
+        files = {entry.data_file.path: entry.data_file.file_format for entry in entries}
+        counted = in_threads(files.items(), lambda named: self._counted(*named))
+        self.data_files.update(zip(files, counted, strict=True))
+
+    def open_delete_files(self, refs: Iterable[DeleteFileRef]) -> None:
+        """Read delete files: of equality deletes the number of keys, of all others the positions."""
+        files = {ref.key: ref for ref in refs}
+        self.delete_files.update(zip(files, in_threads(files.values(), self._deletes), strict=True))
+
+    def live_rows(self, task: ScanTask) -> int | None:
+        """The rows of a data file that no delete file deletes; None where a file cannot be read.
+
+        The data file and the delete files have to be opened before; rows that equality deletes may delete are read.
+        """
+        opened = self.data_files[task.path]
+        if opened.rows is None:
+            return None
+        if any(self.delete_files[ref.key].rows is None for ref in deletes_of(task)):
+            return None
+        if task.equality_deletes:
+            return self._read_live_rows(task)
+        return opened.rows - len(self.positions(task))
+
+    def positions(self, task: ScanTask) -> PositionDeleteIndex:
+        """The deleted positions of a data file, as far as its delete files can be read."""
+        index = PositionDeleteIndex()
+        for ref in deletes_of(task):
+            index.update(self.delete_files[ref.key].positions.get(task.path, PositionDeleteIndex()))
+        return index
+
+    def _read_live_rows(self, task: ScanTask) -> int | None:
+        reader = TaskReader(scan_context(self._table, [task], ()), spark_types=False)
+        try:
+            return sum(
+                found.batch.num_rows if found.live is None else int(found.live.sum())
+                for found in reader.scan_file(task)
+            )
+        except CorruptFileError:
+            return None  # the file's own problem is told already
+
+    def _counted(self, path: str, file_format: str) -> OpenedFile:
+        size = None
+        try:
+            size = self._size(path)
+            with open_data_file(self._table.io, path, file_format, self._name_mapping, size=size) as file:
+                if file.columnar:
+                    return OpenedFile(rows=sum(piece.rows for piece in file.pieces), size=size)
+                batches = file.batches(file.pieces, (), BATCH_ROWS)
+                return OpenedFile(rows=sum(batch.num_rows for batch in batches), size=size)
+        except DmlError as error:
+            return unreadable(error, size)
+
+    def _size(self, path: str) -> int:
+        with file_errors(path):
+            return len(self._table.io.new_input(path))
+
+    def _deletes(self, ref: DeleteFileRef) -> OpenedFile:
+        if ref.equality_ids:
+            return self._counted(ref.path, ref.file_format)
+        size = None
+        try:
+            size = self._size(ref.path)
+            if ref.is_deletion_vector:
+                return self._vector(ref, size)
+            rows, positions = 0, dict[str, PositionDeleteIndex]()
+            for path, some in self._position_rows(ref, size):
+                rows += len(some)
+                positions.setdefault(path, PositionDeleteIndex()).add_many(some)
+            return OpenedFile(rows=rows, size=size, positions=positions, problem=repeated(ref, rows, positions))
+        except DmlError as error:
+            return unreadable(error, size)
+
+    def _position_rows(self, ref: DeleteFileRef, size: int) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+        with open_data_file(self._table.io, ref.path, ref.file_format, None, size=size) as file:
+            places = [place_of(file, field_id, name, ref.path) for field_id, name in DELETE_COLUMNS]
+            for batch in file.batches(file.pieces, places, BATCH_ROWS):
+                renamed = pa.RecordBatch.from_arrays(batch.columns, names=[name for _, name in DELETE_COLUMNS])
+                yield from positions_by_file(renamed, file=ref.path)
+
+    def _vector(self, ref: DeleteFileRef, size: int) -> OpenedFile:
+        assert ref.referenced_data_file is not None, "the index of delete files refuses others"
+        loader = DeleteLoader(self._table.schema(), storage_properties(self._table.io.properties))
+        found = loader.positions_in(ref.referenced_data_file, [ref])
+        return OpenedFile(rows=len(found), size=size, positions={ref.referenced_data_file: found})
+
+
+def unreadable(error: DmlError, size: int | None) -> OpenedFile:
+    """A file that breaks its format, or is not there; a storage that fails is no problem of the table's.
+
+    Raises:
+        DmlError: the storage failed.
+    """
+    if isinstance(error, ExecutionError):
+        raise error
+    return OpenedFile(size=size, problem=error.message)
+
+
+def repeated(ref: DeleteFileRef, rows: int, positions: Mapping[str, PositionDeleteIndex]) -> str | None:
+    """What is wrong with a position delete file that names a row twice."""
+    distinct = sum(map(len, positions.values()))
+    return (
+        None if distinct == rows else f"The delete file '{ref.path}' has {rows} rows, and only {distinct} are distinct"
+    )

@@ -1,0 +1,70 @@
+"""`verify` on tables of a session: whatever a statement did, its snapshot agrees with the files."""
+
+import pytest
+
+import dml
+from tests.dml.engine.conftest import Kind, Lake
+
+pytestmark = pytest.mark.spark
+
+MERGE = (
+    "MERGE INTO {t} t USING (SELECT id FROM range(6, 15)) s ON t.id = s.id WHEN MATCHED AND t.id = 7 THEN DELETE "
+    "WHEN MATCHED THEN UPDATE SET s = 'merged' WHEN NOT MATCHED THEN INSERT (id, k, s) VALUES (s.id, 9, 'new') "
+    "WHEN NOT MATCHED BY SOURCE AND t.id = 0 THEN DELETE"
+)
+STATEMENTS = (
+    "DELETE FROM {t} WHERE id IN (1, 5)",
+    "UPDATE {t} SET s = concat(s, '!') WHERE id < 6",
+    MERGE,
+    "DELETE FROM {t} WHERE k = 9",
+    "INSERT OVERWRITE {t} SELECT id, 0, 'all' FROM range(3)",
+    "DELETE FROM {t} WHERE id = 1",
+    "TRUNCATE TABLE {t}",
+)
+
+
+def test_every_statement_makes_a_snapshot_that_agrees_with_its_files(balanced_kind: Kind) -> None:
+    lake, name = balanced_kind.lake, balanced_kind.filled()
+    for statement in STATEMENTS:
+        lake.session.sql(statement.replace("{t}", name))
+    snapshots = lake.table(name).metadata.snapshots
+    assert len(snapshots) == 3 + len(STATEMENTS)
+    for snapshot in snapshots:
+        found = lake.session.verify(name, snapshot.snapshot_id, every_file=True)
+        assert found.ok, repr(found)
+        assert any(count.name.startswith("rows ") for count in found.counts), repr(found)
+        assert found.unverified == ()
+
+
+def test_the_snapshot_is_that_of_the_name_or_of_the_id(lake: Lake) -> None:
+    name = lake.create("id BIGINT")
+    assert lake.session.verify(name).snapshot_id is None
+    first = lake.session.sql(f"INSERT INTO {name} VALUES (1)").snapshot_id
+    table = lake.table(name)
+    with table.manage_snapshots() as change:
+        change.create_tag(first, "one").create_branch(first, "audit")
+    second = lake.session.sql(f"INSERT INTO {name} VALUES (2)").snapshot_id
+    branched = lake.session.sql(f"INSERT INTO {name}.branch_audit VALUES (3)").snapshot_id
+    verified = [
+        lake.session.verify(given).snapshot_id for given in (name, f"{name}.branch_audit", f"lake.{name}.tag_one")
+    ]
+    assert verified == [second, branched, first]
+    assert lake.session.verify(name, first).table == f"lake.{name}"
+
+
+@pytest.mark.parametrize(
+    ("given", "snapshot_id", "error", "message"),
+    [
+        ("nope", None, dml.NotFoundError, "no table 'nope'"),
+        ("{t}", 17, dml.NotFoundError, "no snapshot 17"),
+        ("{t}.branch_nope", None, dml.NotFoundError, "nope"),
+        ("{t}.snapshots", None, dml.NotSupportedError, "metadata table"),
+        ("a b;", None, dml.AnalysisError, "name of a table|no table"),
+    ],
+)
+def test_what_is_not_there_is_an_error(
+    lake: Lake, given: str, snapshot_id: int | None, error: type[Exception], message: str
+) -> None:
+    name = lake.create("id BIGINT")
+    with pytest.raises(error, match=message):
+        lake.session.verify(given.replace("{t}", name), snapshot_id)
