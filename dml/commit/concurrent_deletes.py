@@ -27,11 +27,9 @@ from dml.model.file_deletes import FileDeletes
 from dml.model.listing import DeleteFileKey
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
 from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.model.summary_keys import DELETES_REAPPLIED
 
 __all__ = ["ConcurrentDeletes", "Reconciled"]
-
-REAPPLIED = "rowdelta.deletes-reapplied"
-"""Key of the snapshot's summary: how many rows others had deleted that a rewritten data file still held."""
 
 _ALL = frozenset(Operation)
 
@@ -122,7 +120,7 @@ class ConcurrentDeletes:
         return replace(
             changes,
             added_delete_files=(*changes.added_delete_files, *files),
-            summary=(*changes.summary, (REAPPLIED, str(sum(len(file.positions) for file in late)))),
+            summary=(*changes.summary, (DELETES_REAPPLIED, str(sum(len(file.positions) for file in late)))),
         )
 
     def _written(

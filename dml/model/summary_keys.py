@@ -4,6 +4,7 @@ from typing import Final
 
 __all__ = [
     "COMMAND",
+    "DELETES_REAPPLIED",
     "IDEMPOTENCY_KEY",
     "MODE",
     "ROWS_CARRIED",
@@ -27,6 +28,9 @@ ROWS_CARRIED: Final = "rowdelta.rows-carried"
 
 ROWS_VANISHED: Final = "rowdelta.rows-vanished"
 """Of the rows deleted, those that another commit removed with their files before this one was committed."""
+
+DELETES_REAPPLIED: Final = "rowdelta.deletes-reapplied"
+"""Rows that others had deleted in a data file which this commit rewrote: they are deleted in the new one as well."""
 
 UNKNOWN: Final = "unknown"
 """Value of `ROWS_VANISHED` where nobody counted."""
