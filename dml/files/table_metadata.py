@@ -98,8 +98,9 @@ def plain_json(content: bytes) -> bytes:
 
 def _reason(error: Exception) -> str:
     """What is wrong, without the content: the file may be another one than it should be."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    found = error.__cause__ or error
+    if isinstance(found, ValidationError):
+        first = found.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         return f"{place}: {first['msg']}" if place else str(first["msg"])
     return str(error).split("\n", 1)[0] or type(error).__name__

@@ -92,4 +92,8 @@ def file_errors(location: str) -> Iterator[None]:
 def broken(location: str, error: Exception) -> CorruptFileError:
     """The error for a file that breaks its format."""
     reason = str(error).split("\n", 1)[0]
-    return CorruptFileError(f"The file '{location}' cannot be read: {reason}", file=location)
+    return CorruptFileError(
+        f"The file '{location}' cannot be read: {reason}",
+        hint="Restore the file, or go back to a snapshot from before it was written",
+        file=location,
+    )
