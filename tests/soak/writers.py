@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.soak.client import ClientTask
+from tests.soak.racer import RaceTask
 
 __all__ = ["Kills", "run_writers"]
 
 ROOT = Path(__file__).parents[2]
 # The checkout comes last: what is tested is the installed package.
 PROGRAM = "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+MODULES = {ClientTask: "tests.soak.client", RaceTask: "tests.soak.racer"}
 LOOK_SECONDS = 0.1
 
 
@@ -49,7 +51,7 @@ class Writer:
         starts: How often it was started.
     """
 
-    task: ClientTask
+    task: ClientTask | RaceTask
     folder: Path
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
@@ -57,7 +59,9 @@ class Writer:
 
     def start(self) -> None:
         """Start it, or start it anew: then the tables are there."""
-        task = self.task if self.starts == 0 else replace(self.task, create=[])
+        task = self.task
+        if self.starts and isinstance(task, ClientTask):
+            task = replace(task, create=[])
         place = self.folder / f"client-{task.number}.json"
         task.write(place)
         output = self.folder / f"client-{task.number}-{self.starts}.out"
@@ -65,7 +69,7 @@ class Writer:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
         with output.open("wb") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(ROOT), "tests.soak.client", str(place)],
+                [sys.executable, "-c", PROGRAM, str(ROOT), MODULES[type(task)], str(place)],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -105,7 +109,7 @@ class Writer:
 
 
 def run_writers(
-    tasks: Sequence[ClientTask], folder: Path, *, seconds: float, kills: Kills | None = None
+    tasks: Sequence[ClientTask] | Sequence[RaceTask], folder: Path, *, seconds: float, kills: Kills | None = None
 ) -> list[dict[str, Any]]:
     """Let writers work until all have finished.
 

@@ -1,0 +1,129 @@
+"""Run as a program: `racer.py TASK` deletes rows of one data file, one a commit, while others delete other rows of it.
+
+There is no Spark here: what a statement does before its commit is left out, so that commits meet as often as they can.
+"""
+
+import json
+import sys
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.table import Table
+
+from dml.catalog import load_table, set_properties
+from dml.catalog.loading import load
+from dml.commit import RowDelta, commit
+from dml.commit.row_level_changes import RowLevelChanges
+from dml.deletes.deletion_vector import encode
+from dml.deletes.position_index import PositionDeleteIndex
+from dml.engine.position_deletes import TablePositionDeletes
+from dml.engine.writes import write_context
+from dml.errors import CommitConflictError, CommitStateUnknownError
+from dml.model.changed_file import ChangedFile
+from dml.model.file_deletes import FileDeletes
+from dml.options import Command
+from dml.scan.applied_deletes import DeleteLoader
+from dml.scan.planner import plan_scan
+
+__all__ = ["KEY", "RaceTask"]
+
+KEY = "soak.row"
+IDENTIFIER = ("db", "race")
+GO_SECONDS = 120
+PROPERTY_CHANGE_EVERY = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceTask:
+    """What one process does.
+
+    Attributes:
+        number: Which one it is.
+        catalog: The catalog's name.
+        properties: The catalog's.
+        rows: The rows to delete: their ids are their positions.
+        log: Where it says what it does.
+        go: A file; the first commit begins when it is there.
+    """
+
+    number: int
+    catalog: str
+    properties: dict[str, str]
+    rows: list[int]
+    log: str
+    go: str
+
+    def write(self, path: Path) -> None:
+        """Write it for the program to read."""
+        path.write_text(json.dumps(asdict(self)))
+
+
+def run(task: RaceTask) -> None:
+    """Delete all rows of a task."""
+    catalog = load(task.catalog, **task.properties)
+
+    def say(event: str, **facts: Any) -> None:
+        with Path(task.log).open("a") as lines:
+            lines.write(json.dumps({"event": event, **facts}) + "\n")
+
+    say("ready")
+    deadline = time.monotonic() + GO_SECONDS
+    while not Path(task.go).exists():
+        assert time.monotonic() < deadline, "nobody said go"
+        time.sleep(0.01)
+    for row in task.rows:
+        if row % PROPERTY_CHANGE_EVERY == 0:
+            try:
+                set_properties(load_table(catalog, IDENTIFIER), {"soak.last": str(row)})
+            except CommitConflictError as error:
+                say("property not set", error=str(error))
+        say("begin", row=row)
+        outcome, facts = delete(load_table(catalog, IDENTIFIER), row)
+        say("end", row=row, outcome=outcome, **facts)
+    say("finished")
+
+
+def delete(table: Table, row: int) -> tuple[str, dict[str, Any]]:
+    """Delete a row as a merge-on-read DELETE does; what came of it."""
+    action = row_delta(table, row)
+    try:
+        made = commit(table, action, summary={KEY: str(row)})
+    except CommitStateUnknownError as error:
+        return "unknown", {"error": str(error)}
+    except CommitConflictError as error:
+        for file in action.delete_files:
+            table.io.delete(file.path)
+        return "conflict", {"error": str(error), "attempts": error.context.get("attempts", 1)}
+    return "done", {"attempts": made.attempts}
+
+
+def row_delta(table: Table, row: int) -> RowDelta:
+    """The commit of a DELETE that has read the table as it is now."""
+    start = table.metadata.current_snapshot_id
+    (file,) = plan_scan(table, start).tasks
+    context = write_context(table, str(uuid.uuid4()))
+    deletes = TablePositionDeletes(context=context, loader=DeleteLoader(table.schema(), context.io_properties))
+    old = file.position_deletes if file.deletion_vector is None else (file.deletion_vector,)
+    mine = PositionDeleteIndex.from_positions([row])
+    everything = deletes.read(file.path, old).union(mine) if old else mine
+    none = encode(PositionDeleteIndex())
+    changed = ChangedFile(
+        path=file.path, rows_deleted=1, rows_updated=0, deleted=encode(mine), updated=none, observed=none
+    )
+    return RowDelta(
+        command=Command.DELETE,
+        delete_files=deletes.write(
+            [FileDeletes(path=file.path, spec_id=file.spec_id, partition=file.partition, positions=everything)]
+        ),
+        rewritten_delete_files=frozenset(ref.key for ref in old),
+        referenced_data_files=frozenset({file.path}),
+        starting_snapshot_id=start,
+        row_level=RowLevelChanges(changed={file.path: changed}, tasks={file.path: file}, deletes=deletes),
+    )
+
+
+if __name__ == "__main__":
+    run(RaceTask(**json.loads(Path(sys.argv[1]).read_text())))
