@@ -17,9 +17,12 @@ import dml
 from dml.commit import publish
 from tests.soak.transfers import Transfer, mode_change
 
-__all__ = ["Client", "ClientTask"]
+__all__ = ["UPGRADED", "Client", "ClientTask"]
 
 GO_SECONDS = 300
+UPGRADED = "upgraded"
+"""A table whose name ends so is made one of version 3 while statements run."""
+UPGRADE = "ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')"
 MODE_CHANGES = 0.25
 """How often a transfer comes after a change of mode."""
 
@@ -108,10 +111,12 @@ class Client:
         self.wait_for_go()
         for table, key, draw in self.plan():
             change = mode_change(table, draw) if draw.random() < MODE_CHANGES else None
+            if self.upgrades(table, key):
+                change = UPGRADE.format(table=table)
             transfer = Transfer.chosen(key, draw)
             if key not in ended:
                 if change is not None:
-                    self.change_mode(change)
+                    self.change_table(change)
                 self.transfer(table, transfer)
         self.say("finished")
 
@@ -123,12 +128,17 @@ class Client:
                 key = f"{table}-{task.seed}-{task.number}-{number}"
                 yield table, key, random.Random(key)
 
-    def change_mode(self, statement: str) -> None:
+    def upgrades(self, table: str, key: str) -> bool:
+        """Whether the table is to be upgraded before a transfer: by the first writer, half way."""
+        half = self.task.statements // 2
+        return table.endswith(UPGRADED) and self.task.number == 0 and key.endswith(f"-{half}")
+
+    def change_table(self, statement: str) -> None:
         """Others change the table's metadata at the same time: a lost race is no fault."""
         try:
             self.lake.sql(statement)
         except dml.CommitConflictError as error:
-            self.say("mode not changed", error=str(error))
+            self.say("table not changed", error=str(error))
 
     def transfer(self, table: str, transfer: Transfer) -> None:
         """Run one, and say what came of it."""

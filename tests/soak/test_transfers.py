@@ -5,17 +5,21 @@ Checked afterwards: every snapshot by time travel, every statement by its idempo
 
 import os
 import random
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.soak.client import ClientTask
+from dml.maintenance import RemoveOrphanFiles, remove_orphan_files
+from dml.spark.launch import LOG_SETTINGS
+from tests.services.lakes import leftovers
+from tests.soak.client import UPGRADED, ClientTask
 from tests.soak.conftest import Place
 from tests.soak.history import Report, check
 from tests.soak.spark_connect import spark_connect
 from tests.soak.transfers import ACCOUNTS, BALANCE, FILES
-from tests.soak.writers import run_writers
+from tests.soak.writers import Kills, run_writers
 
 WRITERS = 8
 SEED = int(os.environ.get("SOAK_SEED", random.SystemRandom().randrange(10**6)))
@@ -23,7 +27,16 @@ SEED = int(os.environ.get("SOAK_SEED", random.SystemRandom().randrange(10**6)))
 LONG_TRANSFERS = int(os.environ.get("SOAK_TRANSFERS", "40"))
 LONG_KILLS = int(os.environ.get("SOAK_KILLS", "12"))
 LONG_SECONDS = int(os.environ.get("SOAK_SECONDS", "7200"))
-OWN_JVM = {"spark.master": "local[1]", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
+LONG_KILL_SECONDS = float(os.environ.get("SOAK_KILL_SECONDS", "60"))
+OWN_JVM = {
+    "spark.master": "local[1]",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": (
+        f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    ),
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
 OPENING = "INSERT INTO {table} SELECT id, " + f"{BALANCE}L, 'opening' FROM range(0, {ACCOUNTS}, 1, {FILES})"
 MODES = {"write.update.mode": "merge-on-read", "write.merge.mode": "merge-on-read"}
 LEVELS = {"write.update.isolation-level": "snapshot", "write.merge.isolation-level": "serializable"}
@@ -85,3 +98,34 @@ def test_transfers_of_eight_processes(places: dict[str, Place], tmp_path: Path) 
     for report in checked(tables, log):
         assert report.statements == 3 * WRITERS
         assert report.outcomes["done"] >= report.statements / 4, SEED
+
+
+@pytest.mark.soak
+def test_transfers_of_eight_drivers_that_are_killed(places: dict[str, Place], tmp_path: Path) -> None:
+    """Each with a JVM of its own; some die, and their successors run the statement again under the same key."""
+    tables = {
+        f"{name}.db.long_{kind}": (places[name], version)
+        for name in places
+        for kind, version in (("v2", 2), ("v3", 3), *([(UPGRADED, 2)] if name != "rest" else []))
+    }
+    settings = {**OWN_JVM, "spark.local.dir": str(tmp_path / "spark")}
+    kills = Kills(count=LONG_KILLS, every_seconds=LONG_KILL_SECONDS, draw=random.Random(SEED))
+    writers = tasks(places, tables, tmp_path, settings, LONG_TRANSFERS)
+    log = run_writers(writers, tmp_path, seconds=LONG_SECONDS, kills=kills)
+    faults = [line for line in log if line.get("outcome") in {"error", "unknown"}]
+    assert faults == [], SEED
+    reports = checked(tables, log, may_leave=True)
+    assert all(report.statements == LONG_TRANSFERS * WRITERS for report in reports), SEED
+    for name, (place, _) in tables.items():
+        clean(place, name)
+    checked(tables, log, may_leave=True)
+
+
+def clean(place: Place, name: str) -> None:
+    """What killed writers left is found, and nothing else."""
+    catalog, identifier = place.catalog(), tuple(name.split(".")[1:])
+    removed = remove_orphan_files(
+        catalog, identifier, RemoveOrphanFiles(older_than=datetime.now(UTC) + timedelta(hours=1))
+    )
+    print(f"{name}: {len(removed)} files of killed writers")
+    assert leftovers(catalog.load_table(identifier), place.files) - set(place.files.uploads()) == set()
