@@ -59,6 +59,7 @@ class OverwriteByFilter:
         row_filter: Remove every file all of whose rows match; a file of which some rows match is an error.
         starting_snapshot_id: Validate against snapshots after this one; None means all.
         isolation_level: What to validate; None for nothing.
+        reads_table: Whether the new rows were made of rows of the table: what is validated then concerns all of it.
         case_sensitive: How names in the filter match.
     """
 
@@ -66,6 +67,7 @@ class OverwriteByFilter:
     row_filter: BooleanExpression
     starting_snapshot_id: int | None = None
     isolation_level: IsolationLevel | None = None
+    reads_table: bool = False
     case_sensitive: bool = False
 
 
@@ -101,7 +103,7 @@ def overwrite_by_filter_changes(action: OverwriteByFilter) -> FileChanges:
         case_sensitive=action.case_sensitive,
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
-            conflict_filter=action.row_filter,
+            conflict_filter=AlwaysTrue() if action.reads_table else action.row_filter,
             case_sensitive=action.case_sensitive,
             new_data_files=action.isolation_level is IsolationLevel.SERIALIZABLE,
             new_delete_files=action.isolation_level is not None,

@@ -22,11 +22,13 @@ class ReplacePartitions:
         data_files: New data files; without any there is nothing to commit.
         starting_snapshot_id: Validate against snapshots after this one; None means all.
         isolation_level: What to validate; None for nothing.
+        reads_table: Whether the new rows were made of rows of the table: what is validated then concerns all of it.
     """
 
     data_files: tuple[ContentFile, ...]
     starting_snapshot_id: int | None = None
     isolation_level: IsolationLevel | None = None
+    reads_table: bool = False
 
 
 def replace_changes(action: ReplacePartitions) -> FileChanges:
@@ -40,7 +42,7 @@ def replace_changes(action: ReplacePartitions) -> FileChanges:
         summary=(("replace-partitions", "true"),),
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
-            partitions=partitions,
+            partitions=None if action.reads_table else partitions,
             new_data_files=action.isolation_level is IsolationLevel.SERIALIZABLE,
             new_delete_files=action.isolation_level is not None,
             removed_data_files=action.isolation_level is not None,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation as IcebergOperation
@@ -169,7 +170,7 @@ class SnapshotProducer:
         if validation.partitions is not None:
             return PartitionSet(validation.partitions, metadata)
         return RowFilter(
-            validation.conflict_filter,
+            validation.conflict_filter if validation.checks_history else AlwaysTrue(),
             metadata,
             case_sensitive=validation.case_sensitive,
             named_by=self.planned.schema(),

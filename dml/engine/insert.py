@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
@@ -33,6 +33,7 @@ from dml.errors import ErrorKind, NotSupportedError
 from dml.model.delta_layout import DeltaLayout, value_name
 from dml.model.partition_specs import is_unpartitioned
 from dml.model.summary_keys import ROWS_INSERTED
+from dml.options import IsolationLevel
 from dml.plan.insert import InsertPlan, plan_insert, raw_name
 from dml.plan.insert_values import query_with_defaults
 from dml.plan.predicates import pushable
@@ -81,6 +82,9 @@ def run_insert(
         query, plan, views, Assign(policy=settings.policy, case_sensitive=settings.case_sensitive, by_name=plan.by_name)
     )
     replaced = replaced_rows(statement, target, sql, settings, options)
+    if replaced is not None:
+        name = (target.resolved.catalog_name, *target.resolved.identifier)
+        replaced = replace(replaced, reads_table=name in views.full_names.values())
     return write_rows(engine, target, rows, command, started, replaced=replaced, options=options)
 
 
@@ -90,9 +94,11 @@ class Replaced:
 
     Attributes:
         row_filter: The rows; None for the partitions that the new rows lie in.
+        reads_table: Whether the new rows are made of rows of the same table.
     """
 
     row_filter: BooleanExpression | None
+    reads_table: bool = False
 
 
 def insert_query(statement: InsertStatement, target: Target, views: StatementViews) -> DataFrame:
@@ -265,8 +271,11 @@ def insert_action(
     target: Target, outcome: WriteOutcome, replaced: Replaced | None, options: InsertOptions
 ) -> Action | None:
     """What to commit; None where nothing changes."""
+    # Rows that others add while the table is replaced by its own rows would be gone, and nobody would have seen them.
+    reads_table = replaced is not None and replaced.reads_table
     validation: dict[str, Any] = {
-        "isolation_level": options.isolation_level,
+        "isolation_level": IsolationLevel.SERIALIZABLE if reads_table else options.isolation_level,
+        "reads_table": reads_table,
         "starting_snapshot_id": target.snapshot_id
         if options.starting_snapshot_id is None
         else options.starting_snapshot_id,

@@ -1,0 +1,343 @@
+"""Every cell of the tables of docs/isolation.md: what happens when two writers meet.
+
+The tables are read from the page, so that the page cannot say anything else than what happens. Every cell is played
+through with the statement's own commit; of each column one cell, another one for each version, happens with the whole
+statement, and all of them do by night.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dml.engine import insert, metadata_delete, row_level_commit
+from dml.errors import DmlError
+from tests.dml.engine.conftest import Lake
+from tests.dml.engine.interleavings import (
+    HAPPENINGS,
+    Change,
+    Copies,
+    Interleaved,
+    Rows,
+    files_in,
+    files_of,
+    judged,
+    outcome,
+    with_outcomes,
+)
+
+pytestmark = pytest.mark.spark
+
+PAGE = Path(__file__).parents[3] / "docs" / "isolation.md"
+VERSIONS = (2, 3)
+MINE = "mine"
+
+
+# ---- statements
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """A statement of a section of the page.
+
+    Attributes:
+        text: SQL; `{t}` stands for the table, `{level}` for its options.
+        change: What it makes of the rows.
+    """
+
+    text: str
+    change: Change
+
+
+def chosen(one: tuple[int, str, str]) -> bool:
+    return one[1] == "a" and one[2].endswith("2")
+
+
+def deleted(test: Callable[[tuple[int, str, str]], bool]) -> Change:
+    return lambda rows: frozenset(one for one in rows if not test(one))
+
+
+def updated(test: Callable[[tuple[int, str, str]], bool]) -> Change:
+    return lambda rows: frozenset((one[0], one[1], MINE) if test(one) else one for one in rows)
+
+
+def second_id(rows: Rows) -> int:
+    return min((one[0] for one in rows), default=0) + 1
+
+
+def merged(keys: set[int], *, matched: bool, inserts: bool, left_alone: int | None = None) -> Change:
+    def change(rows: Rows) -> Rows:
+        there = {one[0] for one in rows if one[1] == "a"}
+        new = {(key, "a", MINE) for key in keys - there} if inserts else set()
+        update = updated(lambda one: matched and one[1] == "a" and one[0] in keys and one[0] != left_alone)
+        return update(rows) | new
+
+    return change
+
+
+def merge(keys: str, *clauses: str) -> str:
+    source = f"(SELECT CAST(id AS BIGINT) AS id FROM VALUES {keys} AS v(id))"
+    return f"MERGE INTO {{t}} t USING {source} s ON t.p = 'a' AND t.id = s.id {' '.join(clauses)}"
+
+
+UPDATES = f"WHEN MATCHED THEN UPDATE SET v = '{MINE}'"
+SPARES = f"WHEN MATCHED AND t.id <> 5 THEN UPDATE SET v = '{MINE}'"
+INSERTS = f"WHEN NOT MATCHED THEN INSERT (id, p, v) VALUES (s.id, 'a', '{MINE}')"
+CONDITION = "p = 'a' AND v LIKE '%2'"
+REPLACED: Change = lambda rows: frozenset(one for one in rows if one[1] != "a") | {(50, "a", MINE)}  # noqa: E731
+AGAIN = "p = 'a' AND id = (SELECT min(x.id) + 1 FROM {t} x)"
+
+STATEMENTS: dict[str, tuple[Statement, ...]] = {
+    "DELETE": (Statement(text=f"DELETE FROM {{t}} WHERE {CONDITION}", change=deleted(chosen)),),
+    "UPDATE, and MERGE without inserts": (
+        Statement(text=f"UPDATE {{t}} SET v = '{MINE}' WHERE {CONDITION}", change=updated(chosen)),
+        Statement(text=merge("(2), (32)", UPDATES), change=merged({2, 32}, matched=True, inserts=False)),
+    ),
+    "MERGE with inserts": (
+        Statement(text=merge("(2), (32)", UPDATES, INSERTS), change=merged({2, 32}, matched=True, inserts=True)),
+    ),
+    "MERGE with inserts that leaves matched rows as they are": (
+        Statement(
+            text=merge("(2), (5), (32)", SPARES, INSERTS),
+            change=merged({2, 5, 32}, matched=True, inserts=True, left_alone=5),
+        ),
+    ),
+    "MERGE that only inserts": (
+        Statement(text=merge("(2), (32)", INSERTS), change=merged({2, 32}, matched=False, inserts=True)),
+    ),
+    "MERGE with WHEN NOT MATCHED BY SOURCE": (
+        Statement(
+            text=merge("(3)", f"WHEN NOT MATCHED BY SOURCE AND t.{CONDITION.replace('AND v', 'AND t.v')} THEN DELETE"),
+            change=deleted(chosen),
+        ),
+    ),
+    "DELETE that reads its table a second time": (
+        Statement(
+            text=f"DELETE FROM {{t}} WHERE {AGAIN}",
+            change=lambda rows: deleted(lambda one: one[1] == "a" and one[0] == second_id(rows))(rows),
+        ),
+    ),
+    "UPDATE that reads its table a second time": (
+        Statement(
+            text=f"UPDATE {{t}} SET v = '{MINE}' WHERE {AGAIN}",
+            change=lambda rows: updated(lambda one: one[1] == "a" and one[0] == second_id(rows))(rows),
+        ),
+    ),
+    "INSERT OVERWRITE of a partition, and INSERT ... REPLACE WHERE": (
+        Statement(text=f"INSERT OVERWRITE {{t}} {{level}} PARTITION (p = 'a') SELECT 50L, '{MINE}'", change=REPLACED),
+        Statement(text=f"INSERT INTO {{t}} {{level}} REPLACE WHERE p = 'a' SELECT 50L, 'a', '{MINE}'", change=REPLACED),
+    ),
+    "INSERT OVERWRITE of the partitions of the new rows": (
+        Statement(text=f"INSERT OVERWRITE {{t}} {{dynamic}} SELECT 50L, 'a', '{MINE}'", change=REPLACED),
+    ),
+    "INSERT OVERWRITE that reads its table": (
+        Statement(
+            text="INSERT OVERWRITE {t} {level} SELECT id, p, concat(v, '!') FROM {t}",
+            change=lambda rows: frozenset((one[0], one[1], f"{one[2]}!") for one in rows),
+        ),
+    ),
+    "INSERT": (
+        Statement(text=f"INSERT INTO {{t}} VALUES (50, 'a', '{MINE}')", change=lambda rows: rows | {(50, "a", MINE)}),
+    ),
+    "DELETE of whole files": (
+        Statement(text="DELETE FROM {t} WHERE p = 'a'", change=deleted(lambda one: one[1] == "a")),
+    ),
+    "TRUNCATE": (Statement(text="TRUNCATE TABLE {t}", change=lambda _: frozenset()),),
+}
+SWITCHED_OFF = "With the comparison of rows switched off"
+SWITCH = "write.row-level-concurrency.enabled"
+
+
+# ---- the page
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a table of the page.
+
+    Attributes:
+        section: The heading above the table.
+        heading: Of the column.
+        compares_rows: Whether rows are compared.
+        cells: What the page says, by happening.
+    """
+
+    section: str
+    heading: str
+    compares_rows: bool
+    cells: dict[str, str]
+
+    def expected(self, version: int) -> dict[str, str]:
+        """Outcomes of one version: a cell may tell them apart, `2: ok, 3: V6`."""
+        return {happening: of_version(cell, version) for happening, cell in self.cells.items()}
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Of the table."""
+        found = {} if self.compares_rows else {SWITCH: "false"}
+        words = self.heading.split(", ")
+        for command in ("delete", "update", "merge"):
+            if words[0] in {"copy-on-write", "merge-on-read"}:
+                found[f"write.{command}.mode"] = words[0]
+            if words[-1] in {"serializable", "snapshot"}:
+                found[f"write.{command}.isolation-level"] = words[-1]
+        return found
+
+    def sql(self, statement: Statement, table: str) -> str:
+        level = self.heading if self.heading in {"serializable", "snapshot"} else None
+        options = [f"'isolation-level' = '{level}'"] if level else []
+        dynamic = ", ".join([*options, "'overwrite-mode' = 'dynamic'"])
+        return statement.text.format(
+            t=table, level=f"WITH ({options[0]})" if options else "", dynamic=f"WITH ({dynamic})"
+        )
+
+
+def of_version(cell: str, version: int) -> str:
+    parts = dict(part.split(": ") for part in cell.split(", ")) if ": " in cell else {}
+    return parts.get(str(version), cell)
+
+
+def columns() -> Iterator[Column]:
+    """The columns of all tables."""
+    section, compares = "", True
+    lines = iter(PAGE.read_text().splitlines())
+    for line in lines:
+        if line.startswith("## "):
+            compares = line[3:] != SWITCHED_OFF
+        elif line.startswith("### "):
+            section = line[4:]
+        elif line.startswith("| another commit"):
+            headings = cells_of(line)[1:]
+            next(lines)
+            table = []
+            while (row := next(lines, "")).startswith("|"):
+                table.append(cells_of(row))
+            for place, heading in enumerate(headings, start=1):
+                cells = {row[0]: row[place] for row in table}
+                yield Column(section=section, heading=heading, compares_rows=compares, cells=cells)
+
+
+def cells_of(line: str) -> list[str]:
+    return [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
+
+
+COLUMNS = tuple(columns())
+CASES = [
+    pytest.param(
+        column, statement, id=f"{column.section}/{number}-{column.heading}{'' if column.compares_rows else '-off'}"
+    )
+    for column in COLUMNS
+    for number, statement in enumerate(STATEMENTS[column.section])
+]
+
+
+def test_the_page_has_every_statement_and_every_happening() -> None:
+    """Nobody can leave out a cell."""
+    texts = [happening.text for happening in HAPPENINGS]
+    assert all(list(column.cells) == texts for column in COLUMNS)
+    found = {(column.section, column.compares_rows): 0 for column in COLUMNS}
+    for column in COLUMNS:
+        found[column.section, column.compares_rows] += 1
+    rewriting = {section for section in STATEMENTS if section.startswith(("UPDATE", "MERGE with"))} | {"DELETE"}
+    twice = {section for section in STATEMENTS if section.endswith("a second time")}
+    counts = {
+        **dict.fromkeys(rewriting | twice, 4),
+        "INSERT OVERWRITE that reads its table": 3,
+        "MERGE that only inserts": 2,
+        "INSERT OVERWRITE of a partition, and INSERT ... REPLACE WHERE": 3,
+        "INSERT OVERWRITE of the partitions of the new rows": 3,
+        "INSERT": 1,
+        "DELETE of whole files": 1,
+        "TRUNCATE": 1,
+    }
+    assert {section: count for (section, compares), count in found.items() if compares} == counts
+    switched_off = {section: count for (section, compares), count in found.items() if not compares}
+    compared = (rewriting | {"MERGE that only inserts"}) - twice - {"MERGE with WHEN NOT MATCHED BY SOURCE"}
+    assert switched_off == {section: counts[section] for section in compared}
+
+
+# ---- the cells
+
+
+@pytest.fixture(scope="module")
+def all_copies(engine_lake: Lake) -> dict[int, Copies]:
+    """A table of each version."""
+    catalog = engine_lake.session.registry.catalogs["lake"]
+    return {version: Copies(catalog, version) for version in VERSIONS}
+
+
+def run(
+    lake: Lake, copies: Copies, column: Column, statement: Statement, happens: int, patch: pytest.MonkeyPatch
+) -> Interleaved:
+    """Run a statement, with everything that may happen before its commit; assert on what happened for good."""
+    name = lake.new_name().split(".")[1]
+    table = copies.copy(name, **column.properties)
+    modules: list[Any] = [row_level_commit, insert, metadata_delete]
+    stand_in = Interleaved(
+        original=row_level_commit.commit,
+        copies=copies,
+        mine=statement.change,
+        chosen=happens,
+        name=("db", name),
+    )
+    for module in modules:
+        patch.setattr(module, "commit", stand_in)
+    error = None
+    try:
+        lake.session.sql(column.sql(statement, f"lake.db.{name}"))
+    except DmlError as raised:
+        error = raised
+    patch.undo()
+    assert stand_in.cases, "the statement came to its commit"
+    happening = HAPPENINGS[happens]
+    table.refresh()
+    expected = column.expected(copies.version)[happening.text]
+    assert outcome(error) == expected, f"{happening.text}, with the whole statement"
+    assert not judged(table, happening, statement.change, error), happening.text
+    assert not files_in(table.location()) - stand_in.played - files_of(table) - registered(table), happening.text
+    return stand_in
+
+
+def registered(table: Any) -> set[str]:
+    return {f"{table.location()}/metadata/00000.metadata.json".removeprefix("file://")}
+
+
+def check(found: Interleaved, expected: dict[str, str]) -> None:
+    problems = [f"{case.happening}: {case.problem}" for case in found.cases if case.problem]
+    assert not problems
+    assert with_outcomes(found.cases) == expected
+
+
+@pytest.mark.parametrize(("column", "statement"), CASES)
+def test_every_cell(
+    lake: Lake,
+    all_copies: dict[int, Copies],
+    column: Column,
+    statement: Statement,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the page says, with the rows of a serial order or the other's alone, and no file that nobody needs."""
+    number = COLUMNS.index(column)
+    version = VERSIONS[number % 2]
+    happens = (number * 5 + version) % len(HAPPENINGS)
+    found = run(lake, all_copies[version], column, statement, happens, monkeypatch)
+    check(found, column.expected(version))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("happens", range(len(HAPPENINGS)), ids=lambda number: HAPPENINGS[number].text)
+@pytest.mark.parametrize(("column", "statement"), CASES)
+def test_every_cell_with_the_whole_statement(
+    lake: Lake,
+    all_copies: dict[int, Copies],
+    column: Column,
+    statement: Statement,
+    happens: int,
+    version: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every statement meets every other writer in both versions."""
+    run(lake, all_copies[version], column, statement, happens, monkeypatch)
