@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dml.errors import NotSupportedError
 from dml.result import Result
 from dml.spark.extension import original_error
 from dml.spark.handlers import (
@@ -89,6 +90,7 @@ def intercepted(original: Sql) -> Sql:
         with formatted(self, sqlQuery, kwargs) as text:
             handler = find_handler(key, text)
             if handler is not None:
+                refuse_key(sqlQuery, kwargs)
                 return run_statement(handler, text, args)
         with passing_on(key, text):
             try:
@@ -100,6 +102,18 @@ def intercepted(original: Sql) -> Sql:
                 raise carried from None
 
     return sql
+
+
+def refuse_key(text: str, values: Mapping[str, Any]) -> None:
+    """Refuse an idempotency key: to PySpark it is a value for the text, and one that the text does not name is ignored.
+
+    Raises:
+        NotSupportedError: there is one, so that the statement would run without the safety that was asked for.
+    """
+    if "idempotency_key" in values and "{idempotency_key" not in text:
+        raise NotSupportedError(
+            "spark.sql takes no idempotency key", hint="Give it to `sql` of a session of dml.connect"
+        )
 
 
 @contextmanager

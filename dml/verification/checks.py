@@ -24,9 +24,7 @@ def files_are_listed_once(evidence: Evidence, _: Sequence[Count]) -> Iterator[st
 
 def deletes_are_unambiguous(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
     """Which delete files apply is told by their entries."""
-    for files in (evidence.before, evidence.after):
-        if files.problem is not None:
-            yield files.problem
+    yield from dict.fromkeys((*evidence.before.problems, *evidence.after.problems))
 
 
 def files_can_be_read(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:

@@ -29,7 +29,7 @@ from dml.scan.applied_deletes import DELETE_COLUMNS, DeleteLoader, place_of
 from dml.scan.context import scan_context
 from dml.scan.file_io import file_errors
 from dml.scan.open_data_file import open_data_file
-from dml.scan.planner import plan_scan
+from dml.scan.planner import PlannedFile, delete_index, scan_task
 from dml.scan.reader import TaskReader
 
 __all__ = ["FileKey", "OpenedFile", "Recounter", "SnapshotFiles", "deletes_of", "files_of"]
@@ -49,15 +49,16 @@ class SnapshotFiles:
 
     Attributes:
         entries: Live entries of all manifests, in order; a file that is listed twice is there twice.
-        tasks: The data files with the delete files that apply to them, by path.
+        tasks: The data files with the delete files that apply to them, by path; without those of which that cannot be
+            told.
         inherits: Whether some of it is from a snapshot before.
-        problem: Why the delete files cannot be told apart; `tasks` is empty then.
+        problems: Why that cannot be told.
     """
 
     entries: tuple[ManifestEntry, ...] = ()
     tasks: Mapping[str, ScanTask] = field(default_factory=dict, repr=False)
     inherits: bool = False
-    problem: str | None = None
+    problems: tuple[str, ...] = ()
 
     @property
     def data_files(self) -> dict[str, ManifestEntry]:
@@ -102,11 +103,18 @@ def files_of(table: Table, snapshot: Snapshot | None) -> SnapshotFiles:
     inherits = any(manifest.deleted_files_count != 0 for manifest in manifests) or any(
         entry.snapshot_id != snapshot.snapshot_id for entry in entries
     )
+    tasks: dict[str, ScanTask] = {}
+    problems: list[str] = []
     try:
-        tasks = {task.path: task for task in plan_scan(table, snapshot.snapshot_id).tasks}
+        index = delete_index((entry for entry in entries if not is_data(entry)), table.specs())
     except CorruptFileError as error:
-        return SnapshotFiles(entries=entries, inherits=inherits, problem=error.message)
-    return SnapshotFiles(entries=entries, tasks=tasks, inherits=inherits)
+        return SnapshotFiles(entries=entries, inherits=inherits, problems=(error.message,))
+    for ordinal, entry in enumerate(filter(is_data, entries)):
+        try:
+            tasks[entry.data_file.path] = scan_task(ordinal, PlannedFile.of(entry), index)
+        except CorruptFileError as error:
+            problems.append(error.message)
+    return SnapshotFiles(entries=entries, tasks=tasks, inherits=inherits, problems=tuple(problems))
 
 
 def in_threads(items: Iterable[Item], work: Callable[[Item], Found]) -> list[Found]:

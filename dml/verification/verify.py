@@ -128,7 +128,6 @@ def live_rows(recounter: Recounter, files: SnapshotFiles, path: str) -> int | No
 
 def unverified(evidence: Evidence) -> Iterator[str]:
     """What could not be checked, and why."""
-    snapshot = evidence.snapshot
     if not evidence.complete:
         yield "The parent snapshot has expired: what was removed or deleted is not known"
     if ROWS_INSERTED not in evidence.summary and ROWS_DELETED not in evidence.summary:

@@ -145,6 +145,15 @@ def test_other_statements_take_no_key(lake: Lake, text: str) -> None:
     assert lake.state(name) == before
 
 
+def test_a_key_given_to_spark_is_not_ignored(lake: Lake) -> None:
+    """PySpark takes it for a value of the text, and would run the statement without it."""
+    name, spark = lake.create("id BIGINT"), lake.session.spark
+    with pytest.raises(dml.NotSupportedError, match="takes no idempotency key"):
+        spark.sql(f"INSERT INTO lake.{name} VALUES (1)", idempotency_key="k")
+    spark.sql(f"INSERT INTO lake.{name} VALUES ({{idempotency_key}})", idempotency_key=2)
+    assert lake.rows(name) == [(2,)]
+
+
 def test_two_statements_are_not_one(lake: Lake) -> None:
     name = lake.create("id BIGINT")
     with pytest.raises(dml.SqlError, match="two statements in one text"):
