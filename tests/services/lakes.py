@@ -14,7 +14,7 @@ from dml.session import Session
 from tests.interop.readers import canonical, duckdb_connection
 from tests.services.seaweedfs import ACCESS_KEY, REGION, SECRET_KEY, SeaweedFs
 
-__all__ = ["Files", "Lake", "LocalFiles", "S3Files", "leftovers"]
+__all__ = ["Files", "Lake", "LocalFiles", "S3Files", "is_metadata_file", "leftovers"]
 
 COMMANDS = ("delete", "update", "merge")
 
