@@ -21,7 +21,7 @@ from dml.files.schemes import check_location
 from dml.model.deletion import delete_files
 from dml.model.write_context import WriteContext
 
-__all__ = ["delete_late", "delete_uncommitted"]
+__all__ = ["delete_late", "delete_others", "delete_uncommitted"]
 
 LOG = logging.getLogger(__name__)
 
@@ -58,6 +58,29 @@ def delete_uncommitted(
     except Exception as error:  # noqa: BLE001 - the failure that led here is the one to report
         LOG.warning(
             "Files of the failed statement %s may be left in %s: %s", context.query_id, context.data_location, error
+        )
+
+
+def delete_others(table: Table, context: WriteContext, wanted: Collection[str]) -> None:
+    """Delete the files of attempts that were killed, where others have done their tasks.
+
+    What such an attempt writes after this is an orphan.
+
+    Args:
+        table: The table.
+        context: The write.
+        wanted: The files of the attempts that count.
+    """
+    try:
+        names = {location.rpartition("/")[2] for location in wanted}  # unique, where locations may be written two ways
+        found = files_named(table.io, context.data_location, context.query_id)
+        delete_files(table.io, [location for location in found if location.rpartition("/")[2] not in names])
+    except Exception as error:  # noqa: BLE001 - the statement goes on: files that nobody needs cost little
+        LOG.warning(
+            "Files of failed attempts of the statement %s may be left in %s: %s",
+            context.query_id,
+            context.data_location,
+            error,
         )
 
 

@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
 from dml.catalog.credentials import storage_properties
-from dml.engine.abort import delete_late, delete_uncommitted
+from dml.engine.abort import delete_late, delete_others, delete_uncommitted
 from dml.engine.results import WriteOutcome
 from dml.errors import CommitStateUnknownError, DmlError, ExecutionError
 from dml.model.task_commit import TaskCommit
@@ -88,10 +88,13 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, context:
         delete_late(table, context)
         raise
     commits = [TaskCommit.from_bytes(bytes(row[0])) for row in rows]
+    retried = any(commit.attempt_number for commit in commits)
     failure = next((commit.failure for commit in commits if commit.failure is not None), None)
     if failure is not None:
-        delete_uncommitted(table, context, new_paths(commits))
+        delete_uncommitted(table, context, None if retried else new_paths(commits))
         raise failure
+    if retried:
+        delete_others(table, context, new_paths(commits))
     try:
         return WriteOutcome.of(commits)
     except ExecutionError:

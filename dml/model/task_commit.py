@@ -58,6 +58,7 @@ class TaskCommit:
         row_origins: Copy-on-write: where the rows of `data_files` were; empty where nobody asked, or there is too much.
         metrics: Counts.
         failure: Why the task gave up after cleaning its own files; then everything above is empty.
+        attempt_number: How often the task was tried before: files of an attempt that was killed are not told of.
     """
 
     data_files: tuple[ContentFile, ...] = ()
@@ -69,6 +70,7 @@ class TaskCommit:
     row_origins: tuple[RowOrigins, ...] = ()
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     failure: DmlError | None = None
+    attempt_number: int = 0
 
     def to_bytes(self) -> bytes:
         """Pickled: it travels from our own worker to our own driver, inside one Spark job."""

@@ -55,8 +55,9 @@ def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskId
         failure = final_failure(error, spec, task)
         if failure is None:
             raise
-        return TaskCommit(failure=failure)
-    return replace(commit, metrics=replace(commit.metrics, seconds=time.monotonic() - started))
+        return TaskCommit(failure=failure, attempt_number=task.attempt_number)
+    metrics = replace(commit.metrics, seconds=time.monotonic() - started)
+    return replace(commit, metrics=metrics, attempt_number=task.attempt_number)
 
 
 def final_failure(error: BaseException, spec: WriterSpec, task: TaskIdentity) -> DmlError | None:

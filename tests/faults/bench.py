@@ -23,7 +23,17 @@ from dml.session import Session
 from tests.faults.injection import FOLDER, Action, Call, Fault, Faults, FaultyCatalog, FaultyFileIO
 from tests.interop.readers import read_duckdb, read_pyiceberg
 
-__all__ = ["AFTER_FAULT", "CTAS", "STATEMENTS", "Bench", "Run", "lake_properties", "needed_files", "table_kinds"]
+__all__ = [
+    "AFTER_FAULT",
+    "CTAS",
+    "STATEMENTS",
+    "Bench",
+    "Place",
+    "Run",
+    "lake_properties",
+    "needed_files",
+    "table_kinds",
+]
 
 CTAS: Final = "create as select"
 STATEMENTS: Final = {
@@ -93,50 +103,14 @@ class Run:
 
 
 @dataclass
-class Bench:
-    """A statement, and a catalog of its own with the table.
+class Place:
+    """A folder with the catalog and the table of a bench, for whoever looks at it.
 
     Attributes:
-        session: On the catalog.
-        catalog: Its faults are those of the run.
-        folder: Everything is in it.
-        statement: Which one, a key of `STATEMENTS`.
+        folder: The folder.
     """
 
-    session: Session
-    catalog: FaultyCatalog
     folder: Path
-    statement: str
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-
-    @staticmethod
-    def of(spark: SparkSession, folder: Path, statement: str, version: int, mode: str) -> "Bench":
-        """A bench with its table."""
-        folder.mkdir(parents=True)
-        (folder / COPIES).mkdir()
-        properties = lake_properties(folder, Faults(folder / "faults" / "none"))
-        session = dml.connect(catalog="lake", spark=spark, progress=False, **properties)
-        session.disable()
-        catalog = session.registry.catalogs["lake"]
-        assert isinstance(catalog, FaultyCatalog)
-        bench = Bench(session, catalog, folder, statement)
-        session.sql("CREATE NAMESPACE db")
-        if statement != CTAS:
-            modes = {f"write.{command}.mode": mode for command in ("delete", "update", "merge")}
-            listed = ", ".join(
-                f"'{key}' = '{value}'" for key, value in {**modes, **SETTINGS, "format-version": str(version)}.items()
-            )
-            session.sql(f"CREATE TABLE db.t (id BIGINT, s STRING) TBLPROPERTIES ({listed})")
-            session.sql(
-                "INSERT INTO db.t SELECT /*+ COALESCE(1) */ * FROM VALUES (0, '-'), (1, 'a'), (2, 'b'), (3, '-')"
-            )
-            session.sql("INSERT INTO db.t VALUES (10, 'z')")
-            session.sql("DELETE FROM db.t WHERE id IN (0, 3)")
-            shutil.copytree(bench.table_folder, folder / COPIES / "t")
-        bench.before = (bench.metadata_location, bench.files())
-        return bench
-
-    before: tuple[str | None, Mapping[Path, tuple[int, int]]] = (None, {})
 
     @property
     def table_folder(self) -> Path:
@@ -155,6 +129,59 @@ class Bench:
         """Size and time of each file of the table."""
         found = {path: path.stat() for path in self.table_folder.rglob("*") if path.is_file()}
         return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in found.items() if path.suffix != ".crc"}
+
+    def left(self) -> set[str]:
+        """The files that the table does not need, as PyIceberg reads its metadata."""
+        location = self.metadata_location
+        needed = set() if location is None else needed_files(StaticTable.from_metadata(location))
+        return {f"file://{path}" for path in self.files()} - needed
+
+
+@dataclass
+class Bench(Place):
+    """A statement, and a catalog of its own with the table.
+
+    Attributes:
+        session: On the catalog.
+        catalog: Its faults are those of the run.
+        statement: Which one, a key of `STATEMENTS`.
+        victims: The processes that a fault kills.
+    """
+
+    session: Session
+    catalog: FaultyCatalog
+    statement: str
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    victims: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(spark: SparkSession, folder: Path, statement: str, version: int, mode: str) -> "Bench":
+        """A bench with its table."""
+        folder.mkdir(parents=True)
+        (folder / COPIES).mkdir()
+        properties = lake_properties(folder, Faults(folder / "faults" / "none"))
+        session = dml.connect(catalog="lake", spark=spark, progress=False, **properties)
+        session.disable()
+        catalog = session.registry.catalogs["lake"]
+        assert isinstance(catalog, FaultyCatalog)
+        bench = Bench(folder, session, catalog, statement)
+        session.sql("CREATE NAMESPACE db")
+        if statement != CTAS:
+            modes = {f"write.{command}.mode": mode for command in ("delete", "update", "merge")}
+            listed = ", ".join(
+                f"'{key}' = '{value}'" for key, value in {**modes, **SETTINGS, "format-version": str(version)}.items()
+            )
+            session.sql(f"CREATE TABLE db.t (id BIGINT, s STRING) TBLPROPERTIES ({listed})")
+            session.sql(
+                "INSERT INTO db.t SELECT /*+ COALESCE(1) */ * FROM VALUES (0, '-'), (1, 'a'), (2, 'b'), (3, '-')"
+            )
+            session.sql("INSERT INTO db.t VALUES (10, 'z')")
+            session.sql("DELETE FROM db.t WHERE id IN (0, 3)")
+            shutil.copytree(bench.table_folder, folder / COPIES / "t")
+        bench.before = (bench.metadata_location, bench.files())
+        return bench
+
+    before: tuple[str | None, Mapping[Path, tuple[int, int]]] = (None, {})
 
     def reset(self) -> None:
         """The table as it was."""
@@ -175,6 +202,7 @@ class Bench:
         """The faults of another run."""
         faults = Faults(self.folder / "faults" / str(next(self.numbers)))
         faults.inject(*injected)
+        faults.victims(*self.victims)
         return faults
 
     def run(self, *injected: Fault) -> Run:

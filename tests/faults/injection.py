@@ -32,6 +32,7 @@ FAULT_FILE: Final = "fault.json"
 VICTIMS_FILE: Final = "victims.json"
 INJECTED: Final = "injected"
 DELAY_SECONDS: Final = 0.3
+STALL_SECONDS: Final = 30
 
 
 class Call(StrEnum):
@@ -59,7 +60,13 @@ class Action(StrEnum):
     DELAY = "delay"
     CUT = "cut"
     LOSE = "lose"
+    STALL = "stall"
     KILL = "kill"
+    KILL_WORKER = "kill worker"
+    KILL_EXECUTOR = "kill executor"
+
+
+KILLS: Final = frozenset({Action.KILL, Action.KILL_WORKER, Action.KILL_EXECUTOR})
 
 
 class InjectedError(OSError):
@@ -75,7 +82,8 @@ class Fault:
         first: The number of the call that is hit, from 1.
         last: The number of the last one.
         action: What happens: `LOSE` is for commits, which then lose a race; `KILL` kills the processes that
-            `Faults.victims` names, which need not be the one that calls.
+            `Faults.victims` names, which need not be the one that calls, the others the process that calls or the
+            executor that it works for; `STALL` waits until somebody loses patience.
     """
 
     call: Call
@@ -139,10 +147,24 @@ class Faults:
             raise InjectedError(5, f"Injected fault at call {number} of {call}")  # without the location, as most are
         if action is Action.DELAY:
             time.sleep(DELAY_SECONDS)
-        if action is Action.KILL:
-            for pid in json.loads((self._folder / VICTIMS_FILE).read_text()):
+        if action is Action.STALL:
+            time.sleep(STALL_SECONDS)
+        if action in KILLS:
+            for pid in self._victims(action):
                 os.kill(pid, signal.SIGKILL)
+        if action is Action.KILL_EXECUTOR:
+            time.sleep(STALL_SECONDS)  # its workers end with it
         return action
+
+    def _victims(self, action: Action) -> list[int]:
+        match action:
+            case Action.KILL_WORKER:
+                return [os.getpid()]
+            case Action.KILL_EXECUTOR:
+                daemon = Path(f"/proc/{os.getppid()}/stat").read_text()  # its parent stands after its name and state
+                return [int(daemon.rpartition(")")[2].split()[1])]
+            case _:
+                return list(json.loads((self._folder / VICTIMS_FILE).read_text()))
 
     def _action(self, call: Call, number: int) -> Action | None:
         path = self._folder / FAULT_FILE

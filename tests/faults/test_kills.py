@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pyiceberg.table import StaticTable
 from pyspark import StatusTracker
 from pyspark.sql import SparkSession
 
 from tests.conftest import ROOT
-from tests.faults.bench import AFTER, BEFORE, Bench, needed_files, wrong_rows
+from tests.faults.bench import AFTER, BEFORE, Bench, Place, wrong_rows
 from tests.faults.injection import Action, Call, Fault, Faults
+from tests.faults.processes import all_ended, module_environment, running
 from tests.services.server import HOST, free_ports
 
 pytestmark = pytest.mark.spark
@@ -103,14 +103,12 @@ def drivers(spark: SparkSession) -> Iterator[Drivers]:
     context.conf().set("spark.connect.grpc.binding.port", str(port))
     server = spark.sparkContext._jvm.org.apache.spark.sql.connect.SparkConnectPlugin().driverPlugin()
     server.init(context, None)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.driver"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+        env=module_environment(),
         cwd=ROOT,
     )
     assert process.stdin is not None
@@ -134,14 +132,6 @@ def wait_until_idle(tracker: StatusTracker) -> None:
         idle = 0 if tracker.getActiveJobsIds() else idle + 1
 
 
-def left_by(bench: Bench) -> set[str]:
-    """The files that the table does not need, as PyIceberg reads its metadata."""
-    assert bench.metadata_location is not None
-    return {f"file://{path}" for path in bench.files()} - needed_files(
-        StaticTable.from_metadata(bench.metadata_location)
-    )
-
-
 def survived(bench: Bench) -> tuple[str, int]:
     """After its driver was killed: the state of the table, and how many files were left and found.
 
@@ -151,19 +141,19 @@ def survived(bench: Bench) -> tuple[str, int]:
     assert location is not None
     state = "before" if location == bench.before[0] else "after"
     assert not wrong_rows(location, BEFORE if state == "before" else AFTER[bench.statement])
-    left = left_by(bench)
+    left = bench.left()
     old = time.time() - 10 * DAY_SECONDS
     for path in bench.files():
         os.utime(path, (old, old))
     assert set(bench.session.remove_orphan_files("db.t", dry_run=True)) == left
-    assert left_by(bench) == left
+    assert bench.left() == left
     assert set(bench.session.remove_orphan_files("db.t")) == left
-    assert not left_by(bench)
+    assert not bench.left()
     bench.session.sql("UPDATE db.t SET s = 'next' WHERE id = 1")
     assert bench.metadata_location is not None
     rows = {**(BEFORE if state == "before" else AFTER[bench.statement]), 1: "next"}
     assert not wrong_rows(bench.metadata_location, rows)
-    assert not left_by(bench)
+    assert not bench.left()
     return state, len(left)
 
 
@@ -198,3 +188,17 @@ def test_a_killed_driver_leaves_the_table_whole(
     assert states == ["before"] * 8 + ["after"] * 2
     ends = f"{states.count('before')} before, {states.count('after')} after"
     count.append(f"{len(states)} kills: {ends}; {files} files left and found")
+
+
+def test_a_driver_whose_jvm_dies_says_so_and_cleans_up(tmp_path: Path, count: list[str]) -> None:
+    """Classic Spark: the Python process is left alone, with a connection to nobody."""
+    place = Place(tmp_path / "bench")
+    with running("tests.faults.classic", [str(place.folder)], tmp_path) as process:
+        assert process.wait(PATIENCE_SECONDS * 2) == 0, (tmp_path / "log").read_text()[-4000:]
+        told = json.loads((tmp_path / "out").read_text())
+        assert told["outcome"] == "before"
+        assert told["problems"] == []
+        assert all_ended(process.pid, PATIENCE_SECONDS)
+    assert place.metadata_location is not None
+    assert not wrong_rows(place.metadata_location, BEFORE)
+    count.append("1 JVM killed: before, 0 files left")

@@ -34,7 +34,7 @@ def test_one_call_fails(faulty_spark: SparkSession, tmp_path: Path, count: list[
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("action", list(Action), ids=str)
+@pytest.mark.parametrize("action", [Action.FAIL, Action.CUT, Action.DELAY, Action.LOSE], ids=str)
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
 def test_every_call_of_every_statement(
     faulty_spark: SparkSession, tmp_path: Path, count: list[str], case: Case, action: Action
