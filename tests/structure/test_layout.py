@@ -66,7 +66,7 @@ def test_a_spark_task_sees_both(spark):
 def test_ci_runs_every_test():
     """Its parts are written by hand."""
     script = (ROOT / ".ci" / "run").read_text()
-    parts = {word for line in re.findall(r'^ *tests "[^"]*" "([^"]*)"', script, re.MULTILINE) for word in line.split()}
+    parts = {word for line in re.findall(r'^ *"[^"]+: ([^"$]+)"$', script, re.MULTILINE) for word in line.split()}
     tests = ROOT / "tests"
     found = {path.relative_to(tests) for path in tests.rglob("test_*.py")}
     assert all((tests / part).exists() for part in parts)
