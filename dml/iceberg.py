@@ -17,11 +17,9 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from typing import Final
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.io import FileIO
@@ -43,7 +41,6 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
-from requests import Session
 from sqlalchemy.exc import DBAPIError
 
 from dml.errors import DmlError, storage_failure
@@ -74,40 +71,6 @@ _ROW_LINEAGE_VERSION: Final = 3
 _SQLITE_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 # serialization_failure, deadlock_detected, lock_not_available
 _TRANSACTION_ROLLBACK: Final = frozenset({"40001", "40P01", "55P03"})
-
-_CONNECTION_TIMEOUT: Final = "rest.client.connection-timeout-ms"
-_SOCKET_TIMEOUT: Final = "rest.client.socket-timeout-ms"
-_CONNECTION_TIMEOUT_MS: Final = 10_000
-_SOCKET_TIMEOUT_MS: Final = 60_000
-# Of signed requests, each after another timeout; PyIceberg's default is 10.
-_SIGV4_RETRIES: Final = "rest.sigv4.max-retries"
-_FEW_RETRIES: Final = "1"
-
-
-class BoundedRestCatalog(RestCatalog):
-    """A REST catalog that does not wait for ever: PyIceberg sets no time limit on its requests.
-
-    A commit whose answer does not come in time is one whose outcome is looked up. The properties have the names of
-    Iceberg's Java library; values are milliseconds.
-    """
-
-    _is_found = False
-
-    def __init__(self, name: str, **properties: str) -> None:
-        super().__init__(name, **{_SIGV4_RETRIES: _FEW_RETRIES, **properties})
-
-    def _fetch_config(self) -> None:
-        super()._fetch_config()
-        self._is_found = True
-
-    def _create_session(self) -> Session:
-        session = super()._create_session()
-        connect = int(self.properties.get(_CONNECTION_TIMEOUT, _CONNECTION_TIMEOUT_MS))
-        # The first request asks for settings: a server that takes long for that is not there.
-        read = int(self.properties.get(_SOCKET_TIMEOUT, _SOCKET_TIMEOUT_MS if self._is_found else connect))
-        timeout = (connect / 1000, read / 1000)
-        setattr(session, "request", partial(session.request, timeout=timeout))  # noqa: B010 - on this object alone
-        return session
 
 
 def support_format_version_3(catalog: Catalog) -> Catalog:

@@ -14,9 +14,10 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from dml.catalog.file_access import restrict_files
+from dml.catalog.rest import BoundedRestCatalog
 from dml.catalog.translation import error_text
 from dml.errors import DmlError, NotFoundError, SetupError
-from dml.iceberg import BoundedRestCatalog, support_format_version_3
+from dml.iceberg import support_format_version_3
 
 __all__ = ["DATABASE_FILE", "load"]
 
