@@ -31,10 +31,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     return numbers
 
 
-def new_files(kind: Kind, name: str, rows: str) -> list[ContentFile]:
+def new_files(kind: Kind, name: str, rows: str, columns: str = "id, k, s") -> list[ContentFile]:
     """The files of rows that another statement inserts now."""
     before = {file.path for file in kind.lake.data_files(name)}
-    kind.lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ * FROM VALUES {rows} AS v(id, k, s)")
+    kind.lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ * FROM VALUES {rows} AS v({columns})")
     return [file for file in kind.lake.data_files(name) if file.path not in before]
 
 
@@ -91,3 +91,23 @@ def test_large_files_are_left_to_spark(balanced_kind: Kind, asked: list[int], mo
     files = new_files(balanced_kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
     assert not matches(balanced_kind, name, UPDATE, files)
     assert asked == [1]
+
+
+def test_a_column_that_became_wider_meanwhile_is_judged_by_files_if_its_values_do_not_fit(balanced_kind: Kind) -> None:
+    """The statement knows the type that the column had."""
+    name, session = balanced_kind.create("id INT, k INT, s STRING"), balanced_kind.lake.session
+    session.sql(f"INSERT INTO {name} VALUES (1, 0, 'old')")
+    engine, text = session.engine, UPDATE.replace("{t}", name)
+    planned = plan_statement(engine, parse(text), text)
+    session.sql(f"ALTER TABLE {name} ALTER COLUMN id TYPE BIGINT")
+    session.sql(f"ALTER TABLE {name} ADD COLUMN more INT")
+
+    def answer(rows: str) -> bool:
+        files, table = new_files(balanced_kind, name, rows, "id, k, s, more"), balanced_kind.lake.table(name)
+        return statement_probe(engine.spark, planned).matches(
+            table.metadata, table.current_snapshot().snapshot_id, files
+        )
+
+    assert not answer("(-5L, 0, 'theirs', 1), (21L, 0, 'theirs', 1)")
+    assert answer("(-5L, 0, 'theirs', 1), (20L, 0, 'theirs', 1)")
+    assert answer("(-5L, 0, 'theirs', 1), (5000000000L, 0, 'theirs', 1)")
