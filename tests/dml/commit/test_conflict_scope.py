@@ -11,6 +11,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo, LessThan
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import BucketTransform
 
 from dml.catalog import set_properties
 from dml.commit import (
@@ -205,6 +206,30 @@ def test_columns_that_the_filter_does_not_name_may_change(catalog: Catalog) -> N
     with scene.other.update_schema() as update:
         update.rename_column("p", "q")
     commit(planned, replace(scene.copy_on_write(), conflict_detection_filter=LessThan("id", 5)))
+
+
+# ---- partition specs
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("change", ["add", "remove"])
+def test_new_files_of_a_spec_that_came_meanwhile(catalog: Catalog, version: int, change: str) -> None:
+    """The filter is projected on their spec too; without partitions their metrics tell."""
+    scene = Scene(catalog, version)
+    planned = catalog.load_table(("db", "t"))
+    inside, outside = scene.copy_on_write(read=EqualTo("p", "a")), scene.copy_on_write(read=EqualTo("p", "b"))
+    with scene.other.update_spec() as update:
+        if change == "add":
+            update.add_field("id", BucketTransform(4))
+        else:
+            update.remove_field("p")
+    spec = scene.other.refresh().spec()
+    partition = ("a", 3) if change == "add" else tuple(None for _ in spec.fields)
+    new = replace(data_file(scene.table, [7], "a"), spec_id=spec.spec_id, partition=partition)
+    scene.others(AppendFiles(data_files=(new,)))
+    with pytest.raises(CommitConflictError, match="conflicting files that can contain records"):
+        commit(planned, inside)
+    assert ids(commit(planned, outside).metadata_location) == [2, 3, 7]
 
 
 # ---- versions

@@ -384,8 +384,10 @@ class Interleaved:
         mine: What the statement makes of the rows.
         chosen: Number of the happening that happens for good.
         name: The statement's table.
+        plays: Whether to play the cases through, too.
         cases: What was found.
         played: Files that the played cases left behind, in their own tables.
+        came: Whether the statement came to its commit.
     """
 
     original: Callable[..., Any]
@@ -393,17 +395,20 @@ class Interleaved:
     mine: Change
     chosen: int
     name: tuple[str, str]
+    plays: bool = True
     cases: list[Case] = field(default_factory=list)
     played: set[str] = field(default_factory=set)
+    came: bool = False
 
     def __call__(self, table: Table, action: Any, **options: Any) -> Any:
         written = {path: Path(path).read_bytes() for path in files_in(table.location())}
-        for happening, after in zip(HAPPENINGS, self.copies.afterwards, strict=True):
+        for happening, after in zip(HAPPENINGS, self.copies.afterwards, strict=True) if self.plays else ():
             self.cases.append(self.play(table, action, options, happening, after))
             # A commit deletes delete files that turn out not to be needed; the next case may need them.
             for path, data in written.items():
                 Path(path).write_bytes(data)
         self.played = files_in(table.location()) - written.keys()
+        self.came = True
         HAPPENINGS[self.chosen].act(self.copies.catalog.load_table(self.name))
         return self.original(table, action, **options)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dml.engine import insert, metadata_delete, row_level_commit
-from dml.errors import DmlError
+from dml.errors import CommitConflictError, DmlError
 from tests.dml.engine.conftest import Lake
 from tests.dml.engine.interleavings import (
     HAPPENINGS,
@@ -269,7 +269,14 @@ def all_copies(engine_lake: Lake) -> dict[int, Copies]:
 
 
 def run(
-    lake: Lake, copies: Copies, column: Column, statement: Statement, happens: int, patch: pytest.MonkeyPatch
+    lake: Lake,
+    copies: Copies,
+    column: Column,
+    statement: Statement,
+    happens: int,
+    patch: pytest.MonkeyPatch,
+    *,
+    plays: bool = True,
 ) -> Interleaved:
     """Run a statement, with everything that may happen before its commit; assert on what happened for good."""
     name = lake.new_name().split(".")[1]
@@ -281,6 +288,7 @@ def run(
         mine=statement.change,
         chosen=happens,
         name=("db", name),
+        plays=plays,
     )
     for module in modules:
         patch.setattr(module, "commit", stand_in)
@@ -290,7 +298,7 @@ def run(
     except DmlError as raised:
         error = raised
     patch.undo()
-    assert stand_in.cases, "the statement came to its commit"
+    assert stand_in.came, "the statement came to its commit"
     happening = HAPPENINGS[happens]
     table.refresh()
     expected = column.expected(copies.version)[happening.text]
@@ -340,4 +348,53 @@ def test_every_cell_with_the_whole_statement(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every statement meets every other writer in both versions."""
-    run(lake, all_copies[version], column, statement, happens, monkeypatch)
+    run(lake, all_copies[version], column, statement, happens, monkeypatch, plays=False)
+
+
+# ---- keys
+
+
+ANYWHERE = (
+    "MERGE INTO {t} t USING (SELECT CAST(id AS BIGINT) AS id FROM VALUES (2), (32), (NULL) AS v(id)) AS s "
+    "ON t.id {is} s.id "
+)
+
+
+@pytest.mark.parametrize("clauses", [f"{UPDATES} {INSERTS}", INSERTS], ids=["upsert", "only inserts"])
+@pytest.mark.parametrize(
+    ("compared", "theirs", "conflicts"),
+    [
+        ("=", "(32, 'b', 'theirs')", True),
+        ("=", "(NULL, 'b', 'theirs')", False),
+        ("<=>", "(NULL, 'b', 'theirs')", True),
+    ],
+)
+def test_a_key_counts_in_whichever_partition_it_comes(
+    lake: Lake,
+    all_copies: dict[int, Copies],
+    clauses: str,
+    compared: str,
+    theirs: str,
+    conflicts: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The MERGE writes to one partition, and its key appears in another; NULL is a key for `<=>` alone."""
+    name = lake.new_name().split(".")[1]
+    all_copies[3].copy(name, **{"write.merge.mode": "merge-on-read"})
+    original = row_level_commit.commit
+
+    def late(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        lake.session.sql(f"INSERT INTO lake.db.{name} VALUES {theirs}")
+        return original(*args, **options)
+
+    monkeypatch.setattr(row_level_commit, "commit", late)
+    statement = ANYWHERE.replace("{t}", f"lake.db.{name}").replace("{is}", compared) + clauses
+    if conflicts:
+        with pytest.raises(CommitConflictError, match="conflicting files that can contain records"):
+            lake.session.sql(statement)
+    else:
+        lake.session.sql(statement)
+    values = [found[2] for found in lake.rows(f"lake.db.{name}")]
+    assert values.count("theirs") == 1
+    assert values.count(MINE) == (0 if conflicts else 2 + (clauses != INSERTS))
