@@ -184,6 +184,45 @@ def test_rows_that_another_delete_took_with_their_file_are_not_missed(catalog: C
         table.refresh().manage_snapshots().rollback_to_snapshot(found.parent_snapshot_id).commit()
 
 
+def test_rows_that_were_carried_and_deleted_again_are_counted(catalog: Catalog) -> None:
+    """Another commit deleted a row of the file while it was rewritten; the row is deleted in the new file as well."""
+    table = new_table(catalog, 3)
+    old = data_file(table, [1, 2, 3])
+    start = committed(table, AppendFiles(data_files=(old,)), counts_of_rows(inserted=3))
+    theirs = deletes(table, old, [0])
+    action = RowDelta(command=Command.DELETE, delete_files=(theirs,), starting_snapshot_id=start)
+    parent = committed(table, action, counts_of_rows(deleted=1))
+    new = data_file(table, [1, 2, 33])
+    rewrite = RowDelta(
+        command=Command.UPDATE,
+        data_files=(new,),
+        delete_files=(deletes(table, new, [0]),),
+        removed_data_files=frozenset({old.path}),
+        starting_snapshot_id=parent,
+        isolation_level=IsolationLevel.SNAPSHOT,
+    )
+    committed(table, rewrite, counts_of_rows(carried=2, updated=1))
+    found = verified(table)
+    assert found.ok, repr(found)
+    assert roles(found) == {"removed": (2, 0), "added": (0, 2)}
+
+
+def test_a_storage_that_fails_is_no_damage(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(catalog, 2)
+    file = data_file(table, [1])
+    committed(table, AppendFiles(data_files=(file,)))
+    real = type(table.refresh().io).new_input
+
+    def new_input(io: object, location: str) -> object:
+        if location == file.path:
+            raise OSError(5, "Input/output error")
+        return real(io, location)
+
+    monkeypatch.setattr(type(table.io), "new_input", new_input)
+    with pytest.raises(dml.ExecutionError, match="Input/output error"):
+        verified(table)
+
+
 # ---- damages
 
 
