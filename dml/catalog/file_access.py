@@ -6,18 +6,22 @@ PyIceberg gives a table's FileIO the properties of the table beside those of the
 what it may open, is taken from the catalog alone.
 """
 
+import re
 from typing import Any, Final
 
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
+from dml.errors import NotSupportedError
 from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restricted
 from dml.files.table_metadata import read_table_metadata
 
 __all__ = ["check_new_location", "restrict_files"]
 
+_NO_FOLDERS: Final = frozenset({"", ".", ".."})
+_NOT_IN_FOLDERS: Final = re.compile(r"[/#?\x00-\x1f\x7f]")
 _NOT_FROM_TABLES: Final = frozenset({"py-io-impl", ALLOWED_SCHEMES})
 
 
@@ -43,18 +47,28 @@ def restrict_files(catalog: Catalog) -> Catalog:
     return catalog
 
 
-def check_new_location(catalog: Catalog, location: str | None) -> None:
-    """Refuse a location for a new table that could not be loaded afterwards.
+def check_new_location(catalog: Catalog, identifier: tuple[str, ...], location: str | None) -> None:
+    """Refuse a location for a new table that could not be loaded afterwards, or that could be another table's.
 
     Args:
         catalog: The catalog.
+        identifier: Namespace and name of the table.
         location: Where the user wants the table; None lets the catalog choose.
 
     Raises:
-        NotSupportedError: the catalog is not set up for files there.
+        NotSupportedError: the catalog is not set up for files there; or it makes the location of the names, and one of
+            them is no name of a folder.
     """
     if location is not None:
         check_location(catalog._load_file_io(location=location), location)  # noqa: SLF001
+        return
+    bad = next((part for part in identifier if part in _NO_FOLDERS or _NOT_IN_FOLDERS.search(part)), None)
+    if isinstance(catalog, MetastoreCatalog) and bad is not None:
+        raise NotSupportedError(
+            f"The name {bad!r} cannot be that of a folder, and the catalog makes the table's location of its names",
+            hint="Give the table a LOCATION, or a name without / # ? and control characters",
+            name=bad,
+        )
 
 
 def _read_metadata_restricted(catalog: SqlCatalog) -> None:

@@ -126,11 +126,11 @@ def create_table(
         AlreadyExistsError: there is a table of that name.
         NotFoundError: the namespace is not there.
         AnalysisError: the format version is none, or a type or a default needs a later one.
-        NotSupportedError: the catalog is not set up for files at the location.
+        NotSupportedError: the catalog is not set up for files at the location, or can make none of the names.
         DmlError: the catalog or the storage failed.
     """
     with translated(f"Creating the table '{_shown(identifier)}'", catalog):
-        check_new_location(catalog, location)
+        check_new_location(catalog, identifier, location)
         return iceberg.create_table(
             catalog,
             identifier,
@@ -168,11 +168,11 @@ def stage_table(
         AlreadyExistsError: there is a table of that name.
         NotFoundError: the namespace is not there.
         AnalysisError: the format version is none, or a type or a default needs a later one.
-        NotSupportedError: the catalog is not set up for files at the location.
+        NotSupportedError: the catalog is not set up for files at the location, or can make none of the names.
         DmlError: the catalog or the storage failed.
     """
     with translated(f"Creating the table '{_shown(identifier)}'", catalog):
-        check_new_location(catalog, location)
+        check_new_location(catalog, identifier, location)
         try:
             table, updates = iceberg.stage_table(
                 catalog,

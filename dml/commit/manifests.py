@@ -330,9 +330,22 @@ def _entry_schema(version: int, partition: StructType) -> Schema:
 # Where the schema to read with is not the one to write with.
 _PATCHES: Final[dict[int, Any]] = {
     134: lambda _: {"required": True, "initial_default": None},
-    102: lambda partition: {"field_type": partition},
+    102: lambda partition: {"field_type": _with_ascii_names(partition)},
     135: lambda _: {"field_type": ListType(136, IntegerType(), element_required=True)},
 }
+
+
+def _with_ascii_names(partition: StructType) -> StructType:
+    """A partition type whose names Avro allows; readers go by ids.
+
+    PyIceberg leaves letters of all languages as they are, as Iceberg's Java library does, and readers that are written
+    in C, such as DuckDB's, end at them. What else Avro does not allow it replaces in the same way.
+    """
+    return StructType(*(field.model_copy(update={"name": _ascii(field.name)}) for field in partition.fields))
+
+
+def _ascii(name: str) -> str:
+    return "".join(letter if letter.isascii() else f"_x{ord(letter):X}" for letter in name)
 
 
 def _v1_file(file: ContentFile) -> tuple[Any, ...]:

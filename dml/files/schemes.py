@@ -83,11 +83,14 @@ def check_location(io: FileIO, location: str) -> None:
         location: A file or a folder.
 
     Raises:
-        NotSupportedError: it has a scheme that is not allowed.
+        NotSupportedError: it has a scheme that is not allowed, or the FileIO would take another file for it.
     """
     allowed = io.properties.get(ALLOWED_SCHEMES)
-    scheme = _scheme(io, location)
-    if allowed is None or scheme in allowed.split(","):
+    scheme, path = _parsed(io, location)
+    if allowed is None:
+        return
+    if scheme in allowed.split(","):
+        _refuse_other_file(location, path)
         return
     known = allowed.replace(",", ", ") or "none"
     raise NotSupportedError(
@@ -104,11 +107,24 @@ def _checked(io: FileIO, action: Callable[[Any], Any], location: Any) -> Any:
     return action(location)
 
 
-def _scheme(io: FileIO, location: str) -> str:
-    """The scheme by which a FileIO chooses the storage; it may have a default for locations without one."""
-    # PyArrow's, which has a default, is not imported here: it loads much that not every worker needs.
+def _parsed(io: FileIO, location: str) -> tuple[str, str | None]:
+    """The scheme by which a FileIO chooses the storage, and the path there; None where the storage finds that."""
+    # PyArrow's, which has a default scheme, is not imported here: it loads much that not every worker needs.
     parse = getattr(io, "parse_location", None)
-    return str(parse(location, io.properties)[0]) if parse else urlparse(location).scheme or LOCAL
+    if parse is None:
+        return urlparse(location).scheme or LOCAL, None
+    scheme, _, path = parse(location, io.properties)
+    return str(scheme), str(path)
+
+
+def _refuse_other_file(location: str, path: str | None) -> None:
+    """PyIceberg's FileIO on PyArrow reads locations as URIs: it drops what follows # or ?, and line ends."""
+    if path is not None and urlparse(location).scheme and not location.endswith(path):
+        raise NotSupportedError(
+            f"The file '{location}' cannot be told from '{path}': its name has one of the characters # ? or a line end",
+            hint="Give the table, and its properties such as write.data.path, a location without them",
+            file=location,
+        )
 
 
 def _location_scheme(warehouse: str) -> str | None:

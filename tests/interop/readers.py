@@ -22,7 +22,7 @@ def read_pyiceberg(metadata_location: str) -> list[str]:
 
 def read_duckdb(metadata_location: str, columns: str = "*") -> list[str]:
     """The rows that DuckDB reads."""
-    path = metadata_location.removeprefix("file://")
+    path = metadata_location.removeprefix("file://").replace("'", "''")
     return canonical(duckdb_connection().execute(f"SELECT {columns} FROM iceberg_scan('{path}')").to_arrow_table())
 
 

@@ -136,6 +136,27 @@ def test_a_table_is_not_made_where_it_could_not_be_read(local: Catalog, tmp_path
     assert not place.exists()
 
 
+@pytest.mark.parametrize("location", ["file:///w/a.parquet#1", "file:///w/a?b=c", "file:///w/a\nb", "s3://b/k#1"])
+def test_a_location_that_is_taken_for_another_file_is_refused(location: str) -> None:
+    """PyIceberg would open, write or delete the file whose name is the beginning of it."""
+    io = restricted(load_file_io({}), frozenset({"file", "s3"}))
+    for action in (io.new_input, io.new_output, io.delete):
+        with pytest.raises(NotSupportedError, match="cannot be told from"):
+            action(location)
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".", "a#b", "a?b", "a\nb", "a\tb", "a\x00b", ""])
+def test_a_name_that_is_none_of_a_folder_needs_a_location(local: Catalog, tmp_path: Path, name: str) -> None:
+    """Nothing is written; with a location of its own the table can have the name, where the catalog takes it."""
+    for make in (catalogs.create_table, catalogs.stage_table):
+        with pytest.raises(NotSupportedError, match="LOCATION"):
+            make(local, ("db", name), SCHEMA)
+    assert not [path for path in (tmp_path / "w").rglob("*") if path.suffix == ".json"]
+    if name in {"a/b", "a#b", "a?b"}:
+        table = catalogs.create_table(local, ("db", name), SCHEMA, location=f"file://{tmp_path}/w/own")
+        assert catalogs.load_table(local, table.name()).location() == f"file://{tmp_path}/w/own"
+
+
 def test_dropping_with_purge_deletes_nothing_elsewhere(local: Catalog, tmp_path: Path) -> None:
     """The metadata log is what the table says; the table stays, for who wants to look."""
     table = catalogs.create_table(local, ("db", "t"), SCHEMA)
