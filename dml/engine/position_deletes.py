@@ -10,6 +10,7 @@ from dml.deletes.deletion_vector import decode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.planned_statement import PlannedStatement
 from dml.engine.results import WriteOutcome
+from dml.model.columns import RowOperation
 from dml.model.content_file import ContentFile
 from dml.model.file_deletes import FileDeletes
 from dml.model.scan_task import DeleteFileRef, ScanTask
@@ -75,10 +76,14 @@ def rests_on_rows(planned: PlannedStatement, outcome: WriteOutcome) -> bool:
     """Whether the result rests on rows that the statement leaves as they are, in files that it does not change.
 
     Those that it read of its own target beside the rows to change. And those that a MERGE matched: had they been gone,
-    it would have inserted. (What a MERGE matched that does nothing but insert is not counted.)
+    it would have inserted. Without a MATCHED clause nobody counts them; there may be some. (A MERGE that does nothing
+    but insert would meet any delete then: it is as if it had come first.)
     """
-    matched = planned.plan.inserts and left_alone(outcome) > left_alone_in_changed_files(outcome)
-    return planned.reads_itself or matched
+    plan = planned.plan
+    if planned.reads_itself or not plan.inserts or plan.inserts_only:
+        return planned.reads_itself
+    counted = any(clause.operation is not RowOperation.INSERT and not clause.by_source for clause in plan.query.clauses)
+    return not counted or left_alone(outcome) > left_alone_in_changed_files(outcome)
 
 
 def left_alone(outcome: WriteOutcome) -> int:

@@ -16,6 +16,7 @@ from dml.engine import insert, metadata_delete, row_level_commit
 from dml.errors import CommitConflictError, DmlError
 from tests.dml.engine.conftest import Lake
 from tests.dml.engine.interleavings import (
+    BASE,
     HAPPENINGS,
     Change,
     Copies,
@@ -398,3 +399,24 @@ def test_a_key_counts_in_whichever_partition_it_comes(
     values = [found[2] for found in lake.rows(f"lake.db.{name}")]
     assert values.count("theirs") == 1
     assert values.count(MINE) == (0 if conflicts else 2 + (clauses != INSERTS))
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_matched_rows_count_without_a_clause_for_them(
+    lake: Lake, all_copies: dict[int, Copies], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Key 5 was there, so that the MERGE did not insert it; nobody counted that."""
+    name = lake.new_name().split(".")[1]
+    table = all_copies[2].copy(name, **{"write.merge.mode": mode})
+    (happening,) = [one for one in HAPPENINGS if one.text == "deletes a row of another file inside"]
+    original = row_level_commit.commit
+
+    def late(*args: Any, **options: Any) -> Any:
+        happening.act(table)
+        return original(*args, **options)
+
+    monkeypatch.setattr(row_level_commit, "commit", late)
+    deletes_two = "WHEN NOT MATCHED BY SOURCE AND t.id = 2 THEN DELETE"
+    with pytest.raises(CommitConflictError, match="new conflicting delete files"):
+        lake.session.sql(merge("(5), (32)", INSERTS, deletes_two).format(t=f"lake.db.{name}"))
+    assert sorted(lake.rows(f"lake.db.{name}")) == sorted(happening.change(BASE))
