@@ -30,6 +30,7 @@ from dml.engine.temp_view import create_view, temporary_view
 from dml.engine.use import run_use
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError, SqlError
 from dml.result import Result
+from dml.spark.ended import ended_with, spark_ended
 from dml.spark.errors import translate
 from dml.spark.types import quoted
 from dml.sqlparse import dotted_names, first_keyword
@@ -113,6 +114,20 @@ def execute(
         DmlError: what went wrong, with Spark's own exception as its cause where Spark raised it.
     """
     try:
+        return translated_execute(engine, statement, text, idempotency_key)
+    except DmlError:
+        raise
+    except Exception as error:
+        if ended_with(error, engine.spark):
+            raise spark_ended() from error
+        raise
+
+
+def translated_execute(
+    engine: Engine, statement: Statement, text: str, idempotency_key: IdempotencyKey | None
+) -> DataFrame | Result:
+    """Run a statement; errors of Spark, of catalogs and of storages come out as ours."""
+    try:
         if idempotency_key is not None:
             return applied_once(engine, statement, text, idempotency_key)
         return dispatched(engine, statement, text)
@@ -124,9 +139,11 @@ def execute(
         # PyIceberg indexes columns by dotted names: a column `a.b` and a field `b` of a column `a` are one to it.
         raise AnalysisError(str(error), sql=text, hint="Name the columns so that no dotted name means two") from error
     except (PySparkException, Py4JError) as error:
+        if ended_with(error, engine.spark):
+            raise
         raise located(translate(error), statement, text, engine) from error
     except Exception as error:
-        if not is_unreachable(error):
+        if not is_unreachable(error) or ended_with(error, engine.spark):
             raise
         properties = {name: catalog.properties for name, catalog in engine.registry.catalogs.items()}
         raise translate_foreign(error, "The statement", properties) from None  # the cause may hold credentials

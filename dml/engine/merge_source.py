@@ -5,6 +5,7 @@ the source, so that of the target only rows that can match cross into the JVM, a
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -86,7 +87,8 @@ class MergeSourceFrame:
     def release(self) -> None:
         """Let Spark forget the rows."""
         if self.persisted:
-            self.frame.unpersist()
+            with suppress(Exception):  # the statement has been committed by now, or has an error of its own
+                self.frame.unpersist()
 
 
 def prepared_source(statement: MergeStatement, context: PlanContext, views: StatementViews) -> MergeSourceFrame:

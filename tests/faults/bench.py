@@ -91,12 +91,14 @@ class Run:
 
     Attributes:
         outcome: `after`, `before` or `unknown`.
+        said: The text of the error that the statement raised; empty if it raised none.
         injected: The calls that were hit.
         calls: How many calls there were of each kind.
         problems: What should not be so.
     """
 
     outcome: str
+    said: str
     injected: tuple[str, ...]
     calls: Mapping[Call, int]
     problems: tuple[str, ...]
@@ -227,6 +229,7 @@ class Bench(Place):
         named = f"{self.statement}, {hit or 'no fault'}: {outcome}, {type(raised).__name__} {raised}"
         return Run(
             outcome="unknown" if isinstance(raised, CommitStateUnknownError) else outcome,
+            said="" if raised is None else str(raised),
             injected=tuple(hit),
             calls={call: len(lines) for call, lines in faults.calls().items()},
             problems=tuple(f"{named}: {problem}" for problem in problems),
@@ -310,8 +313,10 @@ def said_badly(raised: BaseException | None, hit: Sequence[str]) -> list[str]:
     if not (raised.hint or ADVICE.search(text)):  # one that comes from a task has its hint in its text
         problems.append("the error does not say what to do")
     # A file that could not be deleted is no matter: it was, at the next attempt.
-    names = {line.rpartition("/")[2] for line in hit if "/" in line and not line.startswith(Call.DELETE)}
-    if not names or any(name.endswith(".metadata.json") for name in names):
+    # One that was killed is told as that.
+    blamed = [line for line in hit if not line.startswith(Call.DELETE) and f" {Action.KILL} " not in line]
+    names = {line.rpartition("/")[2] if "/" in line else "db.t" for line in blamed}
+    if any(name.endswith(".metadata.json") for name in names):
         names.add("db.t")  # a table that is loaded or committed: the catalog reads and writes that file
     if names and not any(name in text for name in names):
         problems.append(f"the error names none of {sorted(names)}")

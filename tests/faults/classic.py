@@ -22,7 +22,7 @@ def main() -> None:
     bench = Bench.of(spark, Path(sys.argv[1]), "update", 2, "copy-on-write")
     bench.victims = (spark.sparkContext._gateway.proc.pid,)
     run = bench.run(Fault(call=Call.WRITE, first=2, last=2, action=Action.KILL))
-    sys.stdout.write(json.dumps({"outcome": run.outcome, "problems": run.problems}))
+    sys.stdout.write(json.dumps({"outcome": run.outcome, "said": run.said, "problems": run.problems}))
     sys.stdout.flush()
 
 

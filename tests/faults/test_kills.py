@@ -198,6 +198,7 @@ def test_a_driver_whose_jvm_dies_says_so_and_cleans_up(tmp_path: Path, count: li
         told = json.loads((tmp_path / "out").read_text())
         assert told["outcome"] == "before"
         assert told["problems"] == []
+        assert "JVM ended" in told["said"]
         assert all_ended(process.pid, PATIENCE_SECONDS)
     assert place.metadata_location is not None
     assert not wrong_rows(place.metadata_location, BEFORE)
