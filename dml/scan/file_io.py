@@ -57,6 +57,7 @@ def read_range(io: FileIO, location: str, offset: int, length: int, *, size: int
         if len(data) != length:
             raise CorruptFileError(
                 f"The file '{location}' ends at {offset + len(data)}, but bytes up to {offset + length} are needed",
+                hint="It was cut short: restore it, or go back to a snapshot from before it was written",
                 file=location,
             )
         return data

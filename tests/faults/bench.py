@@ -76,7 +76,7 @@ SETTINGS: Final = {
 }
 RAW: Final = re.compile(r"Traceback \(|Py4J|\bjava\.|org\.apache|SparkException|\n\s*at |\[Errno None\]")
 READING: Final = Lock()  # DuckDB's connection is everybody's
-ADVICE: Final = re.compile(r"\. (Check|Restore|Run|Look) ")
+ADVICE: Final = re.compile(r"[.:] (Check|[Rr]estore|Run|Look) ")
 COPIES: Final = "before"
 
 

@@ -21,6 +21,7 @@ ALL_CASES = [
     for name in STATEMENTS
     for version, mode in (table_kinds() if name != CTAS else table_kinds()[:1])
 ]
+ACTIONS = ((Action.FAIL, Action.LOSE), (Action.CUT,), (Action.DELAY,))
 
 
 def nothing_wrong(tally: Tally, count: list[str]) -> None:
@@ -34,10 +35,10 @@ def test_one_call_fails(faulty_spark: SparkSession, tmp_path: Path, count: list[
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("action", [Action.FAIL, Action.CUT, Action.DELAY, Action.LOSE], ids=str)
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda actions: str(actions[0]))
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
 def test_every_call_of_every_statement(
-    faulty_spark: SparkSession, tmp_path: Path, count: list[str], case: Case, action: Action
+    faulty_spark: SparkSession, tmp_path: Path, count: list[str], case: Case, action: tuple[Action, ...]
 ) -> None:
     """The whole product: it fails, it is late, it is cut short, and a commit loses its race."""
-    nothing_wrong(walk(faulty_spark, tmp_path, [case], (action,)), count)
+    nothing_wrong(walk(faulty_spark, tmp_path, [case], action), count)
