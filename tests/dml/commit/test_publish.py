@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ForbiddenError
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 
 from dml.catalog import set_properties
@@ -18,6 +19,7 @@ from dml.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     CorruptFileError,
+    ExecutionError,
     NotFoundError,
     SetupError,
 )
@@ -259,6 +261,38 @@ def test_a_refused_commit_leaves_no_files(catalog: Catalog, monkeypatch: pytest.
     with pytest.raises(SetupError, match=r"Committing to the table 'db\.t' failed: not allowed to write"):
         commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
     assert metadata_files(table) == set()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_metadata_that_cannot_be_written_is_a_commit_that_certainly_failed(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """The catalog was not asked; the file may be there in part. Every file goes, though the storage fails once more."""
+    table = new_table(catalog, version, **QUICK)
+    create, delete, refused = PyArrowFile.create, PyArrowFileIO.delete, []
+
+    def breaks_off(file: PyArrowFile, *arguments: Any, **options: Any) -> Any:
+        stream = create(file, *arguments, **options)
+        if file.location.endswith(".metadata.json"):
+            stream.write(b"{")
+            stream.close()
+            raise OSError(28, "No space left on device")
+        return stream
+
+    def fails_at_first(io: PyArrowFileIO, location: Any) -> None:
+        if location not in refused:
+            refused.append(location)
+            raise OSError(5, "try again")
+        delete(io, location)
+
+    folder = Path(table.location().removeprefix("file://")) / "metadata"
+    before = set(folder.iterdir())
+    monkeypatch.setattr(PyArrowFile, "create", breaks_off)
+    monkeypatch.setattr(PyArrowFileIO, "delete", fails_at_first)
+    with pytest.raises(ExecutionError, match=r"Writing the metadata file .*\.metadata\.json' failed: .*No space left"):
+        commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    assert len(refused) == 3
+    assert set(folder.iterdir()) == before
 
 
 def test_a_missing_manifest_is_named_and_nothing_is_left(catalog: Catalog) -> None:
