@@ -13,7 +13,7 @@ from dml.sqlparse.statements import Call, CallArgument
 __all__ = ["PROCEDURES", "read_call"]
 
 NAMESPACE: Final = "system"
-PROCEDURES: Final = frozenset({"remove_orphan_files"})
+PROCEDURES: Final = frozenset({"remove_orphan_files", "verify"})
 """The procedures that there are."""
 
 

@@ -2,35 +2,18 @@
 
     CALL system.remove_orphan_files(table => 'db.t', older_than => TIMESTAMP '2026-01-01 00:00:00', dry_run => true)
 
-Values are constant expressions, and Spark evaluates them. Source: Iceberg's Spark procedures
-(`RemoveOrphanFilesProcedure`, `ProcedureInput`), whose names and order of parameters these are.
+Values are constant expressions, and Spark evaluates them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import (
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import NullType
 
 from dml.engine.engine import Engine
-from dml.engine.orphan_files import remove_orphans
+from dml.engine.procedures import PROCEDURES, Procedure
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
-from dml.maintenance import RemoveOrphanFiles, prefix_mismatch_mode
 from dml.spark.types import quoted
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.statements import Call, CallArgument, Span, TableReference
@@ -38,58 +21,6 @@ from dml.sqlparse.tokens import Kind, read_source, string_value
 from dml.suggestions import did_you_mean
 
 __all__ = ["run_call", "table_of_call"]
-
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
-    """A parameter of a procedure.
-
-    Attributes:
-        name: Its name.
-        kind: Its type, as messages call it.
-        accepts: Types of Spark that are taken for it.
-        conversion: The value in SQL, `{}` being the argument: what Python gets does not depend on its time zone.
-        refused: Why it is not taken; None where it is.
-    """
-
-    name: str
-    kind: str
-    accepts: tuple[type[DataType], ...]
-    conversion: str = "{}"
-    refused: str | None = None
-
-
-TEXT: Final = (StringType,)
-WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
-MOMENT: Final = (TimestampType, TimestampNTZType, DateType, StringType)
-STRINGS: Final = "map_filter(CAST({} AS MAP<STRING, STRING>), (name, one) -> one IS NOT NULL)"
-PARAMETERS: Final = (
-    Parameter(name="table", kind="a string", accepts=TEXT),
-    Parameter(name="older_than", kind="a timestamp", accepts=MOMENT, conversion="unix_micros(CAST({} AS TIMESTAMP))"),
-    Parameter(name="location", kind="a string", accepts=TEXT),
-    Parameter(name="dry_run", kind="true or false", accepts=(BooleanType,)),
-    Parameter(name="max_concurrent_deletes", kind="a whole number", accepts=WHOLE),
-    Parameter(
-        name="file_list_view",
-        kind="a string",
-        accepts=TEXT,
-        refused="Files are listed anew each time: what is deleted is not left to a list made elsewhere",
-    ),
-    Parameter(name="equal_schemes", kind="a map of strings", accepts=(MapType,), conversion=STRINGS),
-    Parameter(name="equal_authorities", kind="a map of strings", accepts=(MapType,), conversion=STRINGS),
-    Parameter(name="prefix_mismatch_mode", kind="a string", accepts=TEXT),
-    Parameter(
-        name="prefix_listing",
-        kind="true or false",
-        accepts=(BooleanType,),
-        refused="Folders are always listed in the way that suits their storage",
-    ),
-)
-"""Of `remove_orphan_files`, in the reference's order."""
-
-BY_NAME: Final = {parameter.name: parameter for parameter in PARAMETERS}
 
 
 def run_call(engine: Engine, statement: Call, sql: str) -> DataFrame:
@@ -101,13 +32,14 @@ def run_call(engine: Engine, statement: Call, sql: str) -> DataFrame:
         sql: Its text.
 
     Returns:
-        One row for each orphan file, with its location.
+        Its rows.
 
     Raises:
         DmlError: an argument does not fit, or the procedure failed.
     """
-    arguments = bound(statement, sql)
-    values = evaluated(engine, arguments, sql)
+    procedure = PROCEDURES[statement.procedure]
+    arguments = bound(procedure, statement, sql)
+    values = evaluated(engine, procedure, arguments, sql)
     if "table" not in values:
         raise pointing(AnalysisError("The argument 'table' is missing"), sql, statement.span, "Write table => 'db.t'")
     parts = name_parts(values["table"])
@@ -116,8 +48,7 @@ def run_call(engine: Engine, statement: Call, sql: str) -> DataFrame:
         raise pointing(error, sql, arguments["table"].span)
     if statement.catalog is not None:
         parts = in_catalog(engine, statement, parts, sql)
-    locations = remove_orphans(engine, parts, asked_for(values))
-    return engine.spark.createDataFrame([(location,) for location in locations], "orphan_file_location string")
+    return procedure.run(engine, parts, {name: value for name, value in values.items() if name != "table"})
 
 
 def table_of_call(statement: Call) -> TableReference | None:
@@ -135,22 +66,23 @@ def table_of_call(statement: Call) -> TableReference | None:
     return TableReference(parts=(*prefix, *parts), span=argument.value.span) if parts else None
 
 
-def bound(statement: Call, sql: str) -> dict[str, CallArgument]:
+def bound(procedure: Procedure, statement: Call, sql: str) -> dict[str, CallArgument]:
     """The arguments by the names of their parameters.
 
     Raises:
         AnalysisError: there is no such parameter, there are too many arguments, or one is given twice.
         NotSupportedError: a parameter that is not taken.
     """
+    known = {parameter.name for parameter in procedure.parameters}
     found: dict[str, CallArgument] = {}
     for place, argument in enumerate(statement.arguments):
-        if argument.name is None and place >= len(PARAMETERS):
-            error = AnalysisError(f"remove_orphan_files takes {len(PARAMETERS)} arguments")
+        if argument.name is None and place >= len(procedure.parameters):
+            error = AnalysisError(f"{procedure.name} takes {len(procedure.parameters)} arguments")
             raise pointing(error, sql, argument.span)
-        name = argument.name or PARAMETERS[place].name
-        if name not in BY_NAME:
-            error = AnalysisError(f"remove_orphan_files has no parameter '{name}'")
-            raise pointing(error, sql, argument.span, did_you_mean(name, BY_NAME))
+        name = argument.name or procedure.parameters[place].name
+        if name not in known:
+            error = AnalysisError(f"{procedure.name} has no parameter '{name}'")
+            raise pointing(error, sql, argument.span, did_you_mean(name, known))
         if name in found:
             raise pointing(AnalysisError(f"The argument '{name}' is given twice"), sql, argument.span)
         if argument.value.has_subquery:
@@ -159,7 +91,7 @@ def bound(statement: Call, sql: str) -> dict[str, CallArgument]:
     return found
 
 
-def evaluated(engine: Engine, arguments: Mapping[str, CallArgument], sql: str) -> dict[str, Any]:
+def evaluated(engine: Engine, procedure: Procedure, arguments: Mapping[str, CallArgument], sql: str) -> dict[str, Any]:
     """The values of the arguments; those that are NULL are left out, like those that are not given.
 
     Raises:
@@ -168,39 +100,26 @@ def evaluated(engine: Engine, arguments: Mapping[str, CallArgument], sql: str) -
     """
     if not arguments:
         return {}
+    known = {parameter.name: parameter for parameter in procedure.parameters}
     columns = (f"({given.value.text}) AS {quoted(name)}" for name, given in arguments.items())
     frame = engine.spark.sql(f"SELECT {', '.join(columns)}")
     for name, given in arguments.items():
         kind = frame.schema[name].dataType
-        if not isinstance(kind, (*BY_NAME[name].accepts, NullType)):
+        if not isinstance(kind, (*known[name].accepts, NullType)):
             error = AnalysisError(
                 f"The argument '{name}' has the type {kind.simpleString()}", kind=ErrorKind.TYPE_MISMATCH
             )
-            raise pointing(error, sql, given.value.span, f"It must be {BY_NAME[name].kind}")
-    converted = (f"{BY_NAME[name].conversion.format(quoted(name))} AS {quoted(name)}" for name in arguments)
+            raise pointing(error, sql, given.value.span, f"It must be {known[name].kind}")
+    converted = (f"{known[name].conversion.format(quoted(name))} AS {quoted(name)}" for name in arguments)
     row = frame.selectExpr(*converted).first()
     assert row is not None
     values = {name: value for name, value in row.asDict().items() if value is not None}
     for name in values:
-        reason = BY_NAME[name].refused
+        reason = known[name].refused
         if reason is not None:
-            error = NotSupportedError(f"remove_orphan_files does not take '{name}'")
+            error = NotSupportedError(f"{procedure.name} does not take '{name}'")
             raise pointing(error, sql, arguments[name].span, reason)
     return values
-
-
-def asked_for(values: Mapping[str, Any]) -> RemoveOrphanFiles:
-    """What a call asks for.
-
-    Raises:
-        AnalysisError: a value does not fit.
-    """
-    given = {name: value for name, value in values.items() if name != "table"}
-    if "older_than" in given:
-        given["older_than"] = EPOCH + timedelta(microseconds=given["older_than"])
-    if "prefix_mismatch_mode" in given:
-        given["prefix_mismatch_mode"] = prefix_mismatch_mode(given["prefix_mismatch_mode"])
-    return RemoveOrphanFiles(**given)
 
 
 def in_catalog(engine: Engine, statement: Call, parts: tuple[str, ...], sql: str) -> tuple[str, ...]:

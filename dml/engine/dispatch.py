@@ -212,7 +212,7 @@ def applied_once(engine: Engine, statement: Statement, text: str, idempotency_ke
         text,
         statement_views(engine, text, settings),
         settings,
-        first_keyword(text),
+        "INSERT" if isinstance(statement, InsertStatement) else first_keyword(text),  # WITH may stand before INSERT
         branch_option=None if options is None else options.branch,
         idempotency_key=idempotency_key,
     )

@@ -5,6 +5,7 @@ Source: Iceberg specification, "Optional Snapshot Summary Fields"; docs/architec
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pyiceberg.table.snapshots import Snapshot
 
@@ -15,6 +16,10 @@ from dml.verification.recount import Recounter, SnapshotFiles
 from dml.verification.report import Count, FileRole, VerifiedFile
 
 __all__ = ["Evidence", "counts_of", "rows_gone"]
+
+
+MAX_DIGITS: Final = 20
+"""Of a 64-bit number; a longer text is none that an engine counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +56,7 @@ class Evidence:
         text = self.summary.get(name)
         if text is None:
             return 0 if VERSION in self.summary and name.startswith(("added-", "deleted-", "removed-")) else None
-        return int(text) if text.isascii() and text.isdecimal() else None
+        return int(text) if len(text) < MAX_DIGITS and text.isascii() and text.isdecimal() else None
 
 
 def counts_of(evidence: Evidence) -> tuple[Count, ...]:

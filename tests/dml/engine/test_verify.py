@@ -3,6 +3,8 @@
 import pytest
 
 import dml
+from dml.engine.procedures import PROCEDURES
+from dml.sqlparse.call import PROCEDURES as NAMES_OF_PROCEDURES
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -50,6 +52,28 @@ def test_the_snapshot_is_that_of_the_name_or_of_the_id(lake: Lake) -> None:
     ]
     assert verified == [second, branched, first]
     assert lake.session.verify(name, first).table == f"lake.{name}"
+
+
+def test_call_gives_numbers_and_problems_as_rows(lake: Lake) -> None:
+    name = lake.create("id BIGINT")
+    first = lake.session.sql(f"INSERT INTO {name} VALUES (1), (2)").snapshot_id
+    lake.session.sql(f"DELETE FROM {name} WHERE id = 1")
+    rows = lake.rows(f"CALL system.verify(table => '{name}', snapshot_id => {first})")
+    assert ("rows inserted, updated and carried", 2, 2, None) in rows
+    assert all(problem is None for *_, problem in rows)
+    for file in lake.folder(name).rglob("*.parquet"):
+        file.unlink()
+    problems = [problem for *_, problem in lake.rows(f"CALL lake.system.verify('{name}', NULL, true)") if problem]
+    assert len(problems) == 2
+    assert all("is not there" in problem for problem in problems)
+    with pytest.raises(dml.AnalysisError, match="verify has no parameter 'snapshotid'"):
+        lake.session.sql(f"CALL system.verify(table => '{name}', snapshotid => 1)")
+    with pytest.raises(dml.AnalysisError, match="a whole number"):
+        lake.session.sql(f"CALL system.verify(table => '{name}', snapshot_id => 'x')")
+
+
+def test_every_procedure_that_can_be_written_can_be_run() -> None:
+    assert frozenset(PROCEDURES) == NAMES_OF_PROCEDURES
 
 
 @pytest.mark.parametrize(
