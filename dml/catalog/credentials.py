@@ -11,10 +11,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 __all__ = ["redact", "storage_properties"]
 
-_SECRET_KEY: Final = re.compile(r"secret|token|password|passwd|credential|access-key|api-key|account-key|sas|signature")
+_SECRET_KEY: Final = re.compile(
+    r"secret|token|password|passwd|passphrase|pwd|credential|(access|api|account|private)-?key|connection-string"
+    r"|sas|signature|\bsig\b|authorization|bearer|cookie|^header\."
+)
 _MASK: Final = "***"
 # Shorter values ("a", "true") would mask ordinary words, and nobody's secret is that short.
 _SHORTEST_SECRET: Final = 4
+_NO_SECRETS: Final = frozenset({"true", "false", "none", "null"})
+_CONNECTION_STRING: Final = "connection-string"
 
 _CATALOG_KEYS: Final = ("uri", "credential", "token")
 _SIGNER: Final = "s3.signer"
@@ -61,13 +66,26 @@ def _asks_catalog(properties: Mapping[str, str]) -> bool:
 def _secrets(properties: Mapping[str, Any]) -> set[str]:
     secrets: set[str] = set()
     for key, value in _flat(properties):
-        if _SECRET_KEY.search(key.lower()):
-            secrets.add(value)
-            # An OAuth2 credential is "client:secret".
-            secrets.update(value.split(":")[1:])
+        if _is_secret(key):
+            secrets.update(_secret_parts(key.lower(), value))
         if "://" in value:
             secrets.update(_passwords(value))
-    return {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+    return {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET and secret.lower() not in _NO_SECRETS}
+
+
+def _is_secret(key: str) -> bool:
+    return _SECRET_KEY.search(key.lower()) is not None
+
+
+def _secret_parts(key: str, value: str) -> Iterator[str]:
+    """A secret value, and what of it may stand in a text alone."""
+    yield value
+    yield from value.split(":")[1:]  # an OAuth2 credential is "client:secret"
+    yield from value.split(maxsplit=1)[1:]  # a header may be "Bearer token"
+    for piece in value.split(";"):  # a cookie, or "AccountName=name;AccountKey=secret"
+        name, _, part = piece.partition("=")
+        if part and (_CONNECTION_STRING not in key or _is_secret(name)):
+            yield part.strip()
 
 
 def _flat(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -83,7 +101,7 @@ def _passwords(uri: str) -> Iterator[str]:
     """What is secret in a URI, as written and as meant: before the host, and among its parameters."""
     try:
         parts = urlsplit(uri)
-        found = [parts.password or "", *(value for key, value in parse_qsl(parts.query) if _SECRET_KEY.search(key))]
+        found = [parts.password or "", *(value for key, value in parse_qsl(parts.query) if _is_secret(key))]
     except ValueError:
         return
     for password in found:

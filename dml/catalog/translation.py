@@ -47,7 +47,7 @@ from dml.errors import (
     SetupError,
 )
 
-__all__ = ["error_text", "is_unreachable", "translate", "translated"]
+__all__ = ["error_text", "is_unreachable", "shown_cause", "translate", "translated"]
 
 # The first that fits counts: a class stands before its base class.
 _CLASSES: Final[tuple[tuple[tuple[type[Exception], ...], type[DmlError]], ...]] = (
@@ -95,7 +95,7 @@ def translated(action: str, catalog: Catalog) -> Iterator[None]:
     except DmlError:
         raise
     except Exception as error:  # noqa: BLE001 - catalogs raise what their drivers raise
-        raise translate(error, action, catalog.properties) from _shown_cause(error, catalog.properties)
+        raise translate(error, action, catalog.properties) from shown_cause(error, catalog.properties)
 
 
 def translate(error: Exception, action: str, properties: Mapping[str, Any]) -> DmlError:
@@ -134,7 +134,21 @@ def _hint(error: Exception) -> str | None:
     return next((hint for theirs, hint in _HINTS if isinstance(error, theirs)), None)
 
 
-def _shown_cause(error: Exception, properties: Mapping[str, Any]) -> Exception | None:
-    # A traceback shows the cause with its own text: one that holds a secret is left out.
-    text = "".join(str(argument) for argument in error.args) + str(error)
-    return error if redact(text, properties) == text else None
+def shown_cause(error: Exception, properties: Mapping[str, Any]) -> Exception | None:
+    """An error as the cause of another one; None where it, or what it came from, holds a secret.
+
+    A traceback shows causes with their own texts.
+
+    Args:
+        error: What was raised.
+        properties: The catalog's properties.
+    """
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        text = "".join(str(argument) for argument in cause.args) + str(cause)
+        if redact(text, properties) != text:
+            return None
+        cause = cause.__cause__ or cause.__context__
+    return error

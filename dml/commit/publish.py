@@ -19,7 +19,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog.table_state import LoadState, TableState
 from dml.catalog.tables import load_table
-from dml.catalog.translation import translate
+from dml.catalog.translation import error_text, shown_cause, translate
 from dml.commit.append_files import AppendFiles, append_changes
 from dml.commit.changes import FileChanges
 from dml.commit.cleanup import delete_quietly
@@ -243,10 +243,11 @@ class _Publication:
         except CommitFailedException as error:
             self._delete_all()
             raise CommitConflictError(
-                f"Committing to the table '{'.'.join(self._name)}' lost the race {self._attempts} times: {error}",
+                f"Committing to the table '{'.'.join(self._name)}' lost the race {self._attempts} times: "
+                f"{error_text(error, self._catalog.properties)}",
                 hint="Run the statement again, or raise the table's property commit.retry.num-retries",
                 attempts=self._attempts,
-            ) from error
+            ) from self._cause(error)
         except Exception:
             # All that is left was raised before the catalog was asked, or is its refusal. An interrupt is no Exception:
             # it may come while the catalog is at work, and then nothing may be deleted.
@@ -300,7 +301,7 @@ class _Publication:
         if outcome is Outcome.REFUSED or is_another_table(error, self._catalog, self._name, self._producer.snapshot_id):
             if was_outrun(error, self._catalog, self._name, snapshot):
                 raise CommitFailedException(str(error)) from error
-            raise translate(error, action, self._catalog.properties) from error
+            raise translate(error, action, self._catalog.properties) from self._cause(error)
         target = self._producer.target
         branch = None if target.stage_only else target.branch
         options = CommitOptions.from_properties(self._state.table.metadata.properties)
@@ -311,8 +312,11 @@ class _Publication:
                 f"{text}; whether the snapshot {self._producer.snapshot_id} was committed is not known",
                 hint="Look at the table's snapshots before running the statement again. No file was deleted",
                 snapshot_id=self._producer.snapshot_id,
-            ) from error
+            ) from self._cause(error)
         return landed
+
+    def _cause(self, error: Exception) -> Exception | None:
+        return shown_cause(error, self._catalog.properties)
 
     def _committed(self, snapshot: Snapshot, location: str) -> CommittedSnapshot:
         assert snapshot.summary is not None
