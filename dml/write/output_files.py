@@ -18,9 +18,9 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 
 from dml.errors import storage_failure
+from dml.files.file_io import file_io
 from dml.model.deletion import delete_files
 from dml.model.write_context import WriteContext
-from dml.write.storage import file_io
 from dml.write.task_identity import TaskIdentity
 
 __all__ = ["OutputFile", "OutputFileFactory", "write_errors"]
