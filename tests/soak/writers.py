@@ -27,7 +27,7 @@ LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kills:
-    """Writers that are killed and started anew.
+    """Writers that are killed in the middle of a statement and started anew.
 
     Attributes:
         count: How many times.
@@ -38,6 +38,10 @@ class Kills:
     count: int
     every_seconds: float
     draw: random.Random
+
+    def pause(self) -> float:
+        """Seconds until the next one."""
+        return self.draw.uniform(0.5, 1.5) * self.every_seconds
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,6 +107,11 @@ class Writer:
                 continue
         return found
 
+    def is_at_work(self) -> bool:
+        """Whether it has begun a statement and not ended it: this process of it, not one that was killed."""
+        events = [line["event"] for line in self.lines()]
+        return events.count("ready") == self.starts and events[-1] == "begin"
+
     def output(self) -> str:
         """The end of what it printed."""
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in self.written)
@@ -129,16 +138,17 @@ def run_writers(
                 break
         Path(tasks[0].go).touch()
         left = 0 if kills is None else kills.count
-        next_kill = time.monotonic()
+        next_kill = time.monotonic() + (0 if kills is None else kills.pause())
         for running in watched(writers, deadline):
             if not running:
                 break
-            if kills is not None and left and time.monotonic() >= next_kill:
-                victim = kills.draw.choice(running)
+            at_work = [writer for writer in running if writer.is_at_work()]
+            if kills is not None and left and at_work and time.monotonic() >= next_kill:
+                victim = kills.draw.choice(at_work)
                 victim.kill()
                 victim.start()
                 left -= 1
-                next_kill = time.monotonic() + kills.draw.uniform(0.5, 1.5) * kills.every_seconds
+                next_kill = time.monotonic() + kills.pause()
         return [line for writer in writers for line in writer.lines()]
 
 
