@@ -21,7 +21,12 @@ from typing import Final
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -257,14 +262,22 @@ def _no_metadata_of_lost_commits(catalog: Catalog, identifier: Identifier) -> It
 def _delete_unused_metadata(catalog: Catalog, identifier: Identifier, written: list[tuple[FileIO, str]]) -> None:
     # A client that sends a request again is told that it lost against itself: the table says which files are in use.
     try:
-        table = catalog.load_table(identifier)
-        used = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+        used = _metadata_files(catalog, identifier)
         for io, location in written:
             if location not in used:
                 delete_files(io, (location,))
     except Exception as error:  # noqa: BLE001 - the lost commit is what is to be told
         files = ", ".join(location for _, location in written)
         _LOGGER.warning("Could not delete the metadata of a lost commit (%s): %s", files, error)
+
+
+def _metadata_files(catalog: Catalog, identifier: Identifier) -> set[str]:
+    """The metadata files of a table; none of one that is not there, because its creation failed."""
+    try:
+        table = catalog.load_table(identifier)
+    except NoSuchTableError:
+        return set()
+    return {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
 
 
 def _has_defaults(field_type: IcebergType) -> bool:
