@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 from typing import Final
 
 from pyiceberg.table import StaticTable
@@ -130,7 +131,7 @@ class Place:
     def files(self) -> dict[Path, tuple[int, int]]:
         """Size and time of each file of the table."""
         found = {path: path.stat() for path in self.table_folder.rglob("*") if path.is_file()}
-        return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in found.items() if path.suffix != ".crc"}
+        return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}
 
     def left(self) -> set[str]:
         """The files that the table does not need, as PyIceberg reads its metadata."""
@@ -148,6 +149,7 @@ class Bench(Place):
         catalog: Its faults are those of the run.
         statement: Which one, a key of `STATEMENTS`.
         victims: The processes that a fault kills.
+        before: The metadata file and all files of the table before each run.
     """
 
     session: Session
@@ -155,6 +157,7 @@ class Bench(Place):
     statement: str
     numbers: Iterator[int] = field(default_factory=itertools.count)
     victims: tuple[int, ...] = ()
+    before: tuple[str | None, Mapping[Path, tuple[int, int]]] = (None, MappingProxyType({}))
 
     @staticmethod
     def of(spark: SparkSession, folder: Path, statement: str, version: int, mode: str) -> "Bench":
@@ -182,8 +185,6 @@ class Bench(Place):
             shutil.copytree(bench.table_folder, folder / COPIES / "t")
         bench.before = (bench.metadata_location, bench.files())
         return bench
-
-    before: tuple[str | None, Mapping[Path, tuple[int, int]]] = (None, {})
 
     def reset(self) -> None:
         """The table as it was."""
@@ -249,6 +250,8 @@ class Bench(Place):
             left = files.keys() - self.before[1].keys()
             if left and not unknown:
                 problems.append(f"files were left: {sorted(map(str, left))}")
+            if unknown and not left:
+                problems.append("files were deleted, though the commit may land yet")
             return "before", problems
         assert location is not None
         if raised is not None and not unknown:
