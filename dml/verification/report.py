@@ -12,7 +12,8 @@ from dml.errors import CorruptFileError
 
 __all__ = ["Count", "FileRole", "Verification", "VerifiedFile"]
 
-SHOWN_FILES = 20
+SHOWN = 20
+"""How many files, and how many problems, are printed."""
 
 
 class FileRole(StrEnum):
@@ -128,10 +129,12 @@ class Verification:
             said = "-" if count.said is None else f"{count.said:,}"
             counted = "not told by the files" if count.counted is None else f"{count.counted:,} counted"
             lines.append(f"  {count.name:<{width}}  {said:>12} said  {counted}" + ("" if count.agrees else "  <--"))
-        lines += [f"  {shown(file)}" for file in self.files[:SHOWN_FILES]]
-        if len(self.files) > SHOWN_FILES:
-            lines.append(f"  and {len(self.files) - SHOWN_FILES:,} more data files")
-        lines += [f"  problem: {problem}" for problem in self.problems]
+        lines += [f"  {shown(file)}" for file in self.files[:SHOWN]]
+        if len(self.files) > SHOWN:
+            lines.append(f"  and {plural(len(self.files) - SHOWN, 'more data file')}: see .files")
+        lines += [f"  problem: {problem}" for problem in self.problems[:SHOWN]]
+        if len(self.problems) > SHOWN:
+            lines.append(f"  and {plural(len(self.problems) - SHOWN, 'more problem')}: see .problems")
         lines += [f"  not verified: {reason}" for reason in self.unverified]
         return lines
 

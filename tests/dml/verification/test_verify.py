@@ -455,3 +455,7 @@ def test_a_verification_is_a_value_that_can_be_printed_and_kept(catalog: Catalog
     assert kept["ok"] is False
     assert kept["files"][0]["role"] == "added"
     assert kept["problems"] == list(found.problems)
+    many = replace(found, problems=("p",) * 21, files=found.files * 22)
+    assert repr(many).count("problem: p") == 20
+    assert "and 1 more problem: see .problems" in repr(many)
+    assert "and 2 more data files: see .files" in repr(many)
