@@ -22,6 +22,18 @@ settings.register_profile("nightly", max_examples=2_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 
 
+def importable_tests(folder: Path) -> str:
+    """A folder that other processes can import `tests` from; the checkout has folders of the package in it as well.
+
+    Args:
+        folder: Where it is made.
+    """
+    path = folder / "importable"
+    path.mkdir()
+    (path / "tests").symlink_to(ROOT / "tests")
+    return str(path)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with our SQL extension and no handler: small, quiet, in UTC."""
@@ -38,7 +50,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     try:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # workers can import the tests
+            patched.setenv("PYTHONPATH", importable_tests(folder), prepend=os.pathsep)  # for workers
             session = spark_session(settings=chosen)
     except SetupError as error:
         pytest.exit(str(error), returncode=1)

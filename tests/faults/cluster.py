@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from dml.spark.launch import spark_session
-from tests.conftest import LOGGING, ROOT
+from tests.conftest import LOGGING
 from tests.faults.bench import Bench
 from tests.faults.injection import Action, Call, Fault
 
@@ -21,7 +21,7 @@ SETTINGS = {
     "spark.driver.memory": "800m",
     "spark.driver.extraJavaOptions": f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executorEnv.PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     "spark.sql.shuffle.partitions": "2",
     # A task that takes longer than this is run a second time, beside the first.
     "spark.speculation": "true",

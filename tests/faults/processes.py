@@ -1,16 +1,18 @@
 """The processes that a program started, found when it is gone itself. Linux."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tests.conftest import ROOT
+from tests.conftest import importable_tests
 
-__all__ = ["all_ended", "module_environment", "running"]
+__all__ = ["all_ended", "program", "running"]
 
 LOOK_SECONDS = 0.1
 
@@ -38,30 +40,47 @@ def all_ended(session: int, seconds: float) -> bool:
     return True
 
 
-def module_environment(**further: str) -> dict[str, str]:
-    """The environment of a program of the tests: nothing of the Spark of the tests, and where they are."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**environment, "PYTHONPATH": os.pathsep.join(paths), **further}
-
-
 @contextmanager
-def running(module: str, arguments: Sequence[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program of the tests in a session of its own; what it writes is in the files `out` and `log`."""
-    with (folder / "out").open("w") as out, (folder / "log").open("w") as log:
+def program(
+    module: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], **options: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a program of the tests, without anything of the Spark of the tests, in a session of its own.
+
+    Whatever of it lives at the end of the block is killed.
+
+    Args:
+        module: The program.
+        arguments: Its arguments.
+        folder: A folder of its own; its standard error is in the file `log`.
+        environment: Further variables.
+        **options: Of `Popen`.
+    """
+    path = importable_tests(folder)
+    mine = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+    paths = [path, *filter(None, [os.environ.get("PYTHONPATH")])]
+    with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
             stderr=log,
             text=True,
-            env=module_environment(**environment),
-            cwd=ROOT,
+            env={**mine, "PYTHONPATH": os.pathsep.join(paths), **environment},
+            cwd=path,
             start_new_session=True,
+            **options,
         )
     try:
         yield process
     finally:
         for member in members(process.pid):
-            os.kill(member, 9)
+            os.kill(member, signal.SIGKILL)
         process.wait()
+
+
+@contextmanager
+def running(module: str, arguments: Sequence[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """The same; what it writes to standard output is in the file `out` of the folder."""
+    with (
+        (folder / "out").open("w") as out,
+        program(module, arguments, folder, environment, stdin=subprocess.DEVNULL, stdout=out) as process,
+    ):
+        yield process

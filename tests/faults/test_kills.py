@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,10 +12,9 @@ import pytest
 from pyspark import StatusTracker
 from pyspark.sql import SparkSession
 
-from tests.conftest import ROOT
 from tests.faults.bench import AFTER, BEFORE, Bench, Place, wrong_rows
 from tests.faults.injection import Action, Call, Fault, Faults
-from tests.faults.processes import all_ended, module_environment, running
+from tests.faults.processes import all_ended, program, running
 from tests.services.server import HOST, free_ports
 
 pytestmark = pytest.mark.spark
@@ -96,31 +94,21 @@ class Drivers:
 
 
 @pytest.fixture(scope="module")
-def drivers(spark: SparkSession) -> Iterator[Drivers]:
+def drivers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
     """Drivers on a Spark Connect server in the JVM of the tests."""
     context = spark.sparkContext._jsc.sc()
     (port,) = free_ports(1)
     context.conf().set("spark.connect.grpc.binding.port", str(port))
     server = spark.sparkContext._jvm.org.apache.spark.sql.connect.SparkConnectPlugin().driverPlugin()
     server.init(context, None)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.driver"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=module_environment(),
-        cwd=ROOT,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "ready\n"
-        yield Drivers(process, f"sc://{HOST}:{port}")
-    finally:
-        process.stdin.close()
-        process.wait(PATIENCE_SECONDS)
-        process.stdout.close()
-        server.shutdown()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with program("tests.faults.driver", (), tmp_path_factory.mktemp("drivers"), {}, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin, process.stdout:
+            assert process.stdout.readline() == "ready\n"
+            yield Drivers(process, f"sc://{HOST}:{port}")
+    server.shutdown()
 
 
 def wait_until_idle(tracker: StatusTracker) -> None:
