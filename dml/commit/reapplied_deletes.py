@@ -38,8 +38,10 @@ def reapplied(
     result = []
     for file in data_files:
         origins = by_path.get(file.path)
+        if origins is None:
+            continue
         places = PositionDeleteIndex()
-        for path, positions in missing.items() if origins is not None else ():
+        for path, positions in missing.items():
             found, there = origins.find(tasks[path].file_ordinal, positions)
             places.add_many(there)
             missing[path] = positions[~found]

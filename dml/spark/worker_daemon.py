@@ -13,8 +13,7 @@ Named by `spark.python.daemon.module` (see `dml.spark.launch`); Spark runs it as
 import gc
 import importlib
 import socket
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from pyspark import daemon
 
@@ -32,19 +31,22 @@ PRELOADED: Final = (
 )
 
 
-Serve = Callable[[socket.socket, bool], int]
+class Serve(Protocol):
+    """Serves one task, and gives an exit code."""
+
+    def __call__(self, sock: socket.socket, authenticated: bool) -> int: ...
 
 
 def quiet(serve: Serve) -> Serve:
     """A worker's loop that takes it as its end when Spark has closed the connection.
 
     Args:
-        serve: PySpark's: it serves one task, and gives an exit code.
+        serve: PySpark's.
     """
 
-    def served(connection: socket.socket, authenticated: bool) -> int:
+    def served(sock: socket.socket, authenticated: bool) -> int:
         try:
-            return serve(connection, authenticated)
+            return serve(sock, authenticated)
         except (BrokenPipeError, ConnectionResetError):
             return 1
 
