@@ -1,7 +1,6 @@
 """Files that were made to mislead: claims of much memory, deletes of other files, entries that contradict."""
 
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -24,16 +23,14 @@ from dml.scan.context import scan_context
 from dml.scan.planner import plan_scan
 from dml.scan.reader import TaskReader
 from tests.damage import hostile
+from tests.damage.conftest import Program
 from tests.damage.samples import Outcome, Sample, make_sample
 from tests.dml.commit.builders import DELETES
 
-ROOT = Path(__file__).parents[2]
 
-
-def test_what_claims_too_much_is_refused_in_little_memory_and_time(tried: Counter[str]) -> None:
+def test_what_claims_too_much_is_refused_in_little_memory_and_time(program: Program, tried: Counter[str]) -> None:
     """In a process of its own, which must not end either."""
-    command = [sys.executable, "-m", "tests.damage.hostile"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    ran = program.run("hostile")
     told = [json.loads(line) for line in ran.stdout.splitlines()]
     assert told[-1:] == [{"done": True}], (told[-1:], ran.stderr[-2000:])
     tried["hostile claims: refused"] += len(told) - 1
