@@ -22,6 +22,7 @@ from tests.soak.transfers import ACCOUNTS, BALANCE, FILES
 from tests.soak.writers import Kills, run_writers
 
 WRITERS = 8
+TRANSFERS = 3
 SEED = int(os.environ.get("SOAK_SEED", random.SystemRandom().randrange(10**6)))
 # Of a night: transfers of each writer on each table, and writers killed on the way.
 LONG_TRANSFERS = int(os.environ.get("SOAK_TRANSFERS", "40"))
@@ -92,12 +93,13 @@ def test_transfers_of_eight_processes(places: dict[str, Place], tmp_path: Path) 
         "rest.db.v3": (places["rest"], 3),
     }
     with spark_connect(tmp_path) as url:
-        log = run_writers(tasks(places, tables, tmp_path, {"spark.remote": url}, 3), tmp_path, seconds=600)
+        log = run_writers(tasks(places, tables, tmp_path, {"spark.remote": url}, TRANSFERS), tmp_path, seconds=600)
     faults = [line for line in log if line.get("outcome") in {"error", "unknown"}]
     assert faults == [], SEED
     for report in checked(tables, log):
-        assert report.statements == 3 * WRITERS
-        assert report.outcomes["done"] >= report.statements / 4, SEED
+        assert report.statements == TRANSFERS * WRITERS
+        # Who fails has lost against somebody who succeeded, so that at least one of each round does.
+        assert report.outcomes["done"] >= TRANSFERS, SEED
 
 
 @pytest.mark.soak
