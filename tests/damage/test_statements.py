@@ -96,8 +96,8 @@ def test_a_statement_that_meets_a_damaged_file_names_it_and_writes_nothing(
 
 
 def with_file(lake: Lake, location: str) -> str:
-    """A table whose metadata lists a file that somebody else has put there."""
-    name = filled(lake, 2)
+    """A table whose metadata lists one file, which somebody else has put there."""
+    name = lake.create("id BIGINT, s STRING", **{"format-version": "2", "write.delete.mode": "merge-on-read"})
     file = ContentFile(
         content=FileContent.DATA,
         path=location,
