@@ -29,7 +29,7 @@ WAITS_SECONDS: Final = (0.0, 0.3, 1.0)
 """Before each look for files of a failed Spark job."""
 
 LATE_WAITS_SECONDS: Final = (2.0, 8.0)
-"""Before each further look after an interrupt, which nobody waits for."""
+"""Before each further look, which nobody waits for: Spark gives a Python worker two seconds to stop."""
 
 
 def delete_uncommitted(
@@ -85,9 +85,10 @@ def delete_others(table: Table, context: WriteContext, wanted: Collection[str]) 
 
 
 def delete_late(table: Table, context: WriteContext) -> None:
-    """Look again, beside whatever the driver does next, for files that a cancelled task finished after all.
+    """Look again, beside whatever the driver does next, for files that a task finished after all.
 
-    Spark forgets a cancelled task at once; its Python worker may still have to close the file that it was writing.
+    Spark forgets a task at once that it has told to stop; its Python worker may still have to close the file that it
+    was writing.
 
     Args:
         table: The table.

@@ -80,10 +80,7 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, context:
     try:
         with cancelled_on_interrupt(frame.sparkSession):
             rows = frame.mapInArrow(function, TASK_COMMIT_SCHEMA).collect()
-    except Exception:
-        delete_uncommitted(table, context)
-        raise
-    except BaseException:  # an interrupt: its job is cancelled, and whoever sent it is waiting
+    except BaseException:  # a failure, or an interrupt: the job's other tasks are told to stop
         delete_uncommitted(table, context)
         delete_late(table, context)
         raise

@@ -1,10 +1,14 @@
 """A statement that fails changes nothing and leaves no file; one whose outcome is unknown leaves all."""
 
+import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.table import Table
 
+from dml.engine import abort, writes
 from dml.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -13,6 +17,7 @@ from dml.errors import (
     ErrorKind,
     SqlError,
 )
+from dml.model.write_context import WriteContext
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -48,6 +53,31 @@ def test_what_fails_in_a_task_leaves_nothing(balanced_kind: Kind) -> None:
             lake.session.sql(statement.replace("{t}", name))
         assert lake.state(name) == before, (what, caught.value)
     assert lake.rows(name) == rows
+
+
+def test_a_file_that_a_task_finishes_after_the_failure_goes_too(
+    balanced_kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark does not wait for the workers of the other tasks."""
+    monkeypatch.setattr(abort, "LATE_WAITS_SECONDS", (0.2, 0.2))
+    name, lake = balanced_kind.filled(), balanced_kind.lake
+    folder = lake.folder(name) / "data"
+    folder.mkdir(exist_ok=True)
+    late: list[Path] = []
+    original = writes.delete_uncommitted
+
+    def too_early(table: Table, context: WriteContext) -> None:
+        original(table, context, waits=(0.0,))
+        late.append(folder / f"00007-9-{context.query_id}-00001.parquet")
+        late[0].write_bytes(b"PAR1")
+
+    monkeypatch.setattr(writes, "delete_uncommitted", too_early)
+    with pytest.raises(DmlError):
+        lake.session.sql(f"UPDATE {name} SET s = raise_error(s) WHERE id IN (1, 9)")
+    deadline = time.monotonic() + 30
+    while late[0].exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not late[0].exists()
 
 
 def test_a_cardinality_violation_says_what_matched_twice(kind: Kind) -> None:
