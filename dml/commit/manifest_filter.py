@@ -132,11 +132,18 @@ class ManifestFilter:
         # A delete file that is replaced lies where the one lies that replaces it.
         partitions = {(file.spec_id, file.partition) for file in self._changes.added_delete_files} | set(gone.values())
         places: list[ManifestTest] = [self._in_partitions(partitions), _everywhere] if keys or gone else [_nowhere]
-        # Whether a removed data file has a deletion vector is not known, so all manifests have to be those that were.
         listing = self._changes.listing
         if listing is not None and listing.delete_manifests <= {manifest.manifest_path for manifest in manifests}:
-            places.insert(0, _at(listing.delete_manifests))
+            places.insert(0, self._at_or_since(listing.delete_manifests, partitions))
         return self._filter(manifests, places, all_found, selects, applies_to_nothing)
+
+    def _at_or_since(self, locations: frozenset[str], partitions: Iterable[Partition]) -> ManifestTest:
+        """Manifests that the statement knows, and newer ones: there a removed data file may have got a vector since."""
+        start_id = self._changes.validation.starting_snapshot_id
+        start = None if start_id is None else self._metadata.snapshot_by_id(start_id)
+        number = (start.sequence_number or 0) if start is not None else 0
+        known, near = _at(locations), self._in_partitions(partitions)
+        return lambda manifest: known(manifest) or ((manifest.sequence_number or 0) > number and near(manifest))
 
     def _in_partitions(self, partitions: Iterable[Partition]) -> ManifestTest:
         return PartitionSet(partitions, self._metadata).manifest

@@ -142,9 +142,11 @@ def has_passed(metadata: TableMetadata, head_id: int, snapshot: Snapshot) -> boo
     """
     if head_id == snapshot.parent_snapshot_id:
         return False
+    # What was passed leaves the map, so that a history that bites its own tail ends.
+    known = {step.snapshot_id: step for step in metadata.snapshots}
     current: int | None = head_id
     while current is not None and current != snapshot.parent_snapshot_id:
-        step = metadata.snapshot_by_id(current)
+        step = known.pop(current, None)
         if step is None:
             return False
         current = step.parent_snapshot_id

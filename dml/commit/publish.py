@@ -41,7 +41,7 @@ from dml.commit.row_delta import RowDelta, row_delta_changes
 from dml.commit.snapshot_producer import Prepared, SnapshotProducer
 from dml.commit.target import Target, parent_of
 from dml.commit.turns import turn
-from dml.errors import CommitConflictError, CommitStateUnknownError
+from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError
 from dml.iceberg import commit_table
 from dml.options import CommitOptions
 
@@ -241,13 +241,15 @@ class _Publication:
         except CommitStateUnknownError:
             raise
         except CommitFailedException as error:
-            self._delete_all()
-            raise CommitConflictError(
-                f"Committing to the table '{'.'.join(self._name)}' lost the race {self._attempts} times: "
-                f"{error_text(error, self._catalog.properties)}",
-                hint="Run the statement again, or raise the table's property commit.retry.num-retries",
-                attempts=self._attempts,
-            ) from self._cause(error)
+            found = self._found_after_all()
+            if found is None:
+                self._delete_all()
+                raise CommitConflictError(
+                    f"Committing to the table '{'.'.join(self._name)}' lost the race {self._attempts} times: "
+                    f"{error_text(error, self._catalog.properties)}",
+                    hint="Run the statement again, or raise the table's property commit.retry.num-retries",
+                    attempts=self._attempts,
+                ) from self._cause(error)
         except Exception:
             # All that is left was raised before the catalog was asked, or is its refusal. An interrupt is no Exception:
             # it may come while the catalog is at work, and then nothing may be deleted.
@@ -261,6 +263,18 @@ class _Publication:
         assert snapshot is not None
         self._delete_unused(snapshot)
         return self._committed(snapshot, location)
+
+    def _found_after_all(self) -> tuple[TableMetadata, str] | None:
+        """The table, if it has the snapshot although the last attempt lost: to itself, when its request was sent twice.
+
+        A proxy before the catalog may do that; the next attempt finds out, and after the last one there is none.
+        """
+        try:
+            table = self._loaded().table
+        except DmlError:
+            return None
+        has_it = table.metadata.snapshot_by_id(self._producer.snapshot_id) is not None
+        return (table.metadata, table.metadata_location) if has_it else None
 
     def _attempt(self) -> tuple[TableMetadata, str] | None:
         """Try once: the table's metadata that has the snapshot, and its location; None where nothing is to be done."""

@@ -96,9 +96,11 @@ def open_window(
         CommitConflictError: the walk does not arrive at the start.
     """
     walked: list[Snapshot] = []
+    # What was walked leaves the map, so that a history that bites its own tail ends.
+    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     current_id = None if head is None else head.snapshot_id
     while current_id is not None and current_id != starting_snapshot_id:
-        current = metadata.snapshot_by_id(current_id)
+        current = known.pop(current_id, None)
         if current is None:
             break
         walked.append(current)

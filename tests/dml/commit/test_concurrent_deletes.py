@@ -80,7 +80,8 @@ class Scene:
         if before:
             self.others(Command.DELETE, before)
         self.start = self.table.refresh().metadata.current_snapshot_id
-        (self.task,) = plan_scan(self.table, None).tasks
+        self.plan = plan_scan(self.table, None)
+        (self.task,) = self.plan.tasks
         self.means = Deletes(self.table)
 
     def action(
@@ -324,6 +325,7 @@ def rewriting(
     return OverwriteFiles(
         data_files=files,
         removed_data_files=frozenset({scene.file.path}),
+        listing=scene.plan.listing({scene.file.path}, ()),
         conflict_detection_filter=EqualTo("p", "a"),
         starting_snapshot_id=scene.start,
         isolation_level=isolation,
@@ -346,6 +348,9 @@ def test_rewritten_files_take_over_the_deletes_of_others(catalog: Catalog, versi
     assert ids(made.metadata_location) == sorted({*range(10)} - {1, 2, 5, 6, 7, *before})
     assert made.summary["rowdelta.deletes-reapplied"] == "3"
     assert made.operation == "overwrite"
+    # The other's vector goes with its data file, wherever it was listed when the statement read the table.
+    vectors_of = {file.referenced_data_file for file in delete_files(scene.table.refresh())}
+    assert version == 2 or scene.file.path not in vectors_of
 
 
 @BOTH

@@ -13,8 +13,10 @@ from pyiceberg.table import Table
 
 from dml.catalog import set_properties
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
+from dml.commit.entry_reader import EntryReader
 from dml.commit.outcome import has_passed
 from dml.commit.retry import wait_seconds
+from dml.commit.window import open_window
 from dml.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -220,6 +222,20 @@ def test_a_branch_that_moved_on_tells_only_what_its_history_tells(catalog: Catal
     assert has_passed(metadata, made[2].snapshot_id, sought_for) is not expired
 
 
+def test_a_history_that_bites_its_own_tail_ends(catalog: Catalog) -> None:
+    table = new_table(catalog, 2)
+    made = [commit(table, AppendFiles(data_files=(data_file(table, [row]),))) for row in range(3)]
+    metadata = table.refresh().metadata
+    first, *later = metadata.snapshots
+    tail = first.model_copy(update={"parent_snapshot_id": made[2].snapshot_id})
+    metadata = metadata.model_copy(update={"snapshots": [tail, *later]})
+    head = metadata.snapshot_by_id(made[2].snapshot_id)
+    sought_for = head.model_copy(update={"snapshot_id": 77, "parent_snapshot_id": 78})
+    assert not has_passed(metadata, head.snapshot_id, sought_for)
+    with pytest.raises(CommitConflictError, match="is not an ancestor"):
+        open_window(metadata, EntryReader(table.io), starting_snapshot_id=78, head=head, must_descend=True)
+
+
 def test_an_unknown_answer_deletes_nothing(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(catalog, 2, **QUICK)
 
@@ -234,11 +250,12 @@ def test_an_unknown_answer_deletes_nothing(catalog: Catalog, monkeypatch: pytest
     assert len(metadata_files(table)) == 2
 
 
+@pytest.mark.parametrize("retries", [4, 0])
 def test_a_race_reported_lost_that_was_won_is_not_committed_twice(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, retries: int
 ) -> None:
     """A client that sends its request again is told of a conflict: with itself."""
-    table = new_table(catalog, 2, **QUICK)
+    table = new_table(catalog, 2, **QUICK, **{"commit.retry.num-retries": str(retries)})
     real = catalog.commit_table
 
     def sends_twice(*arguments: Any) -> Any:
@@ -249,6 +266,7 @@ def test_a_race_reported_lost_that_was_won_is_not_committed_twice(
     made = commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
     assert len(table.refresh().metadata.snapshots) == 1
     assert ids(made.metadata_location) == [1]
+    assert metadata_files(table) == used_files(table)
 
 
 def test_a_refused_commit_leaves_no_files(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
