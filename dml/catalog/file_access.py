@@ -2,8 +2,9 @@
 
 Input: a PyIceberg catalog. Output: the same catalog, whose tables have a FileIO that refuses other files.
 
-PyIceberg gives a table's FileIO the properties of the table beside those of the catalog. What chooses the FileIO, and
-what it may open, is taken from the catalog alone.
+PyIceberg gives a table's FileIO the properties of the table beside those of the catalog. What chooses the FileIO, what
+it may open, and where the storage is that it sends the catalog's credentials to, is taken from the catalog alone; with
+a REST catalog the last of these from its server's answer, whose settings cannot be told from the table's properties.
 """
 
 import re
@@ -22,7 +23,12 @@ __all__ = ["check_new_location", "restrict_files"]
 
 _NO_FOLDERS: Final = frozenset({"", ".", ".."})
 _NOT_IN_FOLDERS: Final = re.compile(r"[/#?\x00-\x1f\x7f]")
-_NOT_FROM_TABLES: Final = frozenset({"py-io-impl", ALLOWED_SCHEMES})
+# They name classes that are loaded, and what may be opened.
+_NOT_FROM_TABLES: Final = frozenset(
+    {"py-io-impl", "s3.retry-strategy-impl", "DEFAULT_SCHEME", "DEFAULT_NETLOC", ALLOWED_SCHEMES}
+)
+# They say where storages and servers are, and so to whom the catalog's credentials go.
+_PLACES: Final = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "uri", "token", "credential", "auth")
 
 
 def restrict_files(catalog: Catalog) -> Catalog:
@@ -35,9 +41,14 @@ def restrict_files(catalog: Catalog) -> Catalog:
         The same catalog.
     """
     load_any = catalog._load_file_io  # noqa: SLF001 - all catalogs open the files of tables through it
+    # A server gives its tables settings of their own, which PyIceberg has put among the table's by now.
+    places = _PLACES if isinstance(catalog, MetastoreCatalog) else ()
+
+    def from_catalog(key: str) -> bool:
+        return key in _NOT_FROM_TABLES or key.startswith(places)
 
     def load_restricted(properties: Any = None, location: str | None = None) -> FileIO:
-        given = {key: value for key, value in (properties or {}).items() if key not in _NOT_FROM_TABLES}
+        given = {key: value for key, value in (properties or {}).items() if not from_catalog(key)}
         io = load_any(given, location)
         return restricted(io, allowed_schemes(catalog.properties, io.properties, location or ""))
 

@@ -117,6 +117,31 @@ def test_workers_get_what_opens_files_and_nothing_that_opens_the_catalog() -> No
         assert storage_properties({**files, **catalog, **setting, **server}) == {**asking, **setting, **server}
 
 
+def test_a_table_does_not_say_where_credentials_go(tmp_path: Path) -> None:
+    """Its properties are written by whoever may write to it; those that are no settings of a storage count."""
+    ours = {"s3.endpoint": "http://here", "s3.secret-access-key": "secret", "gcs.oauth2.token": "token"}
+    catalog = load("lake", str(tmp_path), **ours)
+    create_namespace(catalog, ("db",))
+    theirs = {
+        "s3.endpoint": "http://elsewhere",
+        "s3.proxy-uri": "http://elsewhere",
+        "s3.signer": "S3V4RestSigner",
+        "s3.signer.uri": "http://elsewhere",
+        "s3.retry-strategy-impl": "tests.Loaded",
+        "gcs.service.host": "elsewhere",
+        "adls.account-host": "elsewhere",
+        "py-io-impl": "tests.Loaded",
+        "uri": "http://elsewhere",
+    }
+    made = create_table(catalog, ("db", "t"), SCHEMA, properties={**theirs, "write.parquet.compression-codec": "zstd"})
+    for table in (made, load_table(catalog, ("db", "t")), made.refresh()):
+        assert theirs.items() <= table.properties.items()
+        given = table.io.properties
+        assert not {key for key in theirs if given.get(key) == theirs[key]}
+        assert given["s3.endpoint"] == "http://here"
+        assert given["write.parquet.compression-codec"] == "zstd"
+
+
 class Manager:
     """As PyIceberg's managers of tokens."""
 
