@@ -352,4 +352,5 @@ def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: 
         max_failures=engine.max_failures(),
         sorts_rows=context.sorted_by_table_order,
         tracks_origins=copy_on_write and context.format_version > 1 and compares_rows(planned),
+        tasks=writing_tasks(scan.plan.tasks, planned.settings),
     )

@@ -19,7 +19,7 @@ from dml.write.deletion_vectors import DeletionVectorWriter
 from dml.write.delta_rows import DeltaCounts, FileDelta, delta_runs
 from dml.write.file_layout import FileLayout, file_layout
 from dml.write.merge_on_read import NewRows, PositionDeltaWriter
-from dml.write.origin_log import OriginLog
+from dml.write.origin_log import MAX_ENCODED_BYTES, OriginLog
 from dml.write.output_files import OutputFileFactory
 from dml.write.partition_values import PartitionRouter
 from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter, PartitionWriter
@@ -116,7 +116,9 @@ class CopyOnWriteJob:
         assert spec.files is not None
         self._layout = spec.layout
         layout = file_layout(spec.context, row_lineage=spec.row_lineage)
-        self._origins = OriginLog() if spec.tracks_origins else None
+        self._max_report_bytes = spec.max_report_bytes
+        max_encoded_bytes = min(MAX_ENCODED_BYTES, spec.max_report_bytes)
+        self._origins = OriginLog(max_encoded_bytes=max_encoded_bytes) if spec.tracks_origins else None
         self._writer = open_data_writer(spec, layout, output, self._origins)
         self._patch = PatchWriter(
             files=spec.files,
@@ -153,7 +155,7 @@ class CopyOnWriteJob:
         return TaskCommit(
             data_files=files,
             removed_data_files=self._patch.removed_data_files,
-            changed_files=within_limit(self._patch.changed_files),
+            changed_files=within_limit(self._patch.changed_files, self._max_report_bytes),
             row_origins=() if self._origins is None else self._origins.report(),
             metrics=metrics,
         )
@@ -169,6 +171,7 @@ class MergeOnReadJob:
     def __init__(self, spec: WriterSpec, output: OutputFileFactory) -> None:
         assert spec.files is not None
         self._layout = spec.layout
+        self._max_report_bytes = spec.max_report_bytes
         self._deletes = open_delete_writer(spec, output)
         self._new_rows: NewRows | None = None
         self._writer: DataWriter | None = None
@@ -206,7 +209,7 @@ class MergeOnReadJob:
             delete_files=deletes.delete_files,
             rewritten_delete_files=deletes.rewritten_delete_files,
             referenced_data_files=deletes.referenced_data_files,
-            changed_files=within_limit(self._delta.changed_files),
+            changed_files=within_limit(self._delta.changed_files, self._max_report_bytes),
             metrics=metrics,
         )
 

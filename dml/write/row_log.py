@@ -54,9 +54,9 @@ class RowLog:
         )
 
 
-def within_limit(files: Sequence[ChangedFile]) -> tuple[ChangedFile, ...]:
+def within_limit(files: Sequence[ChangedFile], max_bytes: int = MAX_POSITION_BYTES) -> tuple[ChangedFile, ...]:
     """The files with their positions; without, where these are too many to be sent."""
     size = sum(len(part or b"") for file in files for part in (file.deleted, file.updated, file.observed))
-    if size <= MAX_POSITION_BYTES:
+    if size <= min(max_bytes, MAX_POSITION_BYTES):
         return tuple(files)
     return tuple(replace(file, deleted=None, updated=None, observed=None) for file in files)

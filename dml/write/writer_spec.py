@@ -21,6 +21,9 @@ __all__ = ["DELETION_VECTOR_VERSION", "WriteJob", "WriterSpec", "check_writable"
 DELETION_VECTOR_VERSION = 3
 DELETE_FILE_VERSION = 2
 
+MAX_REPORT_BYTES = 256 * 2**20
+"""What all tasks together may tell of single rows; Spark gives up a job whose results are larger than 1 GB."""
+
 
 class WriteJob(StrEnum):
     """What becomes of a task's rows."""
@@ -42,6 +45,7 @@ class WriterSpec:
         max_failures: Attempts that Spark gives a task (`spark.task.maxFailures`).
         sorts_rows: Whether writers put rows in the table's sort order: they do not come in it.
         tracks_origins: Copy-on-write: whether tasks report where the rows of new files come from.
+        tasks: About how many tasks write.
     """
 
     job: WriteJob
@@ -51,6 +55,12 @@ class WriterSpec:
     max_failures: int = 1
     sorts_rows: bool = False
     tracks_origins: bool = False
+    tasks: int = 1
+
+    @property
+    def max_report_bytes(self) -> int:
+        """What a task may tell of single rows."""
+        return MAX_REPORT_BYTES // max(1, self.tasks)
 
     @property
     def row_lineage(self) -> bool:

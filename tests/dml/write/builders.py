@@ -192,7 +192,7 @@ def run(
     *,
     task: TaskIdentity = TASK,
     max_failures: int = 1,
-    **more: bool,
+    **more: Any,
 ) -> TaskCommit:
     """Runs one task of a job."""
     spec = WriterSpec(job=job, context=write_context, layout=layout, files=files, max_failures=max_failures, **more)

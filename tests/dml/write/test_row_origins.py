@@ -110,6 +110,22 @@ def test_nothing_is_noted_where_nobody_asks(tmp_path: Path) -> None:
     assert commit.row_origins == ()
 
 
+@pytest.mark.parametrize(("tasks", "told"), [(1, True), (2**27, False)])
+@pytest.mark.parametrize("job", [WriteJob.COPY_ON_WRITE, WriteJob.MERGE_ON_READ])
+def test_many_tasks_share_what_they_may_tell(tmp_path: Path, job: WriteJob, tasks: int, told: bool) -> None:
+    """Spark gives up a job whose results are too large: rows are left out, and the counts are there all the same."""
+    files = MemoryFiles()
+    files.add(table([1, 2, 3]))
+    commit = run(
+        job, [delta([(DELETE, 0, 0)])], context(tmp_path), DeltaLayout(), files, tracks_origins=True, tasks=tasks
+    )
+    assert commit.failure is None
+    (changed,) = commit.changed_files
+    assert changed.rows_deleted == 1
+    assert (changed.deleted is not None) is told
+    assert bool(commit.row_origins) is (told and job is WriteJob.COPY_ON_WRITE)
+
+
 def test_neighbours_in_many_batches_are_one_run() -> None:
     log = OriginLog()
     for start in range(0, 100, 10):
