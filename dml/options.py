@@ -6,11 +6,12 @@ Source: Iceberg documentation, "Configuration", and `TableProperties.java`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from dml.errors import AnalysisError, ErrorKind
 
 __all__ = [
+    "FOLDER_PROPERTIES",
     "Command",
     "CommitOptions",
     "DeleteGranularity",
@@ -23,6 +24,14 @@ __all__ = [
     "row_level_operation_mode",
     "row_probe_bytes",
 ]
+
+FOLDER_PROPERTIES: Final = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+"""Properties that name folders in which a table keeps files, beside its location."""
 
 E = TypeVar("E", bound=StrEnum)
 

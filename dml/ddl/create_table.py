@@ -30,6 +30,7 @@ from dml.catalog import LoadState
 from dml.ddl.columns import check_format_version, field_of, refuse_reserved_name
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.ddl.field_ids import assign_field_ids, counting_ids, ids_by_name
+from dml.ddl.locations import check_location_is_absolute
 from dml.ddl.partitioning import new_spec, reuse_partition_ids
 from dml.ddl.properties import COMMENT, FORMAT_VERSION, check_properties, split_format_version
 from dml.ddl.quoting import quote_name
@@ -180,6 +181,8 @@ def _definition(statement: CreateTable, schema: Schema | None, time_zone: str, d
     if statement.comment is not None:
         properties[COMMENT] = statement.comment
     check_properties(properties)
+    if statement.location is not None:
+        check_location_is_absolute(statement.location)
     if schema is None:
         fields = tuple(_field(column, format_version, time_zone) for column in statement.columns)
         schema = schema_of(fields, tuple(column.span for column in statement.columns))

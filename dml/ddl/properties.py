@@ -6,6 +6,7 @@ specification keeps it outside the properties. Source: Iceberg documentation, "C
 
 from collections.abc import Iterable, Mapping
 
+from dml.ddl.locations import check_folders
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.options import (
     Command,
@@ -61,6 +62,7 @@ def check_properties(changes: Mapping[str, str]) -> None:
         _one_of(changes, key, tuple(DistributionMode))
     for key in FORMAT_KEYS:
         _one_of(changes, key, FORMATS)
+    check_folders(changes)
 
 
 def split_format_version(properties: Iterable[tuple[str, str]]) -> tuple[int | None, dict[str, str]]:

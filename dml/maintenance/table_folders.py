@@ -4,18 +4,11 @@ Source: Iceberg documentation, "Configuration" (`write.data.path` ...), and `Loc
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from dml.maintenance.file_identity import Equivalents, is_inside
+from dml.options import FOLDER_PROPERTIES
 
 __all__ = ["folders_of", "is_below", "outermost", "overlap"]
-
-FOLDER_PROPERTIES: Final = (
-    "write.data.path",
-    "write.metadata.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-)
 
 
 def folders_of(location: str, properties: Mapping[str, str]) -> tuple[str, ...]:

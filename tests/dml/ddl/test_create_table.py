@@ -42,6 +42,25 @@ def test_a_location_is_where_the_table_goes(lake: Lake, tmp_path: Path) -> None:
     assert lake.table().location() == f"file://{tmp_path}/else/where"
 
 
+@pytest.mark.parametrize("place", ["here/t", "./t", "file:t", "file://tmp/t", "file://localhost/tmp/t"])
+def test_a_location_that_other_programs_would_look_for_elsewhere_is_refused(
+    lake: Lake, tmp_path: Path, place: str
+) -> None:
+    """A relative path lies below the folder of the program that reads it; PyIceberg drops the slashes of `file://a/b`."""
+    with pytest.raises(AnalysisError, match="folder in which a program runs"):
+        lake.run(f"CREATE TABLE db.t (id INT) LOCATION '{place}'")
+    for key in ("write.data.path", "write.metadata.path"):
+        with pytest.raises(AnalysisError, match=f"'{key}' is '{place}'"):
+            lake.run(f"CREATE TABLE db.t (id INT) TBLPROPERTIES ('{key}' = '{place}')")
+    lake.run("CREATE TABLE db.t (id INT)")
+    with pytest.raises(AnalysisError, match=r"write\.data\.path"):
+        lake.run(f"ALTER TABLE db.t SET TBLPROPERTIES ('write.data.path' = '{place}')")
+    folders = f"'write.data.path' = '{tmp_path}/d', 'write.metadata.path' = 'file:{tmp_path}/m'"
+    lake.run(f"ALTER TABLE db.t SET TBLPROPERTIES ({folders})")
+    with pytest.raises(AnalysisError, match="folder in which a program runs"):
+        lake.run(f"CREATE OR REPLACE TABLE db.t (id INT) LOCATION '{place}'")
+
+
 def test_partition_fields_are_named_as_iceberg_names_them_on_creation(new_table: NewTable, version: int) -> None:
     lake = new_table(
         "id INT, dep STRING, ts TIMESTAMP, s STRUCT<d: DATE>",
