@@ -3,14 +3,17 @@
 Input: a PyIceberg catalog. Output: the same catalog, whose tables have a FileIO that refuses other files.
 
 PyIceberg gives a table's FileIO the properties of the table beside those of the catalog. What chooses the FileIO, what
-it may open, and where the storage is that it sends the catalog's credentials to, is taken from the catalog alone; with
-a REST catalog the last of these from its server's answer, whose settings cannot be told from the table's properties.
+it may open, and where the storage is that it sends the catalog's credentials to, is taken from the catalog alone; of a
+REST catalog, also from what its server says for a table beside the table's metadata.
 """
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
@@ -41,21 +44,34 @@ def restrict_files(catalog: Catalog) -> Catalog:
         The same catalog.
     """
     load_any = catalog._load_file_io  # noqa: SLF001 - all catalogs open the files of tables through it
-    # A server gives its tables settings of their own, which PyIceberg has put among the table's by now.
-    places = _PLACES if isinstance(catalog, MetastoreCatalog) else ()
-
-    def from_catalog(key: str) -> bool:
-        return key in _NOT_FROM_TABLES or key.startswith(places)
+    # What a server says for a table is among these properties as well.
+    places = () if isinstance(catalog, RestCatalog) else _PLACES
 
     def load_restricted(properties: Any = None, location: str | None = None) -> FileIO:
-        given = {key: value for key, value in (properties or {}).items() if not from_catalog(key)}
+        given = {
+            key: value
+            for key, value in (properties or {}).items()
+            if key not in _NOT_FROM_TABLES and not key.startswith(places)
+        }
         io = load_any(given, location)
         return restricted(io, allowed_schemes(catalog.properties, io.properties, location or ""))
 
     setattr(catalog, "_load_file_io", load_restricted)  # noqa: B010 - a method, on this object alone
     if isinstance(catalog, SqlCatalog):
         _read_metadata_restricted(catalog)
+    if isinstance(catalog, RestCatalog):
+        for name in ("_response_to_table", "_response_to_staged_table"):
+            setattr(catalog, name, partial(_table_of_answer, getattr(catalog, name)))
     return catalog
+
+
+def _table_of_answer(make: Callable[[Any, Any], Any], identifier: Any, answer: Any) -> Any:
+    """The table of a server's answer, whose FileIO has what the server says, and no place that the table names."""
+    table, metadata = make(identifier, answer), answer.metadata
+    harmless = {key: value for key, value in metadata.properties.items() if not key.startswith(_PLACES)}
+    plain = answer.model_copy(update={"metadata": metadata.model_copy(update={"properties": harmless})})
+    table.io = make(identifier, plain).io
+    return table
 
 
 def check_new_location(catalog: Catalog, identifier: tuple[str, ...], location: str | None) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
@@ -14,6 +15,7 @@ from sqlalchemy import make_url
 
 from dml.catalog import create_namespace, create_table, load, load_table
 from dml.catalog.credentials import redact, storage_properties
+from dml.catalog.file_access import restrict_files
 from dml.catalog.loading import with_timeout
 from dml.commit import AppendFiles, commit
 from dml.errors import NotFoundError, SetupError
@@ -134,12 +136,23 @@ def test_a_table_does_not_say_where_credentials_go(tmp_path: Path) -> None:
         "uri": "http://elsewhere",
     }
     made = create_table(catalog, ("db", "t"), SCHEMA, properties={**theirs, "write.parquet.compression-codec": "zstd"})
-    for table in (made, load_table(catalog, ("db", "t")), made.refresh()):
+    table_of = restrict_files(answering(ours))._response_to_table
+    answer = TableResponse(metadata=made.metadata, **{"metadata-location": made.metadata_location})
+    told = table_of(("db", "t"), answer.model_copy(update={"config": {"s3.session-token": "vended"}}))
+    assert told.io.properties["s3.session-token"] == "vended"
+    for table in (made, load_table(catalog, ("db", "t")), made.refresh(), told):
         assert theirs.items() <= table.properties.items()
         given = table.io.properties
         assert not {key for key in theirs if given.get(key) == theirs[key]}
         assert given["s3.endpoint"] == "http://here"
         assert given["write.parquet.compression-codec"] == "zstd"
+
+
+def answering(properties: dict[str, str]) -> RestCatalog:
+    """A REST catalog that has asked its server for settings."""
+    catalog = RestCatalog.__new__(RestCatalog)
+    catalog.name, catalog.properties, catalog._auth_manager = "server", properties, None
+    return catalog
 
 
 class Manager:
