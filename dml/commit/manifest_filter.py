@@ -134,7 +134,7 @@ class ManifestFilter:
         places: list[ManifestTest] = [self._in_partitions(partitions), _everywhere] if keys or gone else [_nowhere]
         listing = self._changes.listing
         if listing is not None and listing.delete_manifests <= {manifest.manifest_path for manifest in manifests}:
-            places.insert(0, self._at_or_since(listing.delete_manifests, partitions))
+            places.insert(0, self._at_or_since(listing.delete_manifests, gone.values()))
         return self._filter(manifests, places, all_found, selects, applies_to_nothing)
 
     def _at_or_since(self, locations: frozenset[str], partitions: Iterable[Partition]) -> ManifestTest:

@@ -69,8 +69,9 @@ def _with_checked_head(metadata: TableMetadata) -> TableMetadata:
         raise ValueError(
             f"its current snapshot is {metadata.current_snapshot_id}, and its branch main is at {main.snapshot_id}"
         )
+    known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     for name, ref in metadata.refs.items():
-        if metadata.snapshot_by_id(ref.snapshot_id) is None:
+        if ref.snapshot_id not in known:
             raise ValueError(f"'{name}' is at the snapshot {ref.snapshot_id}, which it does not have")
     return metadata
 
