@@ -96,6 +96,7 @@ MANIFEST_LIST_SCHEMA: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
 
 _TOTAL_DATA_FILES: Final = "total-data-files"
 _SCHEMA_KEY: Final = "avro.schema"
+_RESTORE: Final = "Restore the file, or go back to a snapshot that does not need it"
 # By code: an enum's own look-up takes longer.
 _STATUSES: Final = {status.value: status for status in EntryStatus}
 _CONTENTS: Final = {content.value: content for content in FileContent}
@@ -215,7 +216,7 @@ def _damage_named(location: str) -> Iterator[None]:
 def _corrupt(location: str, what: str) -> CorruptFileError:
     return CorruptFileError(
         f"The metadata file '{location}' cannot be read: {what}",
-        hint="Restore the file, or go back to a snapshot that does not need it",
+        hint=_RESTORE,
         file=location,
     )
 
@@ -240,7 +241,7 @@ def _content(io: FileIO, location: str) -> bytes:
         with io.new_input(location).open() as stream:
             return bytes(stream.read())
     except FileNotFoundError as error:
-        raise CorruptFileError(f"The metadata file '{location}' is missing", file=location) from error
+        raise CorruptFileError(f"The metadata file '{location}' is missing", hint=_RESTORE, file=location) from error
     except OSError as error:
         raise storage_failure("Reading", location, error) from error
 

@@ -28,6 +28,7 @@ from typing import Final
 
 from dml.commit.changes import FileChanges, Operation
 from dml.commit.file_filter import FileFilter
+from dml.commit.filter_text import filter_text
 from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.deletes.position_index import PositionDeleteIndex
@@ -158,7 +159,7 @@ def _about(changes: FileChanges, verb: str) -> str:
     validation = changes.validation
     if validation.partitions is not None:
         return f"{verb} matching partitions {_named(sorted(str(values) for _, values in validation.partitions))}"
-    return f"{verb} matching {validation.conflict_filter}"
+    return f"{verb} matching {filter_text(validation.conflict_filter)}"
 
 
 def _always(*operations: Operation) -> Callable[[FileChanges], frozenset[Operation]]:

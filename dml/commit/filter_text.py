@@ -1,0 +1,111 @@
+"""A filter as a user would write it, for messages. Pure; driver.
+
+Input: an Iceberg expression. Output: text in the manner of SQL, for reading: long lists are cut short.
+"""
+
+from typing import Any, Final
+
+from pyiceberg.expressions import (
+    BooleanExpression,
+    BoundPredicate,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    LiteralPredicate,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
+    NotNull,
+    NotStartsWith,
+    Reference,
+    SetPredicate,
+    StartsWith,
+    UnboundPredicate,
+)
+from pyiceberg.expressions.literals import DateLiteral, Literal, StringLiteral, TimestampLiteral
+from pyiceberg.expressions.visitors import BooleanExpressionVisitor, visit
+from pyiceberg.utils.datetime import days_to_date, micros_to_timestamp
+
+__all__ = ["filter_text"]
+
+_MOST_VALUES: Final = 5
+_DAY: Final = 86_400_000_000
+# Days from 1970 that Python's dates have on both sides.
+_MOST_DAYS: Final = 719_000
+_OPERATORS: Final[dict[type, str]] = {
+    EqualTo: "= {}",
+    NotEqualTo: "<> {}",
+    LessThan: "< {}",
+    LessThanOrEqual: "<= {}",
+    GreaterThan: "> {}",
+    GreaterThanOrEqual: ">= {}",
+    StartsWith: "starts with {}",
+    NotStartsWith: "does not start with {}",
+    IsNull: "IS NULL",
+    NotNull: "IS NOT NULL",
+    IsNaN: "is NaN",
+    NotNaN: "is not NaN",
+    In: "IN ({})",
+    NotIn: "NOT IN ({})",
+}
+
+
+def filter_text(expression: BooleanExpression) -> str:
+    """The expression for a message.
+
+    Args:
+        expression: One whose columns are names.
+    """
+    return visit(expression, _Text())
+
+
+class _Text(BooleanExpressionVisitor[str]):
+    def visit_true(self) -> str:
+        return "TRUE"
+
+    def visit_false(self) -> str:
+        return "FALSE"
+
+    def visit_not(self, child_result: str) -> str:
+        return f"NOT ({child_result})"
+
+    def visit_and(self, left_result: str, right_result: str) -> str:
+        return f"({left_result} AND {right_result})"
+
+    def visit_or(self, left_result: str, right_result: str) -> str:
+        return f"({left_result} OR {right_result})"
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> str:
+        term = predicate.term
+        name = term.name if isinstance(term, Reference) else str(term)
+        return f"{name} {_OPERATORS[type(predicate)].format(_values(predicate))}"
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> str:
+        return str(predicate)
+
+
+def _values(predicate: UnboundPredicate) -> str:
+    if isinstance(predicate, LiteralPredicate):
+        return _value(predicate.literal)
+    if not isinstance(predicate, SetPredicate):
+        return ""
+    literals = sorted(predicate.literals, key=lambda literal: literal.value)
+    more = f", and {len(literals) - _MOST_VALUES} more" if len(literals) > _MOST_VALUES else ""
+    return ", ".join(map(_value, literals[:_MOST_VALUES])) + more
+
+
+def _value(literal: Literal[Any]) -> str:
+    value = literal.value
+    match literal:
+        case DateLiteral():
+            return f"'{days_to_date(value)}'" if abs(value) < _MOST_DAYS else f"day {value}"
+        case TimestampLiteral():
+            return f"'{micros_to_timestamp(value)}'" if abs(value) < _MOST_DAYS * _DAY else f"microsecond {value}"
+        case StringLiteral():
+            return "'" + str(value).replace("'", "''") + "'"
+    return str(value)

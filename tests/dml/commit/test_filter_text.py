@@ -1,0 +1,52 @@
+"""Filters in messages read like conditions, not like Python objects."""
+
+import datetime
+
+import pytest
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    In,
+    IsNull,
+    Not,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
+    NotStartsWith,
+    Or,
+    StartsWith,
+    literal,
+)
+from pyiceberg.expressions.literals import DateLiteral
+
+from dml.commit.filter_text import filter_text
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (AlwaysTrue(), "TRUE"),
+        (AlwaysFalse(), "FALSE"),
+        (EqualTo("id", 2), "id = 2"),
+        (NotEqualTo("s", "it's"), "s <> 'it''s'"),
+        (In("id", {3, 1, 2}), "id IN (1, 2, 3)"),
+        (NotIn("id", set(range(100))), "id NOT IN (0, 1, 2, 3, 4, and 95 more)"),
+        (GreaterThan("d", literal(datetime.date(2026, 2, 1))), "d > '2026-02-01'"),
+        (GreaterThan("d", DateLiteral(2**31 - 1)), "d > day 2147483647"),
+        (
+            EqualTo("t", literal(datetime.datetime.fromisoformat("2026-02-01T03:04:05.000006"))),
+            "t = '2026-02-01 03:04:05.000006'",
+        ),
+        (
+            And(IsNull("a.b"), Or(NotNaN("x"), Not(StartsWith("s", "p")))),
+            "(a.b IS NULL AND (x is not NaN OR NOT (s starts with 'p')))",
+        ),
+        (NotStartsWith("s", "p"), "s does not start with 'p'"),
+    ],
+)
+def test_a_filter_is_written_as_a_condition(expression: BooleanExpression, text: str) -> None:
+    assert filter_text(expression) == text
