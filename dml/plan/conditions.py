@@ -19,6 +19,7 @@ __all__ = [
     "check_value",
     "condition_error",
     "qualified_text",
+    "reads_clock",
     "stays_in_place",
     "target_columns",
 ]
@@ -40,6 +41,34 @@ NON_DETERMINISTIC: Final = frozenset(
     ]
 )
 """Spark's non-deterministic functions (its function registry, expressions of trait `Nondeterministic`)."""
+
+
+CLOCK: Final = frozenset(
+    [
+        "curdate",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "localtimestamp",
+        "now",
+        "to_unix_timestamp",
+        "unix_timestamp",
+    ]
+)
+CLOCK_TEXTS: Final = ("'now'", "'today'", "'tomorrow'", "'yesterday'")
+"""Spark's special values of dates and timestamps."""
+
+
+def reads_clock(*fragments: Fragment | None) -> bool:
+    """Whether what a statement says may be another thing when it is asked a second time.
+
+    A column that is called as one of the functions counts as well.
+    """
+    return any(
+        fragment.names & CLOCK or any(text in fragment.text.lower() for text in CLOCK_TEXTS)
+        for fragment in fragments
+        if fragment is not None
+    )
 
 
 def condition_error(context: PlanContext, fragment: Fragment, message: str, hint: str) -> AnalysisError:

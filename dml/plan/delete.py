@@ -5,7 +5,7 @@ DELETE FROM t WHERE c   ->   SELECT t.<file>, t._pos, 0 AS <clause> FROM <scan o
 
 from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, RowOperation
 from dml.options import Command
-from dml.plan.conditions import check_condition, stays_in_place, target_columns
+from dml.plan.conditions import check_condition, reads_clock, stays_in_place, target_columns
 from dml.plan.predicates import pushable
 from dml.plan.row_delta_plan import Clause, DeltaQuery, PlanContext, RowDeltaPlan
 from dml.spark.types import quoted
@@ -44,5 +44,7 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
         conflict_detection_filter=pushdown.expression,
         never=pushdown.never,
         ordered_by_file=stays_in_place(condition),
-        matching=f"{head}SELECT 1 FROM {context.target_view} AS {target} WHERE {context.render(condition)}",
+        matching=None
+        if reads_clock(statement.ctes, condition)
+        else f"{head}SELECT 1 FROM {context.target_view} AS {target} WHERE {context.render(condition)}",
     )

@@ -23,7 +23,7 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.model.columns import CLAUSE, FILE_ORDINAL, INTERNAL_PREFIX, POS, RowOperation
 from dml.options import Command
 from dml.plan.assignments import AssignedDefault, AssignedValue, bind_assignments
-from dml.plan.conditions import check_merge_condition, check_value, qualified_text, target_columns
+from dml.plan.conditions import check_merge_condition, check_value, qualified_text, reads_clock, target_columns
 from dml.plan.predicates import target_only_pushdown
 from dml.plan.row_delta_plan import ALWAYS, Clause, DeltaQuery, PlanContext, RowDeltaPlan, ValueColumn
 from dml.plan.update import assigned_fragments, old_columns
@@ -136,7 +136,9 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
         inserts=bool(statement.not_matched),
         inserts_only=inserts_only,
         check_cardinality=check,
-        matching=None if by_source else f"{head}SELECT 1 FROM {target_rows} JOIN {source_rows} ON {condition_text}",
+        matching=None
+        if by_source or reads_clock(statement.ctes, statement.condition)
+        else f"{head}SELECT 1 FROM {target_rows} JOIN {source_rows} ON {condition_text}",
     )
 
 

@@ -122,7 +122,8 @@ class RowDeltaPlan:
         ordered_by_file: Whether the query keeps the order and place of the scan's rows (no join, no shuffle), so that
             whole files in one scan partition need no shuffle before they are written.
         matching: SQL that has a row where the target's view has a row that the statement matches, to ask other files
-            the same question; None where rows that it does not match count as well.
+            the same question; None where rows that it does not match count as well, or where the answer depends on
+            when it is asked.
     """
 
     command: Command

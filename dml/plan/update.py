@@ -13,7 +13,7 @@ from pyiceberg.expressions import AlwaysTrue
 from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, RowOperation
 from dml.options import Command
 from dml.plan.assignments import AssignedExpression, AssignedStruct, AssignedValue, bind_assignments
-from dml.plan.conditions import check_condition, check_value, stays_in_place, target_columns
+from dml.plan.conditions import check_condition, check_value, reads_clock, stays_in_place, target_columns
 from dml.plan.predicates import Pushdown, pushable
 from dml.plan.row_delta_plan import Clause, DeltaQuery, PlanContext, RowDeltaPlan, ValueColumn
 from dml.plan.values import OldValue, RawColumns, StructValue, ValueSource
@@ -77,7 +77,8 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
         pushdown = pushable(condition.ast, context)
         where = f" WHERE {context.render(condition)}"
         inner += where
-        matching = f"{head}SELECT 1 FROM {context.target_view} AS {target}{where}"
+        if not reads_clock(statement.ctes, condition):
+            matching = f"{head}SELECT 1 FROM {context.target_view} AS {target}{where}"
     fragments = [*assigned_fragments(bound), *([] if condition is None else [condition])]
     read = target_columns(context.names, fragments)
     for column in values:

@@ -159,6 +159,18 @@ def test_new_rows_that_satisfy_the_condition_are_a_conflict(balanced_kind: Kind,
     assert values(balanced_kind, name)[30] == "new"
 
 
+@pytest.mark.parametrize(
+    "condition", ["ts < now() - INTERVAL 1 DAY", "CAST(ts AS DATE) < current_date", "ts < TIMESTAMP 'now'"]
+)
+def test_a_condition_that_asks_the_clock_is_not_asked_again(lake: Lake, meanwhile: Meanwhile, condition: str) -> None:
+    """Its answer about a new row may be another one by then."""
+    name = lake.create("id BIGINT, ts TIMESTAMP")
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, TIMESTAMP '2020-01-01 00:00:00')")
+    meanwhile(f"INSERT INTO {name} VALUES (2, TIMESTAMP '2999-01-01 00:00:00')")
+    with pytest.raises(dml.CommitConflictError, match="conflicting files"):
+        lake.session.sql(f"UPDATE {name} SET id = 5 WHERE {condition} AND id < 10")
+
+
 def test_more_bytes_than_are_to_be_read_are_judged_by_metrics(merge_on_read: Kind, meanwhile: Meanwhile) -> None:
     name = one_file(merge_on_read, **{"write.row-level-concurrency.max-checked-bytes": "10"})
     meanwhile(f"INSERT INTO {name} VALUES (-5, 0, 'theirs'), (30, 0, 'theirs')")
