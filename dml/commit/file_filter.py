@@ -16,6 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StructType
 
+from dml.commit.filter_text import filter_text
 from dml.commit.manifests import partition_type
 from dml.deletes.delete_file_index import partition_key
 from dml.errors import CommitConflictError
@@ -156,7 +157,7 @@ def _check_names(expression: BooleanExpression, then: Schema, now: Schema, *, ca
 
 def _outdated(expression: BooleanExpression, reason: str) -> CommitConflictError:
     return CommitConflictError(
-        f"The filter {expression} does not fit the table's schema any more: {reason}",
+        f"The filter {filter_text(expression)} does not fit the table's schema any more: {reason}",
         hint="The schema was changed meanwhile: run the statement again",
     )
 
