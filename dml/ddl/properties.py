@@ -14,7 +14,9 @@ from dml.options import (
     DistributionMode,
     WriteOptions,
     isolation_level,
+    row_level_concurrency,
     row_level_operation_mode,
+    row_probe_bytes,
 )
 
 __all__ = ["COMMENT", "FORMAT_VERSION", "check_properties", "check_removals", "split_format_version"]
@@ -56,6 +58,8 @@ def check_properties(changes: Mapping[str, str]) -> None:
     for command in Command:
         row_level_operation_mode(changes, command)
         isolation_level(changes, command)
+    row_level_concurrency(changes)
+    row_probe_bytes(changes)
     WriteOptions.from_properties(changes)
     CommitOptions.from_properties(changes)
     for key in DISTRIBUTION_MODES:

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
-from dml.errors import NotSupportedError
+from dml.errors import DmlError, NotSupportedError
 from dml.maintenance.file_identity import Equivalents
 from dml.maintenance.orphan_choice import ListedFile, NeededFiles
 from dml.maintenance.reachable_files import read_json
@@ -81,11 +81,11 @@ def refuse_shared_folders(catalog: Catalog, table: Table, folders: Sequence[str]
         equivalents: Which schemes and authorities are equal.
 
     Raises:
-        NotSupportedError: another table keeps files there.
+        NotSupportedError: another table keeps files there, or it cannot be read where one does.
     """
     if not folders:
         return
-    for other in _tables(catalog):
+    for other in _tables(catalog, folders[0]):
         if other.metadata.table_uuid == table.metadata.table_uuid:
             continue
         for folder in folders:
@@ -144,12 +144,19 @@ def _not_to_be_told(table: Table, metadata_file: str) -> NotSupportedError:
     )
 
 
-def _tables(catalog: Catalog, namespace: tuple[str, ...] = ()) -> Iterator[Table]:
+def _tables(catalog: Catalog, folder: str, namespace: tuple[str, ...] = ()) -> Iterator[Table]:
     for inner in catalog.list_namespaces(namespace):
         for identifier in catalog.list_tables(inner):
             try:
                 yield catalog.load_table(identifier)
             except NoSuchTableError:  # dropped meanwhile, or a table of another format
                 continue
+            except DmlError as error:
+                raise NotSupportedError(
+                    f"Whether the table '{'.'.join(identifier)}' keeps files in '{folder}' too cannot be found out: "
+                    f"{error.message}",
+                    hint="Repair or drop that table: nothing is deleted from a folder that may be another table's too",
+                    folder=folder,
+                ) from error
         if len(inner) > len(namespace):
-            yield from _tables(catalog, tuple(inner))
+            yield from _tables(catalog, folder, tuple(inner))

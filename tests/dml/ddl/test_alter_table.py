@@ -246,6 +246,7 @@ def test_properties_are_set_and_unset(new_table: NewTable) -> None:
     [
         "'write.delete.mode' = 'merge'",
         "'write.merge.isolation-level' = 'none'",
+        "'write.row-level-concurrency.max-checked-bytes' = 'many'",
         "'write.distribution-mode' = 'sorted'",
         "'write.update.distribution-mode' = 'x'",
         "'write.delete.granularity' = 'row'",

@@ -331,6 +331,19 @@ def test_a_shared_data_folder_is_refused(catalog, tmp_path):
     assert catalog.load_table(NAME).scan().to_arrow().num_rows == 6
 
 
+def test_another_table_that_cannot_be_read_is_named(catalog, tmp_path):
+    """Whether it shares the folder is not known; the error is not about the table that is cleaned."""
+    make(catalog, properties={"write.data.path": f"file://{tmp_path}/shared"})
+    broken = make(catalog, ("db", "broken"))
+    orphan = stray(tmp_path / "shared/a.parquet")
+    age(tmp_path / "shared")
+    Path(broken.metadata_location.removeprefix("file://")).write_text("{}")
+    with pytest.raises(NotSupportedError, match=r"'db\.broken' keeps files in .*/shared' too cannot be found out"):
+        remove(catalog)
+    catalog.drop_table(("db", "broken"))
+    assert remove(catalog) == {orphan}
+
+
 def test_a_table_whose_files_are_shared_is_refused(catalog):
     """`gc.enabled`."""
     make(catalog, properties={"gc.enabled": "false"})
