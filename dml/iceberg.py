@@ -49,6 +49,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from sqlalchemy.exc import DBAPIError
 
 from dml.errors import DmlError, storage_failure
+from dml.files.schemes import check_location
 from dml.model.deletion import delete_files
 
 __all__ = [
@@ -422,6 +423,9 @@ def _stage(
         staged = stage(upgraded, table_identifier, (), _without_upgrade(updates, upgraded.metadata.location))
         if current_table is None:
             staged.metadata = TableMetadataUtil.parse_obj(staged.metadata.model_dump())
+    # A property of the table says where its metadata goes: the place has to be one that the table may have files in.
+    io = catalog._load_file_io(location=staged.metadata.location) if current_table is None else current_table.io  # noqa: SLF001
+    check_location(io, staged.metadata_location)
     if isinstance(staged.metadata, TableMetadataV3) and staged.metadata.next_row_id is None:
         staged.metadata = staged.metadata.model_copy(update={"next_row_id": next_row_id(staged.metadata)})
     return staged

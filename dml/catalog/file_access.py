@@ -8,7 +8,7 @@ REST catalog, also from what its server says for a table beside the table's meta
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from dml.files.table_metadata import read_table_metadata
 
 __all__ = ["check_new_location", "restrict_files"]
 
+_METADATA_PATH: Final = "write.metadata.path"
 _NO_FOLDERS: Final = frozenset({"", ".", ".."})
 _NOT_IN_FOLDERS: Final = re.compile(r"[/#?\x00-\x1f\x7f]")
 # They name classes that are loaded, and what may be opened.
@@ -74,20 +75,27 @@ def _table_of_answer(make: Callable[[Any, Any], Any], identifier: Any, answer: A
     return table
 
 
-def check_new_location(catalog: Catalog, identifier: tuple[str, ...], location: str | None) -> None:
+def check_new_location(
+    catalog: Catalog, identifier: tuple[str, ...], location: str | None, properties: Mapping[str, str]
+) -> None:
     """Refuse a location for a new table that could not be loaded afterwards, or that could be another table's.
 
     Args:
         catalog: The catalog.
         identifier: Namespace and name of the table.
         location: Where the user wants the table; None lets the catalog choose.
+        properties: Of the table; they may name another place for its metadata.
 
     Raises:
         NotSupportedError: the catalog is not set up for files there; or it makes the location of the names, and one of
             them is no name of a folder.
     """
+    if location is not None or isinstance(catalog, MetastoreCatalog):
+        io = catalog._load_file_io(location=location)  # noqa: SLF001
+        for place in (location, properties.get(_METADATA_PATH)):
+            if place is not None:
+                check_location(io, place)
     if location is not None:
-        check_location(catalog._load_file_io(location=location), location)  # noqa: SLF001
         return
     bad = next((part for part in identifier if part in _NO_FOLDERS or _NOT_IN_FOLDERS.search(part)), None)
     if isinstance(catalog, MetastoreCatalog) and bad is not None:

@@ -130,7 +130,7 @@ def create_table(
         DmlError: the catalog or the storage failed.
     """
     with translated(f"Creating the table '{_shown(identifier)}'", catalog):
-        check_new_location(catalog, identifier, location)
+        check_new_location(catalog, identifier, location, properties or {})
         return iceberg.create_table(
             catalog,
             identifier,
@@ -172,7 +172,7 @@ def stage_table(
         DmlError: the catalog or the storage failed.
     """
     with translated(f"Creating the table '{_shown(identifier)}'", catalog):
-        check_new_location(catalog, identifier, location)
+        check_new_location(catalog, identifier, location, properties or {})
         try:
             table, updates = iceberg.stage_table(
                 catalog,

@@ -51,7 +51,7 @@ def allowed_schemes(
         io_properties: Those of the table's FileIO; some may come from the table, so they set up object stores alone.
         metadata_location: The table's metadata file, or its location.
     """
-    warehouse = _location_scheme(str(catalog_properties.get(_WAREHOUSE) or ""))
+    warehouse = _location_scheme(str(catalog_properties.get(_WAREHOUSE) or ""), catalog_properties)
     stores = {*_set_up(catalog_properties), *_family(warehouse)} - {LOCAL}
     own = _family(urlparse(metadata_location).scheme or LOCAL) if metadata_location else _family(warehouse)
     if LOCAL in own and stores and warehouse != LOCAL:
@@ -127,12 +127,18 @@ def _refuse_other_file(location: str, path: str | None) -> None:
         )
 
 
-def _location_scheme(warehouse: str) -> str | None:
+def _location_scheme(warehouse: str, catalog_properties: Mapping[str, Any]) -> str | None:
     """The scheme of a warehouse; None where it is no location but a name that the catalog's server knows."""
-    if warehouse.startswith("/"):
+    if warehouse.startswith("/") or (warehouse and ":" not in warehouse and _is_sql(catalog_properties)):
         return LOCAL
     scheme = urlparse(warehouse).scheme
     return scheme if "://" in warehouse or scheme == LOCAL else None
+
+
+def _is_sql(catalog_properties: Mapping[str, Any]) -> bool:
+    """Whether the catalog is a database: it has no names for warehouses, so one without a scheme is a folder."""
+    uri = str(catalog_properties.get("uri") or "")
+    return catalog_properties.get("type") == "sql" or uri.startswith(("sqlite", "postgresql"))
 
 
 def _set_up(properties: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema
+from pyiceberg.table.update import SetPropertiesUpdate
 from pyiceberg.types import LongType, NestedField
 
 from dml import catalog as catalogs
@@ -17,6 +18,7 @@ from dml.catalog.credentials import storage_properties
 from dml.errors import NotSupportedError
 from dml.files.file_io import file_io
 from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restricted
+from dml.iceberg import commit_table
 from dml.maintenance.storage import storage_of
 
 S3 = {"s3", "s3a", "s3n"}
@@ -43,6 +45,9 @@ SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
         ({"warehouse": "arn:aws:s3tables:eu-1:1:bucket/b"}, {}, "s3://b/t/m.json", S3),
         ({"warehouse": "file:///w"}, {}, "file:///w/t/m.json", {"file"}),
         ({"warehouse": "/w"}, {}, "/w/t/m.json", {"file"}),
+        ({"warehouse": "some/w", "type": "sql", "s3.region": "x"}, {}, "/w/t/m.json", S3 | {"file"}),
+        ({"warehouse": "w", "uri": "sqlite:///c.db", "s3.region": "x"}, {}, "/w/t/m.json", S3 | {"file"}),
+        ({"warehouse": "w", "uri": "https://c", "s3.region": "x"}, {}, "/w/t/m.json", S3),
         ({"warehouse": "file:///w", "s3.region": "x"}, {}, "s3://b/t/m.json", S3),
         ({"warehouse": "file:///w", "s3.region": "x"}, {}, "/w/t/m.json", S3 | {"file"}),
     ],
@@ -134,6 +139,18 @@ def test_a_table_is_not_made_where_it_could_not_be_read(local: Catalog, tmp_path
     with pytest.raises(NotSupportedError, match="never"):
         catalogs.stage_table(remote, ("db", "u"), SCHEMA, location=str(place))
     assert not place.exists()
+
+
+@pytest.mark.parametrize("place", ["hdfs://nowhere/x", "s3://b/k"])
+def test_metadata_is_not_written_elsewhere(local: Catalog, place: str) -> None:
+    """A property of the table says where it goes, and the table is not trusted."""
+    table = catalogs.create_table(local, ("db", "t"), SCHEMA)
+    change = SetPropertiesUpdate(updates={"write.metadata.path": place})
+    with pytest.raises(NotSupportedError, match="not set up for the scheme"):
+        commit_table(local, table, (), (change,))
+    assert catalogs.load_table(local, ("db", "t")).metadata_location == table.metadata_location
+    with pytest.raises(NotSupportedError, match="not set up for the scheme"):
+        catalogs.create_table(local, ("db", "u"), SCHEMA, properties={"write.metadata.path": place})
 
 
 @pytest.mark.parametrize("location", ["file:///w/a.parquet#1", "file:///w/a?b=c", "file:///w/a\nb", "s3://b/k#1"])
