@@ -91,7 +91,8 @@ def position_deletes(table: Table, of: ContentFile, positions: Iterable[int]) ->
     path = f"{table.location()}/data/{next(NUMBERS):05}-deletes.parquet"
     local = Path(path.removeprefix("file://"))
     rows = sorted(positions)
-    pq.write_table(pa.table({"file_path": [of.path] * len(rows), "pos": rows}, schema=DELETES), local, write_page_checksum=True)
+    table_of_rows = pa.table({"file_path": [of.path] * len(rows), "pos": rows}, schema=DELETES)
+    pq.write_table(table_of_rows, local, write_page_checksum=True)
     return ContentFile(
         content=FileContent.POSITION_DELETES,
         path=path,
