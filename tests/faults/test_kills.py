@@ -147,7 +147,11 @@ def survived(bench: Bench) -> tuple[str, int]:
 
 @pytest.mark.parametrize(
     ("statement", "version", "mode"),
-    [("update", 2, "copy-on-write"), ("delete", 2, "merge-on-read"), ("merge", 3, "merge-on-read")],
+    [
+        ("update", 2, "copy-on-write"),
+        ("merge", 3, "merge-on-read"),
+        pytest.param("delete", 2, "merge-on-read", marks=pytest.mark.soak),
+    ],
 )
 def test_a_killed_driver_leaves_the_table_whole(
     faulty_spark: SparkSession,

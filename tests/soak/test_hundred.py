@@ -64,7 +64,7 @@ def expected_rows(count: int, done: set[int]) -> dict[int, int]:
     ("count", "version", "level"),
     [
         (40, 3, "serializable"),
-        (40, 2, "snapshot"),
+        (16, 2, "snapshot"),
         *(pytest.param(100, version, level, marks=pytest.mark.soak) for version in (3, 2) for level in LEVELS),
     ],
 )
