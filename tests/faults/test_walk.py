@@ -12,10 +12,12 @@ from tests.faults.walk import Case, Tally, walk
 pytestmark = pytest.mark.spark
 
 SHOWN = 20
-ROW_LEVEL = ("update", "merge", "delete")
-MODES = ((2, "copy-on-write"), (3, "merge-on-read"))
-CASES = [Case(statement=name, version=version, mode=mode) for name in ROW_LEVEL for version, mode in MODES]
-CASES += [Case(statement="insert", version=2, mode="copy-on-write")]
+CASES = [
+    Case(statement="update", version=2, mode="copy-on-write"),
+    Case(statement="merge", version=3, mode="merge-on-read"),
+    Case(statement="delete", version=3, mode="merge-on-read"),
+    Case(statement="insert", version=2, mode="copy-on-write"),
+]
 ALL_CASES = [
     Case(statement=name, version=version, mode=mode)
     for name in STATEMENTS
@@ -30,7 +32,7 @@ def nothing_wrong(tally: Tally, count: list[str]) -> None:
 
 
 def test_one_call_fails(faulty_spark: SparkSession, tmp_path: Path, count: list[str]) -> None:
-    """Every call of DELETE, UPDATE and MERGE in both modes, and of INSERT."""
+    """Every call of each kind of statement; the other versions and modes of each are left to the soak."""
     nothing_wrong(walk(faulty_spark, tmp_path, CASES, (Action.FAIL, Action.LOSE)), count)
 
 

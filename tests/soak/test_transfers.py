@@ -22,7 +22,7 @@ from tests.soak.transfers import ACCOUNTS, BALANCE, FILES
 from tests.soak.writers import Kills, run_writers
 
 WRITERS = 8
-TRANSFERS = 3
+TRANSFERS = 2
 SEED = int(os.environ.get("SOAK_SEED", random.SystemRandom().randrange(10**6)))
 # Of a night: transfers of each writer on each table, and writers killed on the way.
 LONG_TRANSFERS = int(os.environ.get("SOAK_TRANSFERS", "40"))

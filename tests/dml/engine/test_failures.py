@@ -45,10 +45,10 @@ def filled(kind: Kind) -> str:
 
 
 def test_what_fails_in_a_task_leaves_nothing(balanced_kind: Kind) -> None:
-    """Other tasks had written files by then."""
+    """Other tasks had written files by then. Each statement runs in both modes, in one version of either."""
     name, lake = filled(balanced_kind), balanced_kind.lake
     before, rows = lake.state(name), lake.rows(name)
-    for what, statement in IN_TASKS.items():
+    for what, statement in list(IN_TASKS.items())[balanced_kind.version - 2 :: 2]:
         with pytest.raises(DmlError) as caught:
             lake.session.sql(statement.replace("{t}", name))
         assert lake.state(name) == before, (what, caught.value)
