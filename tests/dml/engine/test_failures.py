@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.table import Table
 
-from dml.engine import abort, writes
+from dml.engine import abort, row_level, writes
 from dml.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -116,6 +116,32 @@ def test_a_commit_that_the_catalog_refuses_leaves_nothing(balanced_kind: Kind, m
                 lake.session.sql(statement.replace("{t}", name))
         assert lake.state(name) == before, what
     assert lake.rows(name) == rows
+
+
+def test_a_lost_race_writes_no_data_file_again(balanced_kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry is about metadata: what the tasks wrote is committed by the attempt that gets through."""
+    name, lake = filled(balanced_kind), balanced_kind.lake
+    lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.retry.min-wait-ms' = '1')")
+    catalog, runs, lost = lake.session.registry.catalogs["lake"], [], []
+    commit_table, run_writer = catalog.commit_table, row_level.run_writer
+
+    def beaten(*args: object) -> object:
+        if len(lost) < 2:
+            lost.append(args)
+            raise CommitFailedException("somebody was faster")
+        return commit_table(*args)
+
+    monkeypatch.setattr(catalog, "commit_table", beaten)
+    monkeypatch.setattr(row_level, "run_writer", lambda *args: runs.append(args) or run_writer(*args))
+    _, before = lake.state(name)
+    result = lake.session.sql(f"UPDATE {name} SET s = 'once' WHERE id IN (1, 9)")
+    _, after = lake.state(name)
+    written = {path for path in after - before if path.suffix in {".parquet", ".puffin"}}
+    vectors_share_a_file = balanced_kind.version == 3 and not balanced_kind.copy_on_write
+    assert (len(lost), len(runs)) == (2, 1)
+    live = {path for path in written if path.name in str(lake.table(name).inspect.all_files()["file_path"].to_pylist())}
+    assert written == live
+    assert vectors_share_a_file or len(written) == result.data_files_added + result.delete_files_added
 
 
 def test_a_commit_of_unknown_outcome_leaves_every_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
