@@ -37,8 +37,8 @@ class NewManifests:
         self._metadata: TableMetadata | None = None
         self._writer: ManifestWriter | None = None
 
-    def at(self, metadata: TableMetadata) -> "NewManifests":
-        """The same, for another attempt on newer metadata.
+    def at(self, metadata: TableMetadata) -> None:
+        """Go on with another attempt, on newer metadata.
 
         What was written for another format version or other specs is not used again.
         """
@@ -49,7 +49,6 @@ class NewManifests:
             self._written = {}
         self._metadata = metadata
         self._writer = ManifestWriter(self._io, metadata, self.snapshot_id)
-        return self
 
     @property
     def locations(self) -> tuple[str, ...]:

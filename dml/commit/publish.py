@@ -22,7 +22,6 @@ from dml.catalog.tables import load_table
 from dml.catalog.translation import error_text, shown_cause, translate
 from dml.commit.append_files import AppendFiles, append_changes
 from dml.commit.changes import FileChanges
-from dml.commit.cleanup import delete_quietly
 from dml.commit.delete_files import DeleteFiles, delete_changes
 from dml.commit.entry_reader import EntryReader
 from dml.commit.idempotency import IdempotencyKey, refuse_second_run
@@ -43,6 +42,7 @@ from dml.commit.target import Target, parent_of
 from dml.commit.turns import turn
 from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError
 from dml.iceberg import commit_table
+from dml.model.deletion import delete_files
 from dml.options import CommitOptions
 
 __all__ = ["Action", "CommittedSnapshot", "commit"]
@@ -350,8 +350,8 @@ class _Publication:
         if prepared is not None:
             used = prepared.manifests | {snapshot.manifest_list}
             mine = (*self._producer.lists, *self._producer.written.locations, *prepared.unused_delete_files)
-            delete_quietly(self._state.table.io, [location for location in mine if location not in used])
+            delete_files(self._state.table.io, [location for location in mine if location not in used])
 
     def _delete_all(self) -> None:
         mine = (*self._producer.lists, *self._producer.written.locations, *self._producer.concurrent.written)
-        delete_quietly(self._state.table.io, mine)
+        delete_files(self._state.table.io, mine)

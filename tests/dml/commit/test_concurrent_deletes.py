@@ -141,6 +141,21 @@ class Scene:
         return self.table.refresh().metadata_location
 
 
+def lose_races(catalog: Catalog, monkeypatch: pytest.MonkeyPatch, scene: Scene, rows: list[list[int]]) -> None:
+    """Let somebody else be faster with each of these deletes before the commit gets through."""
+    original = catalog.commit_table
+
+    def beaten(*args: object) -> object:
+        if rows:
+            monkeypatch.undo()
+            scene.others(Command.UPDATE, rows.pop(0))
+            monkeypatch.setattr(catalog, "commit_table", beaten)
+            raise CommitFailedException("somebody was faster")
+        return original(*args)
+
+    monkeypatch.setattr(catalog, "commit_table", beaten)
+
+
 def delete_files(table: Table) -> list[ContentFile]:
     """The live ones."""
     manifests = manifests_of(table.io, table.current_snapshot())
@@ -280,17 +295,7 @@ def test_a_lost_race_merges_with_the_winner(catalog: Catalog, version: int, monk
     """The union that the first attempt wrote is not the one that is committed, and is gone."""
     scene = Scene(catalog, version)
     scene.others(Command.DELETE, [1])
-    original, rows = catalog.commit_table, [[2], [3]]
-
-    def beaten(*args: object) -> object:
-        if rows:
-            monkeypatch.undo()
-            scene.others(Command.UPDATE, rows.pop(0))
-            monkeypatch.setattr(catalog, "commit_table", beaten)
-            raise CommitFailedException("somebody was faster")
-        return original(*args)
-
-    monkeypatch.setattr(catalog, "commit_table", beaten)
+    lose_races(catalog, monkeypatch, scene, [[2], [3]])
     made = commit(scene.table, scene.action(Command.UPDATE, [5], updates=True, isolation=SNAPSHOT))
     assert made.attempts == 3
     assert ids(made.metadata_location) == [0, 4, 6, 7, 8, 9, 105]
@@ -410,17 +415,7 @@ def test_a_rewritten_file_that_lost_a_race_takes_over_the_winners_deletes(
 ) -> None:
     scene = Scene(catalog, version)
     scene.others(Command.DELETE, [1])
-    original, rows = catalog.commit_table, [[2], [3]]
-
-    def beaten(*args: object) -> object:
-        if rows:
-            monkeypatch.undo()
-            scene.others(Command.UPDATE, rows.pop(0))
-            monkeypatch.setattr(catalog, "commit_table", beaten)
-            raise CommitFailedException("somebody was faster")
-        return original(*args)
-
-    monkeypatch.setattr(catalog, "commit_table", beaten)
+    lose_races(catalog, monkeypatch, scene, [[2], [3]])
     made = commit(scene.table, rewriting(scene, [5], isolation=SNAPSHOT))
     assert made.attempts == 3
     assert ids(made.metadata_location) == [0, 4, 6, 7, 8, 9]
