@@ -29,7 +29,7 @@ from dml.catalog.table_state import TableState
 from dml.catalog.translation import translated
 from dml.errors import AnalysisError, ErrorKind, NotFoundError
 from dml.files.schemes import check_location
-from dml.manifests import entries_of, read_manifest_list
+from dml.manifests.read import entries_of, read_manifest_list
 from dml.suggestions import did_you_mean
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Final
 from pyiceberg.io import FileIO
 from pyiceberg.table.snapshots import Snapshot
 
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ManifestEntry, ManifestFile
 
 __all__ = ["EntryReader"]

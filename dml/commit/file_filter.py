@@ -17,9 +17,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StructType
 
 from dml.commit.filter_text import filter_text
-from dml.commit.manifests import partition_type
 from dml.deletes.delete_file_index import partition_key
 from dml.errors import CommitConflictError
+from dml.manifests.write import partition_type
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.listing import Partition
 from dml.model.manifest import ManifestFile

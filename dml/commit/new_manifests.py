@@ -10,7 +10,7 @@ from uuid import uuid4
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
-from dml.commit.manifests import ManifestWriter
+from dml.manifests.write import ManifestWriter
 from dml.model.content_file import ContentFile
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 

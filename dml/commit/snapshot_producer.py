@@ -21,7 +21,6 @@ from dml.commit.entry_reader import EntryReader
 from dml.commit.file_filter import AnyOf, FileFilter, PartitionSet, RowFilter
 from dml.commit.manifest_filter import FilteredManifests, ManifestFilter
 from dml.commit.manifest_merge import merge_manifests
-from dml.commit.manifests import write_manifest_list
 from dml.commit.new_manifests import NewManifests
 from dml.commit.summary import SummaryBuilder
 from dml.commit.target import Target, parent_of, requirements_of
@@ -38,6 +37,7 @@ from dml.commit.validation import (
 )
 from dml.commit.window import CommitWindow, open_window
 from dml.iceberg import next_row_id
+from dml.manifests.write import write_manifest_list
 from dml.model.listing import DeleteFileKey
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
 from dml.model.partition_specs import unpartitioned_specs

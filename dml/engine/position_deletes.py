@@ -16,7 +16,7 @@ from dml.model.file_deletes import FileDeletes
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.model.write_context import WriteContext
 from dml.options import IsolationLevel, isolation_level, row_level_concurrency
-from dml.scan.applied_deletes import DeleteLoader
+from dml.read.applied_deletes import DeleteLoader
 from dml.write.late_deletes import write_late_deletes
 
 __all__ = ["TablePositionDeletes", "compares_rows", "rests_on_rows", "row_level_changes"]

@@ -25,10 +25,10 @@ from dml.model.columns import POS
 from dml.model.content_file import ContentFile
 from dml.model.scan_task import KeyFilter, ScanTask
 from dml.options import row_level_concurrency, row_probe_bytes
+from dml.read.reader import TaskReader
 from dml.scan.context import scan_context
 from dml.scan.planner import plan_scan
 from dml.scan.pruner import Pruner
-from dml.scan.reader import TaskReader
 
 __all__ = ["StatementProbe", "statement_probe"]
 

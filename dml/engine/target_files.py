@@ -16,8 +16,8 @@ from pyiceberg.schema import Schema
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
 from dml.model.target_files import FileRows
-from dml.scan.applied_deletes import DeleteLoader
-from dml.scan.reader import scan_file
+from dml.read.applied_deletes import DeleteLoader
+from dml.read.reader import scan_file
 
 __all__ = ["ScannedFiles"]
 

@@ -1,1 +1,1 @@
-"""The bytes of a table's files: where they may lie, and Avro's container. Worker-safe."""
+"""The files of a table: where they may lie, and how they are opened. Worker-safe."""

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from dml.errors import CorruptFileError
 from dml.files.table_metadata import plain_json
-from dml.manifests import entries_of, read_manifest_list
+from dml.manifests.read import entries_of, read_manifest_list
 from dml.model.manifest import ManifestFile
 
 __all__ = ["ReachableFiles", "read_json"]

@@ -24,7 +24,7 @@ from pyiceberg.table.snapshots import Snapshot
 from dml.deletes.delete_file_index import DeleteEntry, DeleteFileIndex, DeleteKind
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CorruptFileError, NotFoundError
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.listing import DeleteFileKey, Listing
 from dml.model.manifest import ManifestContent, ManifestEntry, ManifestFile

@@ -13,8 +13,8 @@ from pyspark.sql import types as spark_types
 
 from dml.model import columns
 from dml.model.scan_task import ScanContext, ScanTask
-from dml.scan.metadata_columns import partition_fields
-from dml.scan.packed_groups import PackedGroups
+from dml.read.metadata_columns import partition_fields
+from dml.read.packed_groups import PackedGroups
 from dml.spark.types import spark_field
 
 __all__ = ["dataframe", "spark_schema"]

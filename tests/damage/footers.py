@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dml.errors import CorruptFileError
-from dml.scan.open_data_file import open_data_file
+from dml.read.open_data_file import open_data_file
 from tests.damage.hostile import MemoryIO, peak
 
 __all__ = ["CPU_SECONDS", "LIMIT_BYTES"]

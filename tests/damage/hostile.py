@@ -23,9 +23,9 @@ from dml.deletes.deletion_vector import decode
 from dml.deletes.puffin import PuffinReader
 from dml.errors import CorruptFileError
 from dml.files.table_metadata import read_table_metadata
-from dml.manifests import entries_of
+from dml.manifests.read import entries_of
 from dml.model.manifest import ManifestFile
-from dml.scan.open_data_file import open_data_file
+from dml.read.open_data_file import open_data_file
 
 __all__ = ["LIMIT_BYTES", "LIMIT_SECONDS", "cases"]
 

@@ -15,13 +15,13 @@ import pytest
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError, DmlError
-from dml.manifests import entries_of
+from dml.manifests.read import entries_of
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
 from dml.model.scan_task import DeleteFileRef, ScanTask
-from dml.scan.applied_deletes import DeleteLoader
+from dml.read.applied_deletes import DeleteLoader
+from dml.read.reader import TaskReader
 from dml.scan.context import scan_context
 from dml.scan.planner import plan_scan
-from dml.scan.reader import TaskReader
 from tests.damage import hostile
 from tests.damage.conftest import Program
 from tests.damage.samples import Outcome, Sample, make_sample

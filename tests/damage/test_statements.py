@@ -12,7 +12,7 @@ import dml
 from dml.commit import AppendFiles, commit
 from dml.errors import CorruptFileError, DmlError, NotSupportedError
 from dml.files.schemes import ALLOWED_SCHEMES
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.manifest import ManifestContent
 from tests.dml.engine.conftest import COMMANDS, Lake

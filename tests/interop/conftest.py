@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 import dml
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.content_file import ContentFile, FileContent
 from dml.session import Session
 from tests.interop.readers import canonical, read_duckdb, read_pyiceberg

@@ -9,7 +9,7 @@ from typing import Protocol
 import duckdb
 from pyiceberg.table import Table
 
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.session import Session
 from tests.interop.readers import canonical, duckdb_connection
 from tests.services.seaweedfs import ACCESS_KEY, REGION, SECRET_KEY, SeaweedFs

@@ -25,7 +25,7 @@ from dml.errors import CommitConflictError, CommitStateUnknownError
 from dml.model.changed_file import ChangedFile
 from dml.model.file_deletes import FileDeletes
 from dml.options import Command
-from dml.scan.applied_deletes import DeleteLoader
+from dml.read.applied_deletes import DeleteLoader
 from dml.scan.planner import plan_scan
 
 __all__ = ["KEY", "RaceTask"]

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from pyiceberg.table import Table
 
 from dml.errors import DmlError
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.result import Result
 from dml.session import Session
 from tests.stateful.duck import Duck, canonical_rows

@@ -66,7 +66,7 @@ def test_worker_modules_load_neither_spark_nor_sql():
     assert outcome.returncode == 0, outcome.stderr
 
 
-@pytest.mark.parametrize("package", ["dml.model", "dml.write", "dml.deletes", "dml.scan"])
+@pytest.mark.parametrize("package", ["dml.model", "dml.write", "dml.deletes", "dml.read", "dml.scan"])
 def test_every_module_of_a_package_that_workers_use_says_where_it_runs(package):
     """Driver or worker: in the first paragraph of the docstring, so that the test above knows."""
     silent = [

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from dml.catalog import load, load_table
 from dml.commit import AppendFiles, CommittedSnapshot, OverwriteFiles, commit
 from dml.errors import AnalysisError, CommitConflictError
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from tests.dml.commit.builders import data_file, new_table
 from tests.dml.commit.test_publish import QUICK, before_commits, metadata_files, used_files
 

@@ -17,14 +17,14 @@ from dml.commit.row_level_changes import RowLevelChanges
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CommitConflictError, ValidationFailedError
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.changed_file import ChangedFile
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.file_deletes import FileDeletes
 from dml.model.row_origins import RowOrigins
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.options import Command, IsolationLevel
-from dml.scan.applied_deletes import DeleteLoader
+from dml.read.applied_deletes import DeleteLoader
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import data_file, deletes, equality_deletes, ids, new_table, position_deletes, vectors
 

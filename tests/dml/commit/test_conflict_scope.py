@@ -24,7 +24,7 @@ from dml.commit import (
     commit,
 )
 from dml.errors import CommitConflictError
-from dml.manifests import manifests_of
+from dml.manifests.read import manifests_of
 from dml.model.content_file import ContentFile
 from dml.model.manifest import ManifestContent
 from dml.options import Command, IsolationLevel

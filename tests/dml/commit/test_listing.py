@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from dml.catalog import set_properties
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
 from dml.errors import CommitConflictError
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.content_file import ContentFile
 from dml.model.listing import Listing
 from dml.model.manifest import ManifestContent, ManifestFile

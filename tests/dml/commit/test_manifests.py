@@ -29,9 +29,9 @@ from pyiceberg.types import (
 from dml.catalog import create_table, set_properties
 from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit
 from dml.commit.manifest_merge import pack_from_end
-from dml.commit.manifests import ManifestWriter, write_manifest_list
 from dml.errors import CorruptFileError
-from dml.manifests import entries_of, manifests_of, read_manifest_list
+from dml.manifests.read import entries_of, manifests_of, read_manifest_list
+from dml.manifests.write import ManifestWriter, write_manifest_list
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from dml.options import Command

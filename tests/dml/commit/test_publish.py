@@ -25,7 +25,7 @@ from dml.errors import (
     NotFoundError,
     SetupError,
 )
-from dml.manifests import manifests_of
+from dml.manifests.read import manifests_of
 from dml.options import Command, CommitOptions
 from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes
 

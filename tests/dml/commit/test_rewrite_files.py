@@ -22,7 +22,7 @@ from dml.commit import (
     commit,
 )
 from dml.errors import ValidationFailedError
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.content_file import ContentFile, FileContent
 from dml.options import Command, IsolationLevel
 from dml.scan.planner import plan_scan

@@ -8,7 +8,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog import set_properties
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
 from dml.options import Command
 from tests.dml.commit.builders import data_file, ids, new_table, position_deletes, vectors

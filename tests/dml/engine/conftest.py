@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 import dml
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.content_file import ContentFile, FileContent
 from dml.session import Session
 

@@ -28,7 +28,7 @@ from dml.catalog import create_table, set_properties
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RewriteFiles, RowDelta, commit
 from dml.errors import CommitConflictError, DmlError, ValidationFailedError
 from dml.iceberg import metadata_json
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.content_file import ContentFile, FileContent
 from dml.options import Command
 from tests.dml.commit.builders import deletes

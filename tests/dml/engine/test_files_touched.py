@@ -10,7 +10,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.errors import PythonException
 
 from dml.engine import metadata_delete
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ManifestEntry, ManifestFile
 from tests.dml.engine.conftest import Kind, Lake
 

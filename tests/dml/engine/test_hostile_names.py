@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from tests.dml.engine.conftest import COMMANDS, Lake
 from tests.interop.readers import read_duckdb, read_pyiceberg
 

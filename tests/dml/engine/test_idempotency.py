@@ -15,7 +15,7 @@ from dml.catalog import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey, publish
 from dml.engine import row_level_commit
-from dml.manifests import entries_of, manifests_of
+from dml.manifests.read import entries_of, manifests_of
 from dml.result import Result
 from dml.session import Session
 from dml.sqlparse import canonical_text

@@ -21,7 +21,7 @@ from pyiceberg.types import (
 
 from dml.errors import NotSupportedError
 from dml.model.arrow_types import PLAIN, primitive_arrow_type
-from dml.scan import arrow_types as read
+from dml.read import arrow_types as read
 from dml.write import arrow_schema as written
 
 PRIMITIVES = [*(kind() for kind in PLAIN), DecimalType(9, 2), FixedType(5)]

@@ -14,9 +14,9 @@ from pyiceberg.schema import Schema
 
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.files.avro_container import AvroContainer
+from dml.manifests.avro_container import AvroContainer
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
-from dml.scan.reader import TaskReader
+from dml.read.reader import TaskReader
 
 
 def with_id(field_id: int, name: str, kind: pa.DataType, *, key: bytes = b"PARQUET:field_id") -> pa.Field:

@@ -41,8 +41,8 @@ from pyiceberg.types import (
 
 from dml.errors import CorruptFileError
 from dml.model import columns
-from dml.scan.avro_schema import avro_fields
-from dml.scan.reader import scan_file
+from dml.read.avro_schema import avro_fields
+from dml.read.reader import scan_file
 
 
 def optional(field_id, name, kind):

@@ -36,9 +36,9 @@ from dml.errors import NotFoundError
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.manifest import EntryStatus, ManifestEntry, ManifestFile, PartitionSummary
 from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.read.reader import TaskReader
 from dml.scan.planner import PlannedFile, delete_index, plan_scan, scan_task
 from dml.scan.pruner import Pruner
-from dml.scan.reader import TaskReader
 from dml.scan.split import parts_of, split, weight
 
 SCHEMA = Schema(

@@ -34,7 +34,7 @@ from pyiceberg.types import (
 
 from dml.errors import NotSupportedError
 from dml.model import columns
-from dml.scan.reader import output_schema
+from dml.read.reader import output_schema
 
 
 def optional(field_id, name, kind, **more):

@@ -14,7 +14,7 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 from dml.errors import CorruptFileError, NotSupportedError
 from dml.model import columns
 from dml.model.scan_task import KeyFilter
-from dml.scan.reader import TaskReader, output_schema, scan_file
+from dml.read.reader import TaskReader, output_schema, scan_file
 from dml.scan.split import split
 
 SCHEMA = Schema(

@@ -30,8 +30,8 @@ from pyspark.sql import types as spark_types
 
 from dml.errors import NotSupportedError
 from dml.model import columns
-from dml.scan.packed_groups import PackedGroups
-from dml.scan.reader import TaskReader, output_schema
+from dml.read.packed_groups import PackedGroups
+from dml.read.reader import TaskReader, output_schema
 from dml.scan.source import dataframe, spark_schema
 
 
@@ -101,7 +101,7 @@ def test_packed_groups_read_what_they_were_packed_from(lake, path):
 def test_workers_load_neither_pyspark_nor_sqlglot():
     """The function that Spark sends to its workers comes from this module."""
     code = (
-        "import sys, dml.scan.packed_groups; "
+        "import sys, dml.read.packed_groups; "
         "print([name for name in ('pyspark', 'py4j', 'sqlglot', 'dml.sqlparse', 'pandas') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.types import NestedField
 
 from dml.pruning.row_tests import Bounds
-from dml.scan.file_fields import FileField
+from dml.read.file_fields import FileField
 
 __all__ = ["DataFile", "Piece"]
 

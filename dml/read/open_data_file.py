@@ -10,11 +10,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.name_mapping import NameMapping
 
 from dml.errors import NotSupportedError
-from dml.scan.avro_file import AvroFile
-from dml.scan.data_file import DataFile
-from dml.scan.file_io import check_size, file_errors, open_file
-from dml.scan.orc_file import OrcFile
-from dml.scan.parquet_file import ParquetFile
+from dml.files.file_io import check_size, file_errors, open_file
+from dml.read.avro_file import AvroFile
+from dml.read.data_file import DataFile
+from dml.read.orc_file import OrcFile
+from dml.read.parquet_file import ParquetFile
 
 __all__ = ["open_data_file"]
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import NestedField
 
-from dml.files.avro_container import AvroContainer
-from dml.files.avro_decoder import CheckedDecoder
+from dml.manifests.avro_container import AvroContainer
+from dml.manifests.avro_decoder import CheckedDecoder
 from dml.pruning.row_tests import Bounds
-from dml.scan.avro_schema import AvroField, avro_fields
-from dml.scan.batches import empty_rows
-from dml.scan.data_file import Piece
-from dml.scan.file_fields import FileField, mapped, walk
+from dml.read.avro_schema import AvroField, avro_fields
+from dml.read.batches import empty_rows
+from dml.read.data_file import Piece
+from dml.read.file_fields import FileField, mapped, walk
 
 __all__ = ["AvroFile"]
 

@@ -44,7 +44,7 @@ from pyiceberg.types import (
 )
 
 from dml.pruning.bound_expressions import bound_filter, folded
-from dml.scan.arrow_types import arrow_type
+from dml.read.arrow_types import arrow_type
 
 __all__ = ["RowFilter", "RowMask", "row_filter"]
 

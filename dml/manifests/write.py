@@ -34,7 +34,7 @@ from pyiceberg.types import (
 )
 
 from dml.errors import ValidationFailedError, storage_failure
-from dml.manifests import ENTRY_READ_SCHEMA
+from dml.manifests.read import ENTRY_READ_SCHEMA
 from dml.model.content_file import ContentFile
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 

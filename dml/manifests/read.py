@@ -37,8 +37,8 @@ from pyiceberg.types import (
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from dml.errors import CorruptFileError, DmlError, storage_failure
-from dml.files.avro_container import AvroContainer
-from dml.files.avro_decoder import CheckedDecoder, check_elements
+from dml.manifests.avro_container import AvroContainer
+from dml.manifests.avro_decoder import CheckedDecoder, check_elements
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 

@@ -22,15 +22,14 @@ from dml.deletes.equality import EqualityDeleteSet
 from dml.deletes.position_delete_file import FILE_PATH_ID, POS_ID, positions_by_file
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError
-from dml.files.file_io import file_io
+from dml.files.file_io import file_io, read_range
 from dml.model.scan_task import DeleteFileRef, ScanTask
-from dml.scan.arrow_types import arrow_type
-from dml.scan.batches import counted
-from dml.scan.data_file import DataFile
-from dml.scan.file_fields import FileField
-from dml.scan.file_io import read_range
-from dml.scan.open_data_file import open_data_file
-from dml.scan.projection import projector
+from dml.read.arrow_types import arrow_type
+from dml.read.batches import counted
+from dml.read.data_file import DataFile
+from dml.read.file_fields import FileField
+from dml.read.open_data_file import open_data_file
+from dml.read.projection import projector
 
 __all__ = ["DeleteLoader", "EqualityDeletes"]
 

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
 
 from dml.errors import CorruptFileError
-from dml.scan.arrow_types import arrow_type
-from dml.scan.file_fields import FileField
+from dml.read.arrow_types import arrow_type
+from dml.read.file_fields import FileField
 
 __all__ = ["Projector", "constant_array", "projector"]
 

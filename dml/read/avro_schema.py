@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from dml.files.avro_decoder import CheckedDecoder
-from dml.scan.file_fields import FileField
+from dml.manifests.avro_decoder import CheckedDecoder
+from dml.read.file_fields import FileField
 
 __all__ = ["AvroField", "Decode", "avro_fields"]
 

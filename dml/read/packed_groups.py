@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.model.worker_process import settle
-from dml.scan.batches import coalesced
-from dml.scan.reader import TaskReader
+from dml.read.batches import coalesced
+from dml.read.reader import TaskReader
 
 __all__ = ["PackedGroups"]
 

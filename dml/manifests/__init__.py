@@ -1,0 +1,1 @@
+"""Manifest lists and manifests: their Avro bytes, read and written. Driver."""

@@ -1,0 +1,1 @@
+"""Reading data files and delete files as Arrow, by scan tasks. Worker-safe."""
