@@ -3,16 +3,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check clean
+.PHONY: demo test nightly check clean
 
 demo: $(STAMP)
 	@$(BIN)/python -m dml demo
 
+# The suite in parts, several at a time; `make nightly` is what is too long for that.
 test: $(STAMP)
-	@$(BIN)/pytest
+	@$(BIN)/python -P tests/suite.py
+
+nightly: $(STAMP)
+	@$(BIN)/python -P tests/suite.py --nightly
 
 check: $(STAMP)
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pytest
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -P tests/suite.py
 
 clean:
 	rm -rf .venv build *.egg-info

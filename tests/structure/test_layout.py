@@ -5,11 +5,16 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests import suite
+from tests.suite import Counts, Part, counts_of, files_of, parts_with_the_rest
+
 ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MAX_LINES = 500
 DATA_ONLY = {"sqlparse/statements.py"}  # one small dataclass for each statement, no logic
@@ -63,14 +68,55 @@ def test_a_spark_task_sees_both(spark):
     assert row.theirs
 
 
-def test_ci_runs_every_test():
-    """Its parts are written by hand."""
-    script = (ROOT / ".ci" / "run").read_text()
-    parts = {word for line in re.findall(r'^ *"[^"]+: ([^"$]+)"$', script, re.MULTILINE) for word in line.split()}
-    tests = ROOT / "tests"
-    found = {path.relative_to(tests) for path in tests.rglob("test_*.py")}
-    assert all((tests / part).exists() for part in parts)
-    assert [str(path) for path in found if not any(path.is_relative_to(part) for part in parts)] == []
+def test_every_test_file_is_in_one_part_of_the_suite():
+    """What no part lists is in the rest: nothing is forgotten, and nothing is run twice."""
+    parts = parts_with_the_rest()
+    assert [place for part in parts for place in part.paths if not (TESTS / place).exists()] == []
+    found = Counter(path for part in parts for path in files_of(part))
+    assert set(found) == set(TESTS.rglob("test_*.py"))
+    assert [str(path) for path, count in found.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("place", ["Makefile", ".ci/run", ".ci/nightly"])
+def test_the_parts_are_listed_once(place):
+    """Whatever runs the suite takes them from there."""
+    text = (ROOT / place).read_text()
+    assert "tests/suite.py" in text
+    assert "pytest" not in text
+
+
+def test_the_suite_counts_what_pytest_says():
+    """Also where a test that runs pytest itself is among them."""
+    output = (
+        "== 3 failed in 1.00s ==\n== 1 failed, 2 passed, 1 skipped, 4 deselected, 2 errors in 61.10s (0:01:01) ==\n"
+    )
+    assert str(counts_of(output)) == "2 passed, 3 failed, 1 skipped"
+    assert counts_of("Killed\n") == Counts()
+
+
+def test_the_suite_says_what_failed(tmp_path, monkeypatch, capsys):
+    """A part that fails is shown and makes the exit code, one that passes is only counted, one that dies is told."""
+    sources = {
+        "good": "def test_good(): print('from good')",
+        "bad": "def test_bad(): assert 1 == 2, 'from bad'",
+        "dead": "import os\ndef test_dead(): os._exit(7)",
+        "left_out": "import pytest\n@pytest.mark.skip\ndef test_skipped(): pass",
+    }
+    for name, source in sources.items():
+        (tmp_path / f"test_{name}.py").write_text(source)
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(suite, "TESTS", tmp_path)
+    monkeypatch.setattr(suite, "PARTS", tuple(Part(name=name, paths=(f"test_{name}.py",)) for name in sources))
+    assert suite.main([]) == 1
+    said = capsys.readouterr().out
+    assert "from bad" in said
+    assert "from good" not in said
+    assert "failed: bad, dead\n" in said
+    assert "broke off with exit code 7" in said
+    assert re.search(r"^1 passed, 1 failed, 1 skipped in [\d.]+s$", said.splitlines()[-1])
+    monkeypatch.setenv("CI", "true")
+    assert suite.main(["good"]) == 0
+    assert suite.main(["left_out"]) == 1
 
 
 def test_modules_are_short():

@@ -1,0 +1,272 @@
+"""The suite in parts, several at a time: what `make test`, `.ci/run` and `.ci/nightly` run. A program.
+
+Each part is a pytest process with one Spark session: a part that goes wrong does not take the others with it. A part
+keeps one core and a bit of another busy, so that by default there are as many at a time as the machine has cores.
+
+    python tests/suite.py                   what a change has to pass
+    python tests/suite.py engine golden     these parts alone
+    python tests/suite.py --nightly         what is marked nightly or soak, with many random examples
+    python tests/suite.py --demo            and the demo, beside them
+
+What it is at is said while it runs; the output of a part that failed is shown in the end, and then seconds by part. The
+last line counts all tests. The exit code is 0 if every part passed.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+__all__ = ["PARTS", "REST", "Counts", "Part", "counts_of", "files_of", "main", "parts_with_the_rest"]
+
+TESTS: Final = Path(__file__).resolve().parent
+ROOT: Final = TESTS.parent
+SAY_SECONDS: Final = 30
+NO_TESTS: Final = 5  # pytest's exit code where no test was chosen
+SUMMARY: Final = re.compile(r"^=* ?(?P<counts>\d+ \w+.*) in \d+\.\d+s.*$", re.MULTILINE)
+COUNT: Final = re.compile(r"(?P<number>\d+) (?P<what>passed|failed|errors?|skipped|xfailed|xpassed)\b")
+PROGRESS: Final = re.compile(r"\[ *(\d+)%\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of the suite.
+
+    Attributes:
+        name: How it is called.
+        paths: Files and folders below `tests/`.
+        command: A module to run instead of tests.
+    """
+
+    name: str
+    paths: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+
+
+# The longest first: what begins last should not end long after the others.
+PARTS: Final = (
+    Part(name="engine", paths=("dml/engine",)),
+    Part(name="golden", paths=("golden",)),
+    Part(name="faults", paths=("faults",)),
+    Part(name="soak", paths=("soak",)),
+    Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
+    Part(name="interop", paths=("interop", "stateful")),
+    Part(name="tables", paths=("dml/catalog", "dml/commit", "dml/ddl", "dml/maintenance", "dml/verification")),
+    Part(name="services", paths=("services",)),
+    Part(name="damage", paths=("damage",)),
+)
+REST: Final = "rest"
+DEMO: Final = Part(name="demo", command=("dml", "demo"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many tests of a part ended how."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            passed=self.passed + other.passed,
+            failed=self.failed + other.failed,
+            skipped=self.skipped + other.skipped,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """A part that runs or ran.
+
+    Attributes:
+        part: The part.
+        log: Its output.
+        seconds: How long it took; until it ended, when it began.
+        code: Its exit code; None while it runs.
+        counts: Of its tests.
+    """
+
+    part: Part
+    log: Path
+    seconds: float = 0.0
+    code: int | None = None
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def passed(self) -> bool:
+        return self.code == 0 and not self.counts.failed
+
+
+def files_of(part: Part) -> set[Path]:
+    """The test files of a part."""
+    found: set[Path] = set()
+    for path in (TESTS / place for place in part.paths):
+        found.update(path.rglob("test_*.py") if path.is_dir() else [path])
+    return found
+
+
+def parts_with_the_rest() -> tuple[Part, ...]:
+    """All parts: what is in none of the list is in one of its own, so that no test is forgotten."""
+    listed = set().union(*(files_of(part) for part in PARTS))
+    rest = sorted(path.relative_to(TESTS).as_posix() for path in set(TESTS.rglob("test_*.py")) - listed)
+    return (*PARTS, Part(name=REST, paths=tuple(rest))) if rest else PARTS
+
+
+def counts_of(output: str) -> Counts:
+    """The counts that pytest gives in its last line; of several (a test may run pytest), the last."""
+    summaries = SUMMARY.findall(output)
+    numbers = {what: int(number) for number, what in COUNT.findall(summaries[-1])} if summaries else {}
+    return Counts(
+        passed=numbers.get("passed", 0) + numbers.get("xfailed", 0),
+        failed=sum(numbers.get(what, 0) for what in ("failed", "error", "errors", "xpassed")),
+        skipped=numbers.get("skipped", 0),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """How parts are run.
+
+    Attributes:
+        folder: Where the processes are started, and where their output is.
+        nightly: Whether the long tests are run, and not the others.
+    """
+
+    folder: Path
+    nightly: bool = False
+    said: threading.Lock = field(default_factory=threading.Lock)
+    began: float = field(default_factory=time.monotonic)
+
+    def say(self, text: str) -> None:
+        """A line, with the seconds since the beginning."""
+        with self.said:
+            print(f"[{time.monotonic() - self.began:5.0f}s] {text}", flush=True)
+
+    def command(self, part: Part) -> list[str]:
+        """What runs a part; nothing comes from the checkout but the tests."""
+        python = [sys.executable, "-P", "-u"]
+        if part.command:
+            return [*python, "-m", *part.command]
+        marks = ["-m", "nightly or soak"] if self.nightly else []
+        settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
+        return [
+            *python,
+            "-m",
+            "pytest",
+            *settings,
+            "--durations=8",
+            *marks,
+            *(str(TESTS / path) for path in part.paths),
+        ]
+
+    def run(self, part: Part) -> Run:
+        """Run a part to its end."""
+        run = Run(part=part, log=self.folder / f"{part.name}.log")
+        environment = dict(os.environ)
+        if self.nightly:
+            environment.setdefault("HYPOTHESIS_PROFILE", "nightly")
+        self.say(f"started  {part.name}")
+        began = time.monotonic()
+        with run.log.open("wb") as log:
+            process = subprocess.Popen(
+                self.command(part),
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            while True:
+                try:
+                    code = process.wait(SAY_SECONDS)
+                    break
+                except subprocess.TimeoutExpired:
+                    self.say(f"running  {part.name}{self.progress(run)}")
+                except BaseException:
+                    process.terminate()
+                    process.wait()
+                    raise
+        run.seconds = time.monotonic() - began
+        run.counts = Counts(passed=int(code == 0)) if part.command else counts_of(run.log.read_text(errors="replace"))
+        run.code = 0 if code == NO_TESTS and self.nightly else code
+        verdict = "passed  " if run.passed else "FAILED  "
+        self.say(
+            f"{verdict} {part.name}: {run.counts}, {run.seconds:.0f} s" + ("" if run.passed else f", exit code {code}")
+        )
+        return run
+
+    def progress(self, run: Run) -> str:
+        """How far a part is, as pytest says it."""
+        found = PROGRESS.findall(run.log.read_text(errors="replace"))
+        return f" {found[-1]}%" if found else ""
+
+
+def report(runs: Iterable[Run], *, verbose: bool) -> None:
+    """The output of what failed, or of all parts; then seconds and counts by part."""
+    listed = list(runs)
+    for run in listed:
+        if verbose or not run.passed:
+            print(f"\n== {run.part.name}: its output\n{run.log.read_text(errors='replace')}")
+    print(f"\n{'part':<12}{'seconds':>8}{'passed':>8}{'failed':>8}{'skipped':>8}")
+    for run in listed:
+        one = run.counts
+        broken = "" if run.passed or one.failed else f"  broke off with exit code {run.code}"
+        print(f"{run.part.name:<12}{run.seconds:>8.0f}{one.passed:>8}{one.failed:>8}{one.skipped:>8}{broken}")
+
+
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    names = [part.name for part in parts_with_the_rest()]
+    parser.add_argument(
+        "parts", nargs="*", choices=[*names, []], metavar="PART", help=f"of {', '.join(names)}; else all"
+    )
+    parser.add_argument("--jobs", type=int, default=max(2, os.cpu_count() or 2), help="parts at a time")
+    parser.add_argument("--nightly", action="store_true", help="what is marked nightly or soak, and nothing else")
+    parser.add_argument("--demo", action="store_true", help="the demo too")
+    parser.add_argument("--verbose", action="store_true", help="show the output of parts that passed, too")
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run parts.
+
+    Returns:
+        0 if all of them passed.
+    """
+    options = arguments(given)
+    parts = [part for part in parts_with_the_rest() if not options.parts or part.name in options.parts]
+    if options.demo:
+        parts.append(DEMO)
+    with tempfile.TemporaryDirectory(prefix="suite-") as folder:
+        suite = Suite(folder=Path(folder), nightly=options.nightly)
+        suite.say(f"{len(parts)} parts, {options.jobs} at a time: {', '.join(part.name for part in parts)}")
+        with ThreadPoolExecutor(options.jobs) as pool:
+            runs = list(pool.map(suite.run, parts))
+        report(runs, verbose=options.verbose)
+        total = sum((run.counts for run in runs), Counts())
+        wrong = [run.part.name for run in runs if not run.passed]
+        seconds = time.monotonic() - suite.began
+    if wrong:
+        print(f"\nfailed: {', '.join(wrong)}")
+    skipped = bool(os.environ.get("CI")) and total.skipped > 0
+    if skipped:
+        print("\nin CI a skipped test is a failed run: nobody would see that a part of the suite is gone")
+    print(f"\n{total} in {seconds:.2f}s", flush=True)
+    return 1 if wrong or skipped else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
