@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame
 
 from dml.commit import IdempotencyKey
 from dml.errors import AnalysisError, ErrorKind
-from dml.plan.store_assignment import literal
 from dml.result import Result
 from dml.spark.columns import column_sql
+from dml.spark.store_assignment import literal
 from dml.spark.types import quoted
 from dml.sqlparse import canonical_text
 

@@ -9,7 +9,7 @@ from dml.sqlparse.canonical import canonical_text
 from dml.sqlparse.inline_table import defaults_in_values
 from dml.sqlparse.parameters import bind_parameters
 from dml.sqlparse.parser import parse
-from dml.sqlparse.render import quote_name, relation_aliases, render
+from dml.sqlparse.render import quote_name, quoted, relation_aliases, render
 from dml.sqlparse.stars import stars_without
 from dml.sqlparse.statements import (
     AddColumns,
@@ -127,6 +127,7 @@ __all__ = [
     "first_keyword",
     "parse",
     "quote_name",
+    "quoted",
     "relation_aliases",
     "render",
     "stars_without",

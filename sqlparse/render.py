@@ -46,6 +46,11 @@ def quote_name(name: str) -> str:
     """The name as it may stand in a statement: in backquotes unless it is plain and no reserved word."""
     if _PLAIN.match(name) and name.upper() not in _RESERVED:
         return name
+    return quoted(name)
+
+
+def quoted(name: str) -> str:
+    """The name in backquotes: it stands anywhere, whatever words are reserved."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -13,8 +13,8 @@ from dml.engine.row_level import PlannedStatement, delta_of, plan_statement
 from dml.engine.settings import StatementSettings
 from dml.engine.target import resolve_target
 from dml.plan.insert import plan_insert
-from dml.plan.store_assignment import Assign
-from dml.plan.values import DefaultValue
+from dml.plan.row_delta_plan import DefaultValue
+from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import DeleteStatement, Explain, InsertStatement, MergeStatement, Query, UpdateStatement
 
 __all__ = ["explain"]

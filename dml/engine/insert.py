@@ -19,6 +19,7 @@ from dml.commit import (
     commit,
     conservation_summary,
 )
+from dml.engine.delta_query import value_sql
 from dml.engine.distribution import distribute_rows, orders_rows, sorts
 from dml.engine.engine import Engine
 from dml.engine.idempotency import replay_summary, unchanged
@@ -34,14 +35,12 @@ from dml.model.delta_layout import DeltaLayout, value_name
 from dml.model.partition_specs import is_unpartitioned
 from dml.model.summary_keys import ROWS_INSERTED
 from dml.options import IsolationLevel
-from dml.plan.insert import InsertPlan, plan_insert, raw_name
-from dml.plan.insert_values import query_with_defaults
+from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults
 from dml.plan.predicates import pushable
-from dml.plan.row_delta_plan import PlanContext
-from dml.plan.store_assignment import Assign
-from dml.plan.values import value_sql
+from dml.plan.row_delta_plan import PlanContext, raw_name
 from dml.progress import progress_bar
 from dml.result import PhaseSeconds, Result
+from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.types import quoted
 from dml.sqlparse import parse
 from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, Query
@@ -104,7 +103,7 @@ class Replaced:
 def insert_query(statement: InsertStatement, target: Target, views: StatementViews) -> DataFrame:
     """The rows to insert, as the statement gives them."""
     head = "" if statement.ctes is None else views.text(statement.ctes) + " "
-    text = query_with_defaults(statement, target.names, views.text(statement.query))
+    text = query_with_defaults(statement, target.names, views.text(statement.query), default_sql)
     return views.sql(f"{head}{text}")
 
 

@@ -18,9 +18,9 @@ from pyspark.sql.types import DataType, DateType, IntegralType, StringType
 
 from dml.engine.target import refuse_internal_names
 from dml.model.scan_task import KeyFilter
-from dml.plan.merge import MergeSource, whens
+from dml.plan.merge import whens
 from dml.plan.predicates import equi_keys
-from dml.plan.row_delta_plan import PlanContext
+from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.spark.interrupts import cancelled_on_interrupt
 from dml.spark.types import quoted, spark_type, type_text
 from dml.sqlparse.statements import DeleteAction, Fragment, MergeStatement

@@ -14,6 +14,7 @@ from pyspark.sql.functions import hash as spark_hash
 from dml.commit import IdempotencyKey
 from dml.ddl.alter_table import evolution_change
 from dml.ddl.commit import MetadataChange, commit_change
+from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import partition_column, sorts
 from dml.engine.engine import Engine
 from dml.engine.idempotency import unchanged
@@ -38,15 +39,13 @@ from dml.model.partition_specs import is_unpartitioned
 from dml.model.scan_task import ScanTask
 from dml.model.write_context import WriteContext
 from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
-from dml.plan.delete import plan_delete
+from dml.plan.delete_update import plan_delete, plan_update
 from dml.plan.merge import plan_merge
 from dml.plan.row_delta_plan import PlanContext
-from dml.plan.spark_query import delta_frame
-from dml.plan.store_assignment import Assign
-from dml.plan.update import plan_update
 from dml.progress import progress_bar
 from dml.result import PhaseSeconds, Result
 from dml.scan.split import TARGET_SIZE
+from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import DeleteStatement, MergeStatement, UpdateStatement
 from dml.write.run import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable

@@ -14,7 +14,7 @@ from pyspark.sql import types as spark
 from dml.options import boolean
 from dml.plan.assignments import TargetNames
 from dml.plan.merge import whens
-from dml.plan.store_assignment import widens
+from dml.spark.store_assignment import widens
 from dml.spark.types import spark_type, type_text
 from dml.sqlparse.statements import (
     AddColumns,

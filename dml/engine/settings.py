@@ -6,7 +6,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from dml.errors import AnalysisError, ErrorKind
-from dml.plan.store_assignment import StoreAssignmentPolicy, store_assignment_policy
+from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 
 __all__ = ["StatementSettings"]
 

@@ -6,7 +6,7 @@ part of its new value comes from: an expression of the statement, the column's d
     SET s.a = x, s.c.m = y      ->  s: {a: x, b: old, c: {m: y, n: old}}
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.schema import Schema
@@ -22,6 +22,7 @@ __all__ = [
     "AssignedStruct",
     "AssignedValue",
     "TargetNames",
+    "assigned_fragments",
     "bind_assignments",
 ]
 
@@ -189,3 +190,15 @@ def placed(
         return {**tree, head.field_id: value}
     below = present.fields if isinstance(present, AssignedStruct) else {}
     return {**tree, head.field_id: AssignedStruct(fields=placed(below, rest, value, assignment, target))}
+
+
+def assigned_fragments(values: Mapping[int, AssignedValue]) -> Iterator[Fragment]:
+    """The expressions in a list of assignments."""
+    for value in values.values():
+        match value:
+            case AssignedExpression(fragment=fragment):
+                yield fragment
+            case AssignedStruct(fields=fields):
+                yield from assigned_fragments(fields)
+            case _:
+                pass

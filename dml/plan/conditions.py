@@ -10,7 +10,7 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.model.columns import METADATA_COLUMNS
 from dml.plan.assignments import TargetNames
 from dml.plan.row_delta_plan import PlanContext
-from dml.spark.types import quoted
+from dml.sqlparse import quoted
 from dml.sqlparse.statements import ColumnReference, Fragment
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""INSERT: which column of the query goes to which column of the table. Driver.
+"""INSERT: which column of the query goes to which column of the table; DEFAULT in VALUES. Driver.
 
 Input: an `InsertStatement`, the table's schema, the names of the query's columns. Output: an `InsertPlan` whose value
 columns read the query's columns under the names `__r0`, `__r1`, ... by position, so that two columns of one name do
@@ -7,18 +7,19 @@ not matter.
 Source: Spark SQL reference, "INSERT TABLE"; Iceberg documentation, "Spark Writes".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.types import NestedField
 
 from dml.errors import AnalysisError, ErrorKind
 from dml.plan.assignments import TargetNames
-from dml.plan.values import DefaultValue, RawValue, ValueSource
+from dml.plan.row_delta_plan import DefaultValue, RawValue, ValueSource, raw_name
+from dml.sqlparse import defaults_in_values
 from dml.sqlparse.statements import InsertStatement, PartitionValue, Span
 from dml.suggestions import did_you_mean
 
-__all__ = ["InsertPlan", "plan_insert", "raw_name"]
+__all__ = ["InsertPlan", "plan_insert", "query_with_defaults"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +35,6 @@ class InsertPlan:
     columns: tuple[tuple[NestedField, ValueSource], ...]
     statics: tuple[tuple[str, PartitionValue], ...]
     by_name: bool
-
-
-def raw_name(index: int) -> str:
-    """Name of the n-th column of the query."""
-    return f"__r{index}"
 
 
 def plan_insert(statement: InsertStatement, names: TargetNames, query_columns: Sequence[str]) -> InsertPlan:
@@ -167,3 +163,33 @@ def check_arity(
         kind=ErrorKind.INVALID_ASSIGNMENT,
         hint="Name the columns after the table, or use INSERT ... BY NAME",
     )
+
+
+def query_with_defaults(
+    statement: InsertStatement, names: TargetNames, rendered: str, default_sql: Callable[[NestedField], str]
+) -> str:
+    """The query's text with defaults in the place of DEFAULT: `(1, DEFAULT)` -> `(1, CAST(NULL AS int))`.
+
+    Spark resolves DEFAULT against the table that it inserts into; here the table is not Spark's, so the word is
+    replaced by the column's default before Spark sees it.
+
+    Args:
+        statement: The statement.
+        names: The target's columns.
+        rendered: The query's text, its tables replaced.
+        default_sql: The SQL of a column's default.
+    """
+    places = list(defaults_in_values(rendered))
+    if not places:
+        return rendered
+    given = {names.folded(entry.column) for entry in statement.partition if entry.value is not None}
+    columns = (
+        [names.column(name) for name in statement.columns]
+        if statement.columns
+        else [field for field in names.schema.fields if names.folded(field.name) not in given]
+    )
+    for span, index in sorted(places, key=lambda place: place[0], reverse=True):
+        column = columns[index] if index < len(columns) else None
+        if column is not None:
+            rendered = rendered[: span.start] + default_sql(column) + rendered[span.end :]
+    return rendered

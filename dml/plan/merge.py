@@ -22,13 +22,23 @@ from pyiceberg.types import NestedField
 from dml.errors import AnalysisError, ErrorKind
 from dml.model.columns import CLAUSE, FILE_ORDINAL, INTERNAL_PREFIX, POS, RowOperation
 from dml.options import Command
-from dml.plan.assignments import AssignedDefault, AssignedValue, bind_assignments
+from dml.plan.assignments import AssignedDefault, AssignedValue, assigned_fragments, bind_assignments
 from dml.plan.conditions import check_merge_condition, check_value, qualified_text, reads_clock, target_columns
 from dml.plan.predicates import target_only_pushdown
-from dml.plan.row_delta_plan import ALWAYS, Clause, DeltaQuery, PlanContext, RowDeltaPlan, ValueColumn
-from dml.plan.update import assigned_fragments, old_columns
-from dml.plan.values import DefaultValue, RawColumns, ValueSource
-from dml.spark.types import quoted
+from dml.plan.row_delta_plan import (
+    ALWAYS,
+    Clause,
+    DefaultValue,
+    DeltaQuery,
+    MergeSource,
+    PlanContext,
+    RawColumns,
+    RowDeltaPlan,
+    ValueColumn,
+    ValueSource,
+    old_columns,
+)
+from dml.sqlparse import quoted
 from dml.sqlparse.statements import (
     Assignment,
     DeleteAction,
@@ -43,7 +53,7 @@ from dml.sqlparse.statements import (
 )
 from dml.suggestions import did_you_mean
 
-__all__ = ["SOURCE_PRESENT", "MergeSource", "plan_merge", "whens"]
+__all__ = ["SOURCE_PRESENT", "plan_merge", "whens"]
 
 SOURCE_PRESENT: Final = f"{INTERNAL_PREFIX}source"
 """The column that is TRUE where the source has a row."""
@@ -56,21 +66,6 @@ When = WhenMatched | WhenNotMatched | WhenNotMatchedBySource
 def whens(statement: MergeStatement) -> tuple[When, ...]:
     """All WHEN clauses, kind by kind."""
     return (*statement.matched, *statement.not_matched, *statement.not_matched_by_source)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeSource:
-    """The source of a MERGE, as a temporary view.
-
-    Attributes:
-        view: Name of the view.
-        alias: How the statement calls it.
-        columns: Names of its columns.
-    """
-
-    view: str
-    alias: str
-    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

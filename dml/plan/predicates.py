@@ -9,39 +9,25 @@ Three-valued logic: an expression here is true where SQL's is true, and otherwis
 comparisons, where it is exact: NOT over something unknown stays unknown.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, IsNull, Or, Reference
 from pyiceberg.types import BooleanType, NestedField, StringType, StructType
 from sqlglot import exp
 
 from dml.plan.comparisons import Column, Comparison, compare, is_in, is_null, starts_with
-from dml.plan.constants import fold
-from dml.plan.literals import Constant, Kind, TimeZone, constant
-from dml.plan.row_delta_plan import PlanContext
+from dml.plan.literals import Constant, Kind, TimeZone, constant, fold
+from dml.plan.row_delta_plan import MergeSource, PlanContext
 
-__all__ = ["EquiKey", "Pushdown", "SourceNames", "equi_keys", "pushable", "split_conjuncts", "target_only_pushdown"]
+__all__ = ["EquiKey", "Pushdown", "equi_keys", "pushable", "split_conjuncts", "target_only_pushdown"]
 
 MAX_NODES = 20_000
 """A greater condition is not pushed down: walking it is recursive, and pruning by it would be slow."""
 
 MAX_DEPTH = 200
 """Expressions are walked recursively, here and in PyIceberg."""
-
-
-class SourceNames(Protocol):
-    """The other side of a join: how a statement calls it, and its columns."""
-
-    @property
-    def alias(self) -> str:
-        """The alias."""
-
-    @property
-    def columns(self) -> Collection[str]:
-        """Names of its columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +80,7 @@ def pushable(condition: exp.Expression | None, context: PlanContext) -> Pushdown
 
 
 def target_only_pushdown(
-    condition: exp.Expression | None, context: PlanContext, source: SourceNames
+    condition: exp.Expression | None, context: PlanContext, source: MergeSource
 ) -> BooleanExpression:
     """What the ON condition of a MERGE demands of a target row that matches any source row.
 
@@ -106,7 +92,7 @@ def target_only_pushdown(
     return Converter(context, source).condition(condition).expression
 
 
-def equi_keys(condition: exp.Expression | None, context: PlanContext, source: SourceNames) -> tuple[EquiKey, ...]:
+def equi_keys(condition: exp.Expression | None, context: PlanContext, source: MergeSource) -> tuple[EquiKey, ...]:
     """The conjuncts of an ON condition that equate a column of the target with one of the source.
 
     A target row can only match if, for each of them, its value is among the source's; rows with NULL there never
@@ -150,7 +136,7 @@ class Converter:
         source: The other side of a join, if there is one.
     """
 
-    def __init__(self, context: PlanContext, source: SourceNames | None) -> None:
+    def __init__(self, context: PlanContext, source: MergeSource | None) -> None:
         self.names = context.names
         self.zone = TimeZone.of(context.time_zone)
         self.trees_hold = context.trees_hold

@@ -1,23 +1,190 @@
 """What will happen: the plan of a DELETE, UPDATE or MERGE, as text and facts. Driver.
 
 A plan names the temporary views that its queries read; the engine makes them. It never goes to a worker.
+
+A statement's expressions are evaluated once, in an inner query, each as a raw column of whatever type Spark gives it;
+an outer projection stores the raw columns into the table's columns (types, struct fields, defaults).
+The real names are longer:
+
+    UPDATE t SET s.a = 1, n = 2.5
+    inner   SELECT ..., 1 AS __r0, 2.5 AS __r1, t.s AS __old_3 FROM ...
+    outer   SELECT ..., named_struct('a', CAST(__r0 AS bigint), 'b', __old_3.b) AS v0, <2.5 checked to fit an int> AS v1
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
+from pyiceberg.types import NestedField, StructType
 
-from dml.model.columns import BY_SOURCE, RowOperation
+from dml.model.columns import BY_SOURCE, INTERNAL_PREFIX, RowOperation
 from dml.options import Command
-from dml.plan.assignments import TargetNames
-from dml.plan.values import RawColumn, ValueSource
-from dml.sqlparse.statements import Fragment
+from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedStruct, AssignedValue, TargetNames
+from dml.sqlparse import quoted
+from dml.sqlparse.statements import Fragment, Span
 
-__all__ = ["ALWAYS", "Clause", "DeltaQuery", "PlanContext", "RowDeltaPlan", "ValueColumn"]
+__all__ = [
+    "ALWAYS",
+    "Clause",
+    "DefaultValue",
+    "DeltaQuery",
+    "MergeSource",
+    "OldValue",
+    "PlanContext",
+    "RawColumn",
+    "RawColumns",
+    "RawValue",
+    "RowDeltaPlan",
+    "StructValue",
+    "ValueColumn",
+    "ValueSource",
+    "old_columns",
+    "raw_name",
+]
+
+RAW_PREFIX: Final = f"{INTERNAL_PREFIX}r"
+OLD_PREFIX: Final = f"{INTERNAL_PREFIX}old_"
+
+
+def raw_name(index: int) -> str:
+    """Name of the n-th raw column, or of the n-th column of the query of an INSERT."""
+    return f"{RAW_PREFIX}{index}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawColumn:
+    """A column of the inner query.
+
+    Attributes:
+        name: Its name there.
+        sql: The expression.
+        span: The place of the user's expression behind it; None for columns of our own.
+    """
+
+    name: str
+    sql: str
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawValue:
+    """A raw column, to be stored by the rules of store assignment."""
+
+    raw: str
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldValue:
+    """A value of the old row, or a field of it: it has the column's type already.
+
+    Attributes:
+        raw: The raw column that holds the old value of the whole column.
+        path: Field names below it.
+    """
+
+    raw: str
+    path: tuple[str, ...] = ()
+
+    @property
+    def field_id(self) -> int:
+        """The column."""
+        return int(self.raw.removeprefix(OLD_PREFIX))
+
+    @property
+    def sql(self) -> str:
+        """The field of the raw column."""
+        return ".".join((self.raw, *(quoted(part) for part in self.path)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultValue:
+    """The field's write default, or NULL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StructValue:
+    """A struct put together from its fields' values, all of them, in the struct's order."""
+
+    fields: tuple[tuple[NestedField, "ValueSource"], ...]
+
+
+ValueSource = RawValue | OldValue | DefaultValue | StructValue
+
+
+def old_columns(source: ValueSource) -> Iterator[int]:
+    """Field ids of the columns of which a value keeps a part of the old row."""
+    match source:
+        case OldValue():
+            yield source.field_id
+        case StructValue(fields=fields):
+            for _, nested in fields:
+                yield from old_columns(nested)
+        case _:
+            pass
+
+
+@dataclass(slots=True, kw_only=True)
+class RawColumns:
+    """Collects the raw columns of one inner query.
+
+    Attributes:
+        target: The SQL qualifier of the target in the inner query.
+        render: Gives a fragment's text with its table references replaced.
+    """
+
+    target: str
+    render: Callable[[Fragment], str]
+    columns: list[RawColumn] = field(default_factory=list)
+
+    def expression(self, fragment: Fragment, guard: str | None) -> RawValue:
+        """A raw column for an expression; under a guard it is evaluated only for rows where the guard is true."""
+        text = self.render(fragment)
+        sql = f"({text})" if guard is None else f"CASE WHEN {guard} THEN ({text}) END"
+        name = raw_name(len(self.columns))
+        self.columns.append(RawColumn(name=name, sql=sql, span=fragment.span))
+        return RawValue(raw=name, span=fragment.span)
+
+    def qualified(self, qualifier: str, column: str, guard: str | None) -> RawValue:
+        """A raw column for a column of a side of the join."""
+        text = f"{quoted(qualifier)}.{quoted(column)}"
+        name = raw_name(len(self.columns))
+        sql = text if guard is None else f"CASE WHEN {guard} THEN {text} END"
+        self.columns.append(RawColumn(name=name, sql=sql))
+        return RawValue(raw=name)
+
+    def old(self, column: NestedField) -> OldValue:
+        """The raw column with the old value of a column; asked for twice, it is one."""
+        name = f"{OLD_PREFIX}{column.field_id}"
+        if all(present.name != name for present in self.columns):
+            self.columns.append(RawColumn(name=name, sql=f"{quoted(self.target)}.{quoted(column.name)}"))
+        return OldValue(raw=name)
+
+    def source(self, column: NestedField, value: AssignedValue, guard: str | None = None) -> ValueSource:
+        """Where the new value of a column comes from."""
+        return self.part(column, value, guard, column, ())
+
+    def part(
+        self, part: NestedField, value: AssignedValue, guard: str | None, column: NestedField, path: tuple[str, ...]
+    ) -> ValueSource:
+        """As `source`, for a field of a column."""
+        match value:
+            case AssignedExpression(fragment=fragment):
+                return self.expression(fragment, guard)
+            case AssignedDefault():
+                return DefaultValue()
+            case AssignedStruct(fields=assigned):
+                assert isinstance(part.field_type, StructType)
+                fields: list[tuple[NestedField, ValueSource]] = []
+                for nested in part.field_type.fields:
+                    below = (*path, nested.name)
+                    if nested.field_id in assigned:
+                        fields.append((nested, self.part(nested, assigned[nested.field_id], guard, column, below)))
+                    else:
+                        fields.append((nested, OldValue(raw=self.old(column).raw, path=below)))
+                return StructValue(fields=tuple(fields))
 
 
 ALWAYS: Final[BooleanExpression] = AlwaysTrue()
@@ -48,6 +215,21 @@ class PlanContext:
     case_sensitive: bool = False
     time_zone: str = "UTC"
     trees_hold: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSource:
+    """The source of a MERGE, as a temporary view.
+
+    Attributes:
+        view: Name of the view.
+        alias: How the statement calls it.
+        columns: Names of its columns.
+    """
+
+    view: str
+    alias: str
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

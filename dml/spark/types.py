@@ -30,6 +30,7 @@ from pyiceberg.types import (
 from pyspark.sql import types as spark
 
 from dml.errors import NotSupportedError
+from dml.sqlparse import quoted
 
 __all__ = ["quoted", "spark_field", "spark_type", "type_text"]
 
@@ -84,11 +85,6 @@ def spark_field(field: NestedField) -> spark.StructField:
         NotSupportedError: Spark has no type for it.
     """
     return spark.StructField(field.name, spark_type(field.field_type), nullable=True)
-
-
-def quoted(name: str) -> str:
-    """A name as a back-quoted SQL identifier."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def type_text(kind: spark.DataType) -> str:

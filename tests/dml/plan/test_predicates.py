@@ -28,9 +28,8 @@ from pyiceberg.types import (
 )
 
 from dml.plan.assignments import TargetNames
-from dml.plan.merge import MergeSource
 from dml.plan.predicates import equi_keys, pushable, split_conjuncts, target_only_pushdown
-from dml.plan.row_delta_plan import PlanContext
+from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.pruning.row_tests import Bounds, all_match, any_match
 from dml.read.row_filter import row_filter
 from dml.sqlparse.dialect import parse_expression

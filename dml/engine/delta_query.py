@@ -1,21 +1,31 @@
 """A delta query as a DataFrame: the inner query analysed by Spark, then values stored into the columns. Driver.
 
-The only module of `plan` that touches Spark. Nothing runs here: Spark analyses.
+Input: the text of a plan. Output: a DataFrame that has not been evaluated. Spark analyses here and runs nothing; which
+type a raw column has is known after that, so the outer projection is written here and not by the plan.
 """
 
 from collections.abc import Callable
 
+from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType
 
 from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, ROW_OPERATION, RowOperation
 from dml.model.delta_layout import value_name
-from dml.plan.row_delta_plan import DeltaQuery, ValueColumn
-from dml.plan.store_assignment import Assign
-from dml.plan.values import value_sql
+from dml.plan.row_delta_plan import (
+    DefaultValue,
+    DeltaQuery,
+    OldValue,
+    RawValue,
+    StructValue,
+    ValueColumn,
+    ValueSource,
+)
+from dml.spark.store_assignment import Assign, default_sql, literal
 from dml.spark.types import spark_type, type_text
+from dml.sqlparse.places import at
 
-__all__ = ["delta_frame"]
+__all__ = ["delta_frame", "value_sql"]
 
 
 def delta_frame(run_sql: Callable[[str], DataFrame], query: DeltaQuery, assign: Assign) -> DataFrame:
@@ -58,3 +68,27 @@ def case_sql(column: ValueColumn, raw_types: dict[str, DataType], assign: Assign
         return f"CAST(NULL AS {type_text(spark_type(column.field.field_type))})"
     branches = " ".join(f"WHEN {number} THEN {sql}" for number, sql in stored)
     return f"CASE {CLAUSE} {branches} END"
+
+
+def value_sql(
+    value: ValueSource, target: NestedField, raw_types: dict[str, DataType], assign: Assign, path: tuple[str, ...]
+) -> str:
+    """The SQL, over the inner query's columns, of a column's new value.
+
+    Raises:
+        AnalysisError: the raw column's type cannot be stored in the target.
+    """
+    match value:
+        case RawValue(raw=raw, span=span):
+            with at(span):
+                return assign.sql(raw, raw_types[raw], spark_type(target.field_type), path)
+        case OldValue():
+            return value.sql
+        case DefaultValue():
+            return default_sql(target)
+        case StructValue(fields=fields):
+            parts = ", ".join(
+                f"{literal(nested.name)}, {value_sql(source, nested, raw_types, assign, (*path, nested.name))}"
+                for nested, source in fields
+            )
+            return f"named_struct({parts})"

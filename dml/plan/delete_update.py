@@ -1,4 +1,7 @@
-"""UPDATE: a statement and its table to a plan. Driver.
+"""DELETE and UPDATE: a statement and its table to a plan. Driver.
+
+    DELETE FROM t WHERE c
+    ->   SELECT t.<file>, t._pos, 0 AS <clause> FROM <scan of t> AS t WHERE c
 
     UPDATE t SET a = x WHERE c
     ->   SELECT t.<file>, t._pos, 0 AS <clause>, (x) AS <raw 0> FROM <scan of t> AS t WHERE c
@@ -6,45 +9,62 @@
 Assignments see the old row, so `SET a = b, b = a` swaps (docs/semantics.md, U1).
 """
 
-from collections.abc import Iterator, Mapping
-
 from pyiceberg.expressions import AlwaysTrue
 
 from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, RowOperation
 from dml.options import Command
-from dml.plan.assignments import AssignedExpression, AssignedStruct, AssignedValue, bind_assignments
+from dml.plan.assignments import assigned_fragments, bind_assignments
 from dml.plan.conditions import check_condition, check_value, reads_clock, stays_in_place, target_columns
 from dml.plan.predicates import Pushdown, pushable
-from dml.plan.row_delta_plan import Clause, DeltaQuery, PlanContext, RowDeltaPlan, ValueColumn
-from dml.plan.values import OldValue, RawColumns, StructValue, ValueSource
-from dml.spark.types import quoted
-from dml.sqlparse.statements import Fragment, UpdateStatement
+from dml.plan.row_delta_plan import (
+    Clause,
+    DeltaQuery,
+    PlanContext,
+    RawColumns,
+    RowDeltaPlan,
+    ValueColumn,
+    old_columns,
+)
+from dml.sqlparse import quoted
+from dml.sqlparse.statements import DeleteStatement, UpdateStatement
 
-__all__ = ["assigned_fragments", "old_columns", "plan_update"]
-
-
-def assigned_fragments(values: Mapping[int, AssignedValue]) -> Iterator[Fragment]:
-    """The expressions in a list of assignments."""
-    for value in values.values():
-        match value:
-            case AssignedExpression(fragment=fragment):
-                yield fragment
-            case AssignedStruct(fields=fields):
-                yield from assigned_fragments(fields)
-            case _:
-                pass
+__all__ = ["plan_delete", "plan_update"]
 
 
-def old_columns(source: ValueSource) -> Iterator[int]:
-    """Field ids of the columns of which a value keeps a part of the old row."""
-    match source:
-        case OldValue():
-            yield source.field_id
-        case StructValue(fields=fields):
-            for _, nested in fields:
-                yield from old_columns(nested)
-        case _:
-            pass
+def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPlan:
+    """Plan a DELETE.
+
+    Raises:
+        AnalysisError: the condition holds what it may not hold.
+    """
+    target = quoted(context.target)
+    head = "" if statement.ctes is None else context.render(statement.ctes) + " "
+    inner = (
+        f"{head}SELECT {target}.{FILE_ORDINAL}, {target}.{POS}, 0 AS {CLAUSE} FROM {context.target_view} AS {target}"
+    )
+    clause = Clause(number=0, operation=RowOperation.DELETE, text="delete")
+    condition = statement.condition
+    if condition is None:
+        query = DeltaQuery(inner=inner, raws=(), clauses=(clause,), values=())
+        return RowDeltaPlan(
+            command=Command.DELETE, query=query, target_ids=(), pushed_is_complete=True, ordered_by_file=True
+        )
+    check_condition(context, condition)
+    pushdown = pushable(condition.ast, context)
+    query = DeltaQuery(inner=f"{inner} WHERE {context.render(condition)}", raws=(), clauses=(clause,), values=())
+    return RowDeltaPlan(
+        command=Command.DELETE,
+        query=query,
+        target_ids=tuple(sorted(target_columns(context.names, [condition]))),
+        pushed_filter=pushdown.expression,
+        pushed_is_complete=pushdown.complete and not condition.has_subquery,
+        conflict_detection_filter=pushdown.expression,
+        never=pushdown.never,
+        ordered_by_file=stays_in_place(condition),
+        matching=None
+        if reads_clock(statement.ctes, condition)
+        else f"{head}SELECT 1 FROM {context.target_view} AS {target} WHERE {context.render(condition)}",
+    )
 
 
 def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPlan:

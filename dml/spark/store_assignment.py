@@ -1,4 +1,4 @@
-"""Store assignment: a value of one type into a column of another, by Spark's rules, as SQL text. Driver.
+"""Values as SQL text of a column's type: stored by Spark's rules of store assignment, or the default. Driver.
 
 Input: an SQL expression, its type, the column's type. Output: an SQL expression of the column's type that raises where
 the value does not fit, whatever `spark.sql.ansi.enabled` says.
@@ -8,8 +8,9 @@ Source: Spark SQL reference, "ANSI Compliance: Store assignment", and the behavi
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
+from pyiceberg import types as iceberg
 from pyspark.sql.types import (
     ArrayType,
     AtomicType,
@@ -31,9 +32,17 @@ from pyspark.sql.types import (
 )
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
-from dml.spark.types import quoted, type_text
+from dml.spark.types import quoted, spark_type, type_text
 
-__all__ = ["OVERFLOW_MARK", "Assign", "StoreAssignmentPolicy", "store_assignment_policy"]
+__all__ = [
+    "OVERFLOW_MARK",
+    "Assign",
+    "StoreAssignmentPolicy",
+    "default_sql",
+    "literal",
+    "store_assignment_policy",
+    "widens",
+]
 
 OVERFLOW_MARK: Final = "[rowdelta:overflow]"
 """Starts the text of an error that our SQL raises, so that it is told from the user's own `raise_error`."""
@@ -233,3 +242,38 @@ class Assign:
     def folded(self, name: str) -> str:
         """A name as it is compared."""
         return name if self.case_sensitive else name.lower()
+
+
+def default_sql(target: iceberg.NestedField) -> str:
+    """The SQL of a field's write default; NULL of its type where it has none (docs/semantics.md, C36)."""
+    kind = type_text(spark_type(target.field_type))
+    if target.write_default is None:
+        return f"CAST(NULL AS {kind})"
+    return f"CAST({constant_sql(target.write_default, target.field_type)} AS {kind})"
+
+
+def constant_sql(value: Any, kind: iceberg.IcebergType) -> str:
+    """An Iceberg value, in PyIceberg's Python form, as an SQL literal."""
+    match kind:
+        case iceberg.BooleanType():
+            return "TRUE" if value else "FALSE"
+        case iceberg.IntegerType() | iceberg.LongType() | iceberg.DecimalType():
+            return str(value)
+        case iceberg.FloatType() | iceberg.DoubleType():
+            return f"'{value!r}'"
+        case iceberg.StringType() | iceberg.UUIDType():
+            return literal(str(value))
+        case iceberg.BinaryType() | iceberg.FixedType():
+            return f"X'{bytes(value).hex()}'"
+        case iceberg.DateType():
+            return f"DATE '{value.isoformat()}'"
+        case iceberg.TimestampType():
+            return f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
+        case iceberg.TimestamptzType():
+            return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+        case _:
+            raise NotSupportedError(
+                f"The default of a column of type {kind} cannot be written here",
+                kind=ErrorKind.NOT_SUPPORTED,
+                hint="Give the value in the statement",
+            )
