@@ -160,19 +160,19 @@ class DeleteFileIndex:
         if self.is_empty:
             return NO_DELETES
         key = partition_key(spec_id, partition)
-        equality = _sorted_merge(
+        equality = sorted_merge(
             self._global_equality.after(data_sequence_number),
-            _of(self._equality_by_partition, key).after(data_sequence_number),
+            of(self._equality_by_partition, key).after(data_sequence_number),
         )
         vector = self._vectors.get(path)
         if vector is not None:
             self._check_vector(vector, path, key, data_sequence_number)
             return AppliedDeletes(deletion_vector=vector, equality_deletes=equality)
-        of_file = _of(self._positions_by_file, path).since(data_sequence_number)
+        of_file = of(self._positions_by_file, path).since(data_sequence_number)
         for entry in of_file:
-            _check_partition(entry, path, key)
-        of_partition = _of(self._positions_by_partition, key).since(data_sequence_number)
-        return AppliedDeletes(position_deletes=_sorted_merge(of_partition, of_file), equality_deletes=equality)
+            check_partition(entry, path, key)
+        of_partition = of(self._positions_by_partition, key).since(data_sequence_number)
+        return AppliedDeletes(position_deletes=sorted_merge(of_partition, of_file), equality_deletes=equality)
 
     def _add(self, entry: DeleteEntry, unpartitioned: frozenset[int]) -> None:
         match entry.kind:
@@ -192,54 +192,54 @@ class DeleteFileIndex:
     def _add_vector(self, entry: DeleteEntry) -> None:
         path = entry.referenced_data_file
         if path is None:
-            raise _corrupt_metadata("A deletion vector of the table does not name its data file")
+            raise corrupt_metadata("A deletion vector of the table does not name its data file")
         if path in self._vectors:
-            raise _corrupt_metadata(f"Two deletion vectors name the data file {path}; one at most is allowed", path)
+            raise corrupt_metadata(f"Two deletion vectors name the data file {path}; one at most is allowed", path)
         self._vectors[path] = entry
 
     @staticmethod
     def _check_vector(vector: DeleteEntry, path: str, key: Hashable, data_sequence_number: int) -> None:
         if vector.data_sequence_number < data_sequence_number:
-            raise _corrupt_metadata(
+            raise corrupt_metadata(
                 f"The deletion vector of {path} has sequence number {vector.data_sequence_number}, "
                 f"older than the data file's {data_sequence_number}",
                 path,
             )
-        _check_partition(vector, path, key)
+        check_partition(vector, path, key)
 
 
 def partition_key(spec_id: int, partition: tuple[Any, ...]) -> Hashable:
     """What two files of one partition have equal: floats by their bits, with every NaN the same."""
-    return spec_id, tuple([_float_key(value) if isinstance(value, float) else value for value in partition])
+    return spec_id, tuple([float_key(value) if isinstance(value, float) else value for value in partition])
 
 
-def _float_key(value: float) -> bytes:
+def float_key(value: float) -> bytes:
     return b"NaN" if math.isnan(value) else struct.pack("<d", value)
 
 
-def _of(by_key: dict[Any, SortedDeletes], key: Hashable) -> SortedDeletes:
+def of(by_key: dict[Any, SortedDeletes], key: Hashable) -> SortedDeletes:
     return by_key.get(key, NOTHING)
 
 
 NOTHING = SortedDeletes()
 
 
-def _sorted_merge(first: list[DeleteEntry], second: list[DeleteEntry]) -> tuple[DeleteEntry, ...]:
+def sorted_merge(first: list[DeleteEntry], second: list[DeleteEntry]) -> tuple[DeleteEntry, ...]:
     if first and second:
         return tuple(sorted(first + second, key=SEQUENCE_NUMBER))
     return tuple(first or second)
 
 
-def _check_partition(entry: DeleteEntry, path: str, key: Hashable) -> None:
+def check_partition(entry: DeleteEntry, path: str, key: Hashable) -> None:
     if partition_key(entry.spec_id, entry.partition) != key:
-        raise _corrupt_metadata(
+        raise corrupt_metadata(
             f"The {entry.kind} file of {path} has spec {entry.spec_id} and partition {entry.partition}, "
             "which are not the data file's",
             path,
         )
 
 
-def _corrupt_metadata(message: str, path: str | None = None) -> CorruptFileError:
+def corrupt_metadata(message: str, path: str | None = None) -> CorruptFileError:
     return CorruptFileError(
         message,
         hint="The table's metadata is corrupt: go back to an earlier snapshot",

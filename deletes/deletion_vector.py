@@ -12,8 +12,7 @@ type". A blob is::
 import struct
 import zlib
 
-from dml.deletes.bitmap import read_vector, write_vector
-from dml.deletes.containers import corrupt_vector
+from dml.deletes.bitmap import corrupt_vector, read_vector, write_vector
 from dml.deletes.position_index import PositionDeleteIndex
 
 __all__ = ["decode", "encode"]

@@ -51,10 +51,10 @@ def positions_by_file(
     Raises:
         CorruptFileError: a column is missing or has another type, or a value is null or negative.
     """
-    values = _positions(_column(batch, POS, POS_ID, file), file)
+    values = positions_of(column_of(batch, POS, POS_ID, file), file)
     if not len(values):
         return
-    names, codes = _paths(_column(batch, FILE_PATH, FILE_PATH_ID, file), file)
+    names, codes = paths_of(column_of(batch, FILE_PATH, FILE_PATH_ID, file), file)
     order = None if (np.diff(codes) >= 0).all() else np.argsort(codes, kind="stable")
     if order is not None:
         codes, values = codes[order], values[order]
@@ -100,44 +100,44 @@ def bounds(indexes: Mapping[str, PositionDeleteIndex]) -> tuple[dict[int, bytes]
     )
 
 
-def _column(batch: pa.RecordBatch | pa.Table, name: str, field_id: int, file: str) -> pa.Array:
+def column_of(batch: pa.RecordBatch | pa.Table, name: str, field_id: int, file: str) -> pa.Array:
     wanted = str(field_id).encode()
     ids = [(field.metadata or {}).get(FIELD_ID.encode()) for field in batch.schema]
     number = ids.index(wanted) if wanted in ids else batch.schema.get_field_index(name)
     if number < 0:
-        raise _corrupt(file, f"it has no column '{name}'")
+        raise corrupt(file, f"it has no column '{name}'")
     column = batch.column(number)
     if column.null_count:
-        raise _corrupt(file, f"its column '{name}' has {column.null_count} nulls")
+        raise corrupt(file, f"its column '{name}' has {column.null_count} nulls")
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _positions(column: pa.Array, file: str) -> npt.NDArray[np.int64]:
+def positions_of(column: pa.Array, file: str) -> npt.NDArray[np.int64]:
     if not pa.types.is_signed_integer(column.type):
-        raise _corrupt(file, f"its positions are {column.type}")
+        raise corrupt(file, f"its positions are {column.type}")
     values: npt.NDArray[np.int64] = np.asarray(column).astype(np.int64, copy=False)
     if len(values) and values.min() < 0:
-        raise _corrupt(file, f"it has the position {values.min()}")
+        raise corrupt(file, f"it has the position {values.min()}")
     return values
 
 
-def _paths(column: pa.Array, file: str) -> tuple[list[str], npt.NDArray[np.int64]]:
+def paths_of(column: pa.Array, file: str) -> tuple[list[str], npt.NDArray[np.int64]]:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise _corrupt(file, f"its paths are {column.type}")
+        raise corrupt(file, f"its paths are {column.type}")
     # A dictionary that came with the file may name a path twice, or paths in another order than the rows.
     plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     encoded = pc.dictionary_encode(plain.cast(pa.large_string()))
     if encoded.null_count:
-        raise _corrupt(file, f"it has {encoded.null_count} null paths")
+        raise corrupt(file, f"it has {encoded.null_count} null paths")
     try:
         names = encoded.dictionary.to_pylist()
     except UnicodeDecodeError as error:
-        raise _corrupt(file, f"it has a path that is not UTF-8 ({error})") from error
+        raise corrupt(file, f"it has a path that is not UTF-8 ({error})") from error
     return names, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _corrupt(file: str, what: str) -> CorruptFileError:
+def corrupt(file: str, what: str) -> CorruptFileError:
     return CorruptFileError(
         f"The position delete file {file} is corrupt: {what}",
         hint="Restore the file, or go back to a snapshot from before it was written",

@@ -71,7 +71,7 @@ class PositionDeleteIndex:
         Raises:
             DataError: it is negative or too great.
         """
-        _check_range(position, position)
+        check_range(position, position)
         self._bitmap(position >> 32).add(position & 0xFFFFFFFF)
 
     def add_many(self, positions: Positions) -> None:
@@ -80,11 +80,11 @@ class PositionDeleteIndex:
         Raises:
             DataError: a position is null, negative, too great or not an integer.
         """
-        values = _as_integers(positions)
+        values = as_integers(positions)
         if not len(values):
             return
         low, high = int(values.min()), int(values.max())
-        _check_range(low, high)
+        check_range(low, high)
         if high >> 32 == low >> 32:
             self._add_to_key(low >> 32, values)
             return
@@ -100,8 +100,8 @@ class PositionDeleteIndex:
         """
         if start >= stop:
             return
-        _check_range(start, stop - 1)
-        for key, low, high in _parts(start, stop):
+        check_range(start, stop - 1)
+        for key, low, high in parts_of(start, stop):
             self._bitmap(key).add_range(low, high)
 
     def update(self, other: "PositionDeleteIndex") -> None:
@@ -146,7 +146,7 @@ class PositionDeleteIndex:
             A mask with one element a row, True where the row is deleted.
         """
         mask = np.zeros(length, dtype=np.bool_)
-        for key, low, high in _parts(start, start + length):
+        for key, low, high in parts_of(start, start + length):
             bitmap = self._bitmaps.get(key)
             if bitmap is None:
                 continue
@@ -212,7 +212,7 @@ class PositionDeleteIndex:
             self._bitmaps[key] = bitmap
 
 
-def _parts(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+def parts_of(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
     while start < stop:
         key = start >> 32
         end = min(stop, key + 1 << 32)
@@ -220,7 +220,7 @@ def _parts(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         start = end
 
 
-def _check_range(low: int, high: int) -> None:
+def check_range(low: int, high: int) -> None:
     if low < 0 or high > MAX_POSITION:
         wrong = low if low < 0 else high
         raise DataError(
@@ -229,7 +229,7 @@ def _check_range(low: int, high: int) -> None:
         )
 
 
-def _as_integers(positions: Positions) -> npt.NDArray[np.integer[Any]]:
+def as_integers(positions: Positions) -> npt.NDArray[np.integer[Any]]:
     values: npt.NDArray[Any]
     if isinstance(positions, (pa.Array, pa.ChunkedArray)):
         if positions.null_count:
@@ -238,14 +238,14 @@ def _as_integers(positions: Positions) -> npt.NDArray[np.integer[Any]]:
     elif isinstance(positions, np.ndarray):
         values = positions
     else:
-        values = _from_iterable(positions)
+        values = from_iterable(positions)
     if len(values) and not np.issubdtype(values.dtype, np.integer):
         raise DataError(f"Positions of deleted rows are integers, not {values.dtype}")
     return values
 
 
-def _from_iterable(positions: Iterable[int]) -> npt.NDArray[Any]:
+def from_iterable(positions: Iterable[int]) -> npt.NDArray[Any]:
     values = list(positions)
     if values:
-        _check_range(min(values), max(values))
+        check_range(min(values), max(values))
     return np.array(values)

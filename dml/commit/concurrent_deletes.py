@@ -13,10 +13,10 @@ them it might have inserted.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dml.commit.changes import FileChanges, Operation
+import numpy as np
+
+from dml.commit.changes import FileChanges, Operation, RowLevelChanges
 from dml.commit.file_filter import FileFilter
-from dml.commit.reapplied_deletes import reapplied
-from dml.commit.row_level_changes import RowLevelChanges
 from dml.commit.validation import only_data_file, row_conflict
 from dml.commit.window import CommitWindow
 from dml.deletes.delete_file_index import partition_key
@@ -26,12 +26,14 @@ from dml.model.content_file import ContentFile, FileContent
 from dml.model.file_deletes import FileDeletes
 from dml.model.listing import DeleteFileKey
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
+from dml.model.row_origins import RowOrigins
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.model.summary_keys import DELETES_REAPPLIED
 
-__all__ = ["ConcurrentDeletes", "Reconciled"]
+__all__ = ["ConcurrentDeletes"]
 
-_ALL = frozenset(Operation)
+
+ALL = frozenset(Operation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +81,11 @@ class ConcurrentDeletes:
         ):
             return Reconciled(changes=changes)
         gone = {
-            entry.data_file.key for entry in window.entries(ManifestContent.DELETES, EntryStatus.DELETED, _ALL, wanted)
+            entry.data_file.key for entry in window.entries(ManifestContent.DELETES, EntryStatus.DELETED, ALL, wanted)
         }
         added = [
             entry
-            for entry in window.entries(ManifestContent.DELETES, EntryStatus.ADDED, _ALL, wanted)
+            for entry in window.entries(ManifestContent.DELETES, EntryStatus.ADDED, ALL, wanted)
             if entry.data_file.content is FileContent.POSITION_DELETES
         ]
         # What one of them took away again lives on in the delete file that replaced it.
@@ -93,7 +95,7 @@ class ConcurrentDeletes:
         unions: dict[str, FileDeletes] = {}
         moved: dict[str, PositionDeleteIndex] = {}
         for path, entries in conflicting.items():
-            deletes = _compared(rows, path, entries, serializable=changes.validation.new_data_files)
+            deletes = compared(rows, path, entries, serializable=changes.validation.new_data_files)
             if path in changes.removed_data_files:
                 moved[path] = deletes.theirs
             elif any(entry.data_file.is_deletion_vector for entry in entries):
@@ -157,10 +159,10 @@ class ConcurrentDeletes:
 def deletes_of(task: ScanTask, entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
     """The entries of position deletes that may hold rows of a data file."""
     key = partition_key(task.spec_id, task.partition)
-    return [entry for entry in entries if _may_cover(entry.data_file, task.path, key)]
+    return [entry for entry in entries if may_cover(entry.data_file, task.path, key)]
 
 
-def _may_cover(delete: ContentFile, path: str, key: object) -> bool:
+def may_cover(delete: ContentFile, path: str, key: object) -> bool:
     scope = only_data_file(delete)
     if scope is not None:
         return scope == path
@@ -170,7 +172,7 @@ def _may_cover(delete: ContentFile, path: str, key: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Deletes:
+class Deletes:
     """Deleted rows of a data file.
 
     Attributes:
@@ -189,7 +191,7 @@ class _Deletes:
         return FileDeletes(path=task.path, spec_id=task.spec_id, partition=task.partition, positions=positions)
 
 
-def _compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry], *, serializable: bool) -> _Deletes:
+def compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry], *, serializable: bool) -> Deletes:
     """Both sides' deletes of a data file.
 
     Raises:
@@ -202,7 +204,7 @@ def _compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry]
     both = theirs.intersection(read)
     if both:
         raise row_conflict(path, both, [entry.snapshot_id for entry in entries])
-    return _Deletes(theirs=theirs, mine=mine, others=now.union(before))
+    return Deletes(theirs=theirs, mine=mine, others=now.union(before))
 
 
 def reference(entry: ManifestEntry) -> DeleteFileRef:
@@ -219,3 +221,37 @@ def reference(entry: ManifestEntry) -> DeleteFileRef:
         equality_ids=file.equality_ids,
         data_sequence_number=entry.data_sequence_number or 0,
     )
+
+
+def reapplied(
+    deleted: Mapping[str, PositionDeleteIndex],
+    tasks: Mapping[str, ScanTask],
+    data_files: Iterable[ContentFile],
+    row_origins: Iterable[RowOrigins],
+) -> tuple[FileDeletes, ...] | None:
+    """Find the rows in the new files.
+
+    Args:
+        deleted: The rows that others deleted, by old data file; none of them is one that this commit took away.
+        tasks: The old data files, by path.
+        data_files: The new ones.
+        row_origins: Where their rows were.
+
+    Returns:
+        The deletes of each new file that has any; None where a row was not found.
+    """
+    by_path = {origins.data_file: origins for origins in row_origins}
+    missing = {path: positions.to_numpy() for path, positions in deleted.items()}
+    result = []
+    for file in data_files:
+        origins = by_path.get(file.path)
+        if origins is None:
+            continue
+        places = PositionDeleteIndex()
+        for path, positions in missing.items():
+            found, there = origins.find(tasks[path].file_ordinal, positions)
+            places.add_many(there)
+            missing[path] = positions[~found]
+        if places:
+            result.append(FileDeletes(path=file.path, spec_id=file.spec_id, partition=file.partition, positions=places))
+    return tuple(result) if all(not np.size(left) for left in missing.values()) else None

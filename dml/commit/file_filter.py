@@ -16,7 +16,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StructType
 
-from dml.commit.filter_text import filter_text
 from dml.deletes.delete_file_index import partition_key
 from dml.errors import CommitConflictError
 from dml.manifests.write import partition_type
@@ -26,12 +25,13 @@ from dml.model.manifest import ManifestFile
 from dml.model.partition_specs import unpartitioned_specs
 from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
+from dml.pruning.filter_text import filter_text
 from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match
 
 __all__ = ["AnyOf", "FileFilter", "PartitionSet", "RowFilter"]
 
 # Testing each manifest against more partitions than this costs more than opening it.
-_MOST_PARTITIONS: Final = 500
+MOST_PARTITIONS: Final = 500
 
 
 class FileFilter(Protocol):
@@ -89,14 +89,14 @@ class RowFilter:
         self._case_sensitive = case_sensitive
         self._schema = optional_schema(metadata.schema())
         self._columns = metric_columns(self._schema)
-        self._specs: dict[int, _SpecTests] = {}
+        self._specs: dict[int, SpecTests] = {}
         if named_by is not None:
-            _check_names(expression, named_by, metadata.schema(), case_sensitive=case_sensitive)
+            check_names(expression, named_by, metadata.schema(), case_sensitive=case_sensitive)
         try:
             self._may = any_match(expression, self._schema, case_sensitive=case_sensitive)
             self._must = all_match(expression, self._schema, case_sensitive=case_sensitive)
         except ValueError as error:
-            raise _outdated(expression, str(error)) from error
+            raise outdated(expression, str(error)) from error
 
     def manifest(self, manifest: ManifestFile) -> bool:
         """Whether a manifest may list files with matching rows, or deletes for such files."""
@@ -120,13 +120,13 @@ class RowFilter:
             return True
         return file.content is FileContent.DATA and self._must(self._known(file, spec))
 
-    def _known(self, file: ContentFile, spec: "_SpecTests") -> BoundsOf:
+    def _known(self, file: ContentFile, spec: "SpecTests") -> BoundsOf:
         """What metrics tell, and of identity partition columns their one value."""
         metrics, partition = file_bounds(file, self._columns), partition_bounds(file.partition, spec.fields)
         identity = spec.identity
         return lambda field_id: partition(identity[field_id]) if field_id in identity else metrics(field_id)
 
-    def _spec(self, spec_id: int) -> "_SpecTests":
+    def _spec(self, spec_id: int) -> "SpecTests":
         """The filter as it looks in a spec's partitions: made for the specs that are met."""
         if spec_id not in self._specs:
             spec = self._metadata.specs()[spec_id]
@@ -134,7 +134,7 @@ class RowFilter:
             partitions = Schema(*fields.fields)
             inclusive = inclusive_projection(self._schema, spec, self._case_sensitive)(self.expression)
             strict = strict_projection(self._schema, spec, self._case_sensitive)(self.expression)
-            self._specs[spec_id] = _SpecTests(
+            self._specs[spec_id] = SpecTests(
                 fields=fields,
                 identity={
                     field.source_id: field.field_id
@@ -147,15 +147,15 @@ class RowFilter:
         return self._specs[spec_id]
 
 
-def _check_names(expression: BooleanExpression, then: Schema, now: Schema, *, case_sensitive: bool) -> None:
+def check_names(expression: BooleanExpression, then: Schema, now: Schema, *, case_sensitive: bool) -> None:
     """Names of columns can be exchanged: each has to mean what it meant."""
     for field_id in extract_field_ids(bind(then, expression, case_sensitive)):
         name = then.find_column_name(field_id)
         if name != (now.find_column_name(field_id) if field_id in now.field_ids else None):
-            raise _outdated(expression, f"the column {name} was dropped or renamed")
+            raise outdated(expression, f"the column {name} was dropped or renamed")
 
 
-def _outdated(expression: BooleanExpression, reason: str) -> CommitConflictError:
+def outdated(expression: BooleanExpression, reason: str) -> CommitConflictError:
     return CommitConflictError(
         f"The filter {filter_text(expression)} does not fit the table's schema any more: {reason}",
         hint="The schema was changed meanwhile: run the statement again",
@@ -163,7 +163,7 @@ def _outdated(expression: BooleanExpression, reason: str) -> CommitConflictError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SpecTests:
+class SpecTests:
     """A filter in the partitions of one spec.
 
     Attributes:
@@ -209,22 +209,22 @@ class PartitionSet:
             return True
         if not partitions:
             return False
-        if manifest.partitions is None or len(partitions) > _MOST_PARTITIONS:
+        if manifest.partitions is None or len(partitions) > MOST_PARTITIONS:
             return True
         fields = self._fields[manifest.partition_spec_id]
         summaries = summary_bounds(manifest.partitions, fields)
-        return any(_may_contain(summaries, fields, partition) for partition in partitions)
+        return any(may_contain(summaries, fields, partition) for partition in partitions)
 
     def may_match(self, file: ContentFile) -> bool:
         """Whether a file lies in one of the partitions."""
         return partition_key(file.spec_id, file.partition) in self._keys
 
 
-def _may_contain(summaries: BoundsOf, fields: StructType, partition: tuple[Any, ...]) -> bool:
-    return all(_within(summaries(field.field_id), value) for field, value in zip(fields.fields, partition, strict=True))
+def may_contain(summaries: BoundsOf, fields: StructType, partition: tuple[Any, ...]) -> bool:
+    return all(within(summaries(field.field_id), value) for field, value in zip(fields.fields, partition, strict=True))
 
 
-def _within(bounds: ColumnBounds, value: Any) -> bool:
+def within(bounds: ColumnBounds, value: Any) -> bool:
     if value is None:
         return bounds.nulls
     if isinstance(value, float) and isnan(value):

@@ -14,9 +14,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from dml.commit.changes import FileChanges
-from dml.commit.entry_reader import EntryReader
 from dml.commit.file_filter import PartitionSet, RowFilter
 from dml.commit.new_manifests import NewManifests
+from dml.commit.window import EntryReader
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.model.content_file import ContentFile
 from dml.model.listing import Partition
@@ -91,11 +91,11 @@ class ManifestFilter:
         def all_found(found: FilteredManifests) -> bool:
             return len({entry.data_file.path for entry in found.removed} & paths) == len(paths)
 
-        places: list[ManifestTest] = [_everywhere]
+        places: list[ManifestTest] = [everywhere]
         if not paths:
-            places = [_nowhere]
+            places = [nowhere]
         elif listing is not None:
-            places = [_at(listing.data_manifests), self._in_partitions(listing.partitions), _everywhere]
+            places = [at(listing.data_manifests), self._in_partitions(listing.partitions), everywhere]
         return self._filter(manifests, places, all_found, selects)
 
     def delete_files(
@@ -131,7 +131,7 @@ class ManifestFilter:
 
         # A delete file that is replaced lies where the one lies that replaces it.
         partitions = {(file.spec_id, file.partition) for file in self._changes.added_delete_files} | set(gone.values())
-        places: list[ManifestTest] = [self._in_partitions(partitions), _everywhere] if keys or gone else [_nowhere]
+        places: list[ManifestTest] = [self._in_partitions(partitions), everywhere] if keys or gone else [nowhere]
         listing = self._changes.listing
         if listing is not None and listing.delete_manifests <= {manifest.manifest_path for manifest in manifests}:
             places.insert(0, self._at_or_since(listing.delete_manifests, gone.values()))
@@ -142,7 +142,7 @@ class ManifestFilter:
         start_id = self._changes.validation.starting_snapshot_id
         start = None if start_id is None else self._metadata.snapshot_by_id(start_id)
         number = (start.sequence_number or 0) if start is not None else 0
-        known, near = _at(locations), self._in_partitions(partitions)
+        known, near = at(locations), self._in_partitions(partitions)
         return lambda manifest: known(manifest) or ((manifest.sequence_number or 0) > number and near(manifest))
 
     def _in_partitions(self, partitions: Iterable[Partition]) -> ManifestTest:
@@ -189,7 +189,7 @@ class ManifestFilter:
                 continue
             gone = [entry for entry in entries if selects(entry) or drops(entry)]
             removed += gone
-            kept.append(self._written.rewritten(manifest, _rewritten(entries, gone, self._written.snapshot_id)))
+            kept.append(self._written.rewritten(manifest, rewritten(entries, gone, self._written.snapshot_id)))
         return FilteredManifests(manifests=tuple(kept), removed=tuple(removed))
 
     def _matching(self, manifest: ManifestFile) -> bool:
@@ -197,19 +197,19 @@ class ManifestFilter:
         return self._replaced.manifest(manifest) or (self._rows is not None and self._rows.manifest(manifest))
 
 
-def _at(locations: frozenset[str]) -> ManifestTest:
+def at(locations: frozenset[str]) -> ManifestTest:
     return lambda manifest: manifest.manifest_path in locations
 
 
-def _everywhere(_: ManifestFile) -> bool:
+def everywhere(_: ManifestFile) -> bool:
     return True
 
 
-def _nowhere(_: ManifestFile) -> bool:
+def nowhere(_: ManifestFile) -> bool:
     return False
 
 
-def _rewritten(
+def rewritten(
     entries: Iterable[ManifestEntry], gone: Iterable[ManifestEntry], snapshot_id: int
 ) -> tuple[ManifestEntry, ...]:
     leaving = {id(entry) for entry in gone}

@@ -1,20 +1,30 @@
-"""The manifests that one commit writes: each once, however many attempts it takes. Driver.
+"""The manifests that one commit writes, each once however many attempts it takes; merging small ones. Driver.
 
-Input: entries of new files, and of manifests that change. Output: `ManifestFile`s; all locations, for the cleaning up.
+Input: entries of new files, and of manifests that change; the properties `commit.manifest-merge.enabled`,
+`commit.manifest.target-size-bytes` and `commit.manifest.min-count-to-merge`. Output: `ManifestFile`s; all locations,
+for the cleaning up.
+
+Merging keeps the number of manifests bounded. Those of one content and spec are packed from the oldest on into bins of
+the target size, without changing their order. A bin of several becomes one manifest. The bin with the newest one waits
+until it has the least count, so that small commits stay cheap.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from uuid import uuid4
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
+from dml.commit.window import EntryReader
 from dml.manifests.write import ManifestWriter
 from dml.model.content_file import ContentFile
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from dml.options import CommitOptions
 
-__all__ = ["NewManifests"]
+__all__ = ["NewManifests", "merge_manifests", "pack_from_end"]
 
 
 class NewManifests:
@@ -109,3 +119,66 @@ class NewManifests:
             self._entries[location] = entries
             self._written[key] = self._writer.write(location, spec_id, content, entries)
         return self._written[key]
+
+
+def merge_manifests(
+    manifests: Sequence[ManifestFile], options: CommitOptions, reader: EntryReader, written: NewManifests
+) -> tuple[ManifestFile, ...]:
+    """Merge manifests of one content.
+
+    Args:
+        manifests: Newest first.
+        options: Of the table.
+        reader: Reads manifests of earlier commits.
+        written: Knows and writes those of this one.
+
+    Raises:
+        DmlError: a manifest cannot be read or written.
+    """
+    if not options.manifest_merge_enabled or len(manifests) < 2:
+        return tuple(manifests)
+    by_spec: dict[int, list[ManifestFile]] = {}
+    for manifest in manifests:
+        by_spec.setdefault(manifest.partition_spec_id, []).append(manifest)
+    merged: list[ManifestFile] = []
+    for spec_id in sorted(by_spec, reverse=True):
+        for group in pack_from_end(by_spec[spec_id], options.manifest_target_size):
+            waits = manifests[0] in group and len(group) < options.manifest_min_count_to_merge
+            if len(group) == 1 or waits:
+                merged += group
+            else:
+                merged.append(written.merged(group, partial(merged_entries, group, reader, written)))
+    return tuple(merged)
+
+
+def pack_from_end(manifests: Sequence[ManifestFile], target_size: int) -> list[list[ManifestFile]]:
+    """Neighbours together, up to a size, starting with the last; what fits nowhere is alone.
+
+    Args:
+        manifests: In an order that is kept.
+        target_size: Bytes.
+    """
+    bins: list[list[ManifestFile]] = []
+    room = 0
+    for manifest in reversed(manifests):
+        if bins and manifest.manifest_length <= room:
+            bins[0].insert(0, manifest)
+            room -= manifest.manifest_length
+        else:
+            bins.insert(0, [manifest])
+            room = target_size - manifest.manifest_length
+    return bins
+
+
+def merged_entries(
+    manifests: Sequence[ManifestFile], reader: EntryReader, written: NewManifests
+) -> tuple[ManifestEntry, ...]:
+    reader.prepare(manifest for manifest in manifests if written.entries(manifest) is None)
+    return tuple(entry for manifest in manifests for entry in carried(manifest, reader, written))
+
+
+def carried(manifest: ManifestFile, reader: EntryReader, written: NewManifests) -> Iterable[ManifestEntry]:
+    own = written.entries(manifest)
+    if own is not None:
+        return own
+    return (replace(entry, status=EntryStatus.EXISTING) for entry in reader.entries(manifest) if entry.is_live)

@@ -39,7 +39,7 @@ class Outcome(Enum):
 
 
 # The catalog looked at the request and did not take it; or it was not asked, because its new metadata was not written.
-_REFUSALS = (
+REFUSALS = (
     AuthorizationExpiredError,
     BadRequestError,
     DmlError,
@@ -55,7 +55,7 @@ def outcome_of(error: Exception) -> Outcome:
     """What an error means; whatever is not known to be harmless may have been raised after the commit."""
     if isinstance(error, CommitFailedException):
         return Outcome.LOST
-    return Outcome.REFUSED if isinstance(error, _REFUSALS) else Outcome.UNKNOWN
+    return Outcome.REFUSED if isinstance(error, REFUSALS) else Outcome.UNKNOWN
 
 
 def was_outrun(error: Exception, catalog: Catalog, identifier: Identifier, snapshot: Snapshot) -> bool:

@@ -2,14 +2,17 @@
 
 Input: a table and an action. Output: a `CommittedSnapshot`.
 
-Rules: each attempt starts from the newest metadata. After an answer that says nothing, the table is asked whether it
-has the snapshot. Metadata files of attempts that are certainly lost are deleted; data files never: they are the
-caller's.
+Rules: each attempt starts from the newest metadata. Commits of one process to one table take turns: threads that race
+each other would only use up their retries. After an answer that says nothing, the table is asked whether it has the
+snapshot. Metadata files of attempts that are certainly lost are deleted; data files never: they are the caller's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, assert_never, overload
+from threading import Lock, RLock
+from typing import Literal, overload
+from weakref import WeakValueDictionary
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
@@ -20,26 +23,14 @@ from pyiceberg.table.snapshots import Snapshot
 from dml.catalog.table_state import LoadState, TableState
 from dml.catalog.tables import load_table
 from dml.catalog.translation import error_text, shown_cause, translate
-from dml.commit.append_files import AppendFiles, append_changes
+from dml.commit.actions import Action, changes_of
 from dml.commit.changes import FileChanges
-from dml.commit.delete_files import DeleteFiles, delete_changes
-from dml.commit.entry_reader import EntryReader
 from dml.commit.idempotency import IdempotencyKey, refuse_second_run
 from dml.commit.new_manifests import NewManifests
 from dml.commit.outcome import Outcome, is_another_table, outcome_of, sought, was_outrun
-from dml.commit.overwrite_files import (
-    OverwriteByFilter,
-    OverwriteFiles,
-    overwrite_by_filter_changes,
-    overwrite_changes,
-)
-from dml.commit.replace_partitions import ReplacePartitions, replace_changes
 from dml.commit.retry import retrying
-from dml.commit.rewrite_files import RewriteFiles, rewrite_changes
-from dml.commit.row_delta import RowDelta, row_delta_changes
-from dml.commit.snapshot_producer import Prepared, SnapshotProducer
-from dml.commit.target import Target, parent_of
-from dml.commit.turns import turn
+from dml.commit.snapshot_producer import Prepared, SnapshotProducer, Target, parent_of
+from dml.commit.window import EntryReader
 from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError
 from dml.iceberg import commit_table
 from dml.model.deletion import delete_files
@@ -47,10 +38,46 @@ from dml.options import CommitOptions
 
 __all__ = ["Action", "CommittedSnapshot", "commit"]
 
-Action = AppendFiles | DeleteFiles | OverwriteFiles | OverwriteByFilter | ReplacePartitions | RewriteFiles | RowDelta
-"""What a commit can do."""
 
-_WAP_ID = "wap.id"
+GUARD = Lock()
+
+
+class Turn:
+    """A lock that can be held weakly: it goes when nobody waits for it. A catalog may commit again while it commits."""
+
+    __slots__ = ("__weakref__", "lock")
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+
+
+TURNS: WeakValueDictionary[object, Turn] = WeakValueDictionary()
+
+
+@contextmanager
+def turn(table: object) -> Iterator[bool]:
+    """Wait until no other thread of this process commits to a table.
+
+    Args:
+        table: What tells the table, its UUID.
+
+    Yields:
+        Whether it had to wait.
+    """
+    with GUARD:
+        held = TURNS.get(table)
+        if held is None:
+            held = TURNS[table] = Turn()
+    waited = not held.lock.acquire(blocking=False)
+    if waited:
+        held.lock.acquire()
+    try:
+        yield waited
+    finally:
+        held.lock.release()
+
+
+WAP_ID = "wap.id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,13 +175,13 @@ def commit(
     """
     further = {
         **(summary or {}),
-        **({_WAP_ID: wap_id} if wap_id is not None else {}),
+        **({WAP_ID: wap_id} if wap_id is not None else {}),
         **({} if idempotency_key is None else idempotency_key.summary()),
     }
     target = Target(branch=branch, create_branch=create_branch, stage_only=stage_only or wap_id is not None)
-    return _Publication(
+    return Publication(
         table,
-        _changes(action),
+        changes_of(action),
         target,
         further,
         skip_empty=skip_empty,
@@ -163,27 +190,7 @@ def commit(
     ).run()
 
 
-def _changes(action: Action) -> FileChanges:
-    match action:
-        case AppendFiles():
-            return append_changes(action)
-        case DeleteFiles():
-            return delete_changes(action)
-        case OverwriteFiles():
-            return overwrite_changes(action)
-        case OverwriteByFilter():
-            return overwrite_by_filter_changes(action)
-        case ReplacePartitions():
-            return replace_changes(action)
-        case RewriteFiles():
-            return rewrite_changes(action)
-        case RowDelta():
-            return row_delta_changes(action)
-        case _:
-            assert_never(action)
-
-
-class _Publication:
+class Publication:
     """One commit, through all its attempts."""
 
     def __init__(

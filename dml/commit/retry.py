@@ -13,7 +13,7 @@ from dml.options import CommitOptions
 
 __all__ = ["retrying", "wait_seconds"]
 
-_JITTER = 0.1
+JITTER = 0.1
 
 
 def retrying(options: CommitOptions) -> Retrying:
@@ -28,7 +28,7 @@ def retrying(options: CommitOptions) -> Retrying:
 
     def wait(state: RetryCallState) -> float:
         # Jitter needs no secrecy.
-        return wait_seconds(options, state.attempt_number) * (1 + _JITTER * random.random())  # noqa: S311
+        return wait_seconds(options, state.attempt_number) * (1 + JITTER * random.random())  # noqa: S311
 
     return Retrying(
         retry=retry_if_exception_type(CommitFailedException),

@@ -65,25 +65,25 @@ def check_changed_files(
     for file in changed:
         task = tasks.get(file.path)
         if task is None:
-            raise _not_conserved(f"'{file.path}' was changed, and the statement did not read it", file.path)
+            raise not_conserved(f"'{file.path}' was changed, and the statement did not read it", file.path)
         if file.rows_before is not None:
-            _check_rewritten(file, task)
+            check_rewritten(file, task)
         else:
-            _check_marked(file, task, vectors.get(file.path))
+            check_marked(file, task, vectors.get(file.path))
         deleted += file.rows_deleted
         updated += file.rows_updated
     if (deleted, updated) != (counts.deleted, counts.updated):
-        raise _not_conserved(
+        raise not_conserved(
             f"{counts.deleted} rows were to be deleted and {counts.updated} updated; in the data files these are "
             f"{deleted} and {updated}",
             None,
         )
 
 
-def _check_rewritten(file: ChangedFile, task: ScanTask) -> None:
+def check_rewritten(file: ChangedFile, task: ScanTask) -> None:
     before, carried = file.rows_before or 0, file.rows_carried or 0
     if before != carried + file.rows_updated + file.rows_deleted:
-        raise _not_conserved(
+        raise not_conserved(
             f"'{file.path}' had {before} rows; {carried} were carried, {file.rows_updated} updated and "
             f"{file.rows_deleted} deleted",
             file.path,
@@ -92,29 +92,29 @@ def _check_rewritten(file: ChangedFile, task: ScanTask) -> None:
     expected = task.record_count - (0 if vector is None else vector.record_count)
     exact = not task.position_deletes and not task.equality_deletes  # these may name a row twice
     if before > expected or (exact and before != expected):
-        raise _not_conserved(f"'{file.path}' has {expected} rows by its manifest, and {before} were read", file.path)
+        raise not_conserved(f"'{file.path}' has {expected} rows by its manifest, and {before} were read", file.path)
 
 
-def _check_marked(file: ChangedFile, task: ScanTask, vector_rows: int | None) -> None:
+def check_marked(file: ChangedFile, task: ScanTask, vector_rows: int | None) -> None:
     before, after = file.deletes_before or 0, file.deletes_after or 0
     if after - before != file.rows_deleted + file.rows_updated:
-        raise _not_conserved(
+        raise not_conserved(
             f"{file.rows_deleted} rows of '{file.path}' were deleted and {file.rows_updated} updated, but its delete "
             f"files grew from {before} to {after} positions",
             file.path,
         )
     if vector_rows is not None and vector_rows != after:
-        raise _not_conserved(
+        raise not_conserved(
             f"The deletion vector of '{file.path}' has {vector_rows} positions, {after} expected", file.path
         )
     if task.deletion_vector is not None and task.deletion_vector.record_count != before:
-        raise _not_conserved(
+        raise not_conserved(
             f"The old deletion vector of '{file.path}' has {task.deletion_vector.record_count} positions by its "
             f"manifest, and {before} were read",
             file.path,
         )
     if after > task.record_count:
-        raise _not_conserved(f"{after} rows of '{file.path}' are deleted, and it has {task.record_count}", file.path)
+        raise not_conserved(f"{after} rows of '{file.path}' are deleted, and it has {task.record_count}", file.path)
 
 
 def check_rows_added(data_files: Iterable[ContentFile], counts: RowCounts) -> None:
@@ -127,7 +127,7 @@ def check_rows_added(data_files: Iterable[ContentFile], counts: RowCounts) -> No
     added = sum(file.record_count for file in files)
     expected = counts.carried + counts.updated + counts.inserted
     if added != expected:
-        raise _not_conserved(
+        raise not_conserved(
             f"The new data files hold {added} rows; {counts.carried} were carried, {counts.updated} updated and "
             f"{counts.inserted} inserted, which makes {expected}",
             files[0].path if len(files) == 1 else None,
@@ -144,7 +144,7 @@ def conservation_summary(counts: RowCounts) -> dict[str, str]:
     }
 
 
-def _not_conserved(message: str, file: str | None) -> RowConservationError:
+def not_conserved(message: str, file: str | None) -> RowConservationError:
     return RowConservationError(
         f"Rows do not add up: {message}",
         hint="Nothing was published, the table is as it was. The files that were written are kept, for a report",

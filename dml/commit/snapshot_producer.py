@@ -11,19 +11,24 @@ from dataclasses import dataclass, field, replace
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation as IcebergOperation
 from pyiceberg.table.snapshots import Snapshot, Summary
-from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 
 from dml.commit.changes import FileChanges, Operation
 from dml.commit.concurrent_deletes import ConcurrentDeletes
-from dml.commit.entry_reader import EntryReader
 from dml.commit.file_filter import AnyOf, FileFilter, PartitionSet, RowFilter
 from dml.commit.manifest_filter import FilteredManifests, ManifestFilter
-from dml.commit.manifest_merge import merge_manifests
-from dml.commit.new_manifests import NewManifests
+from dml.commit.new_manifests import NewManifests, merge_manifests
 from dml.commit.summary import SummaryBuilder
-from dml.commit.target import Target, parent_of, requirements_of
 from dml.commit.validation import (
     CHECKS,
     check_data_sequence_number,
@@ -35,7 +40,8 @@ from dml.commit.validation import (
     check_rewrite_adds_no_rows,
     vanished_data_files,
 )
-from dml.commit.window import CommitWindow, open_window
+from dml.commit.window import CommitWindow, EntryReader, open_window
+from dml.errors import AnalysisError, NotFoundError
 from dml.iceberg import next_row_id
 from dml.manifests.write import write_manifest_list
 from dml.model.listing import DeleteFileKey
@@ -43,10 +49,58 @@ from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
 from dml.model.partition_specs import unpartitioned_specs
 from dml.model.summary_keys import ROWS_VANISHED, UNKNOWN
 from dml.options import CommitOptions
+from dml.suggestions import did_you_mean
 
-__all__ = ["Prepared", "SnapshotProducer"]
+__all__ = ["Prepared", "SnapshotProducer", "Target", "parent_of"]
 
-_DELETING = frozenset({Operation.OVERWRITE, Operation.DELETE})
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a snapshot goes.
+
+    Attributes:
+        branch: The branch that moves to it.
+        create_branch: Whether the branch may be created, from main's head.
+        stage_only: Add the snapshot, a child of the branch's head, without moving anything.
+    """
+
+    branch: str = MAIN_BRANCH
+    create_branch: bool = False
+    stage_only: bool = False
+
+
+def parent_of(metadata: TableMetadata, target: Target) -> Snapshot | None:
+    """The head of the branch; of a branch that is to be created, main's; None where there is no snapshot yet.
+
+    Raises:
+        NotFoundError: there is no such branch, and it may not be created.
+        AnalysisError: it is a tag.
+    """
+    ref = metadata.refs.get(target.branch)
+    if ref is None:
+        if target.branch == MAIN_BRANCH or target.create_branch:
+            return metadata.current_snapshot()
+        raise NotFoundError(
+            f"Cannot use branch (does not exist): {target.branch}",
+            hint=did_you_mean(target.branch, metadata.refs),
+            branch=target.branch,
+        )
+    if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        raise AnalysisError(f"{target.branch} is a tag, not a branch: tags cannot be written to", branch=target.branch)
+    return metadata.snapshot_by_id(ref.snapshot_id)
+
+
+def requirements_of(metadata: TableMetadata, target: Target, parent: Snapshot | None) -> tuple[TableRequirement, ...]:
+    """What has to be true of the table when the snapshot is committed: the same table, the same head."""
+    table = AssertTableUUID(uuid=metadata.table_uuid)
+    if target.stage_only:
+        return (table,)
+    exists = target.branch in metadata.refs
+    head = parent.snapshot_id if exists and parent is not None else None
+    return (table, AssertRefSnapshotId(ref=target.branch, snapshot_id=head))
+
+
+DELETING = frozenset({Operation.OVERWRITE, Operation.DELETE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +193,7 @@ class SnapshotProducer:
         parent_id = None if parent is None else parent.snapshot_id
         at_start = changes.summary_at_start if parent_id == changes.validation.starting_snapshot_id else ()
         further = {**dict(changes.summary), **dict(at_start), **self.summary}
-        snapshot = self._snapshot(metadata, parent, manifests, summary.build(_summary_of(parent), further))
+        snapshot = self._snapshot(metadata, parent, manifests, summary.build(summary_of(parent), further))
         used = {file.path for file in changes.added_delete_files}
         return Prepared(
             snapshot=snapshot,
@@ -257,7 +311,7 @@ class SnapshotProducer:
                 metadata,
                 with_global_deletes=True,
             )
-            entries = window.entries(ManifestContent.DELETES, EntryStatus.ADDED, _DELETING, replaced)
+            entries = window.entries(ManifestContent.DELETES, EntryStatus.ADDED, DELETING, replaced)
             added = (entry for entry in entries if entry.data_file.key not in settled)
             check_deletes_of_replaced_files(
                 data.removed,
@@ -270,7 +324,7 @@ class SnapshotProducer:
             check_rewrite_adds_no_rows(changes, data.removed)
             since = [snapshot.sequence_number or 0 for snapshot in window.snapshots]
             check_data_sequence_number(changes, data.removed, min(since, default=metadata.next_sequence_number()))
-        least = _least_sequence_number(data.manifests, metadata, changes)
+        least = least_sequence_number(data.manifests, metadata, changes)
         deletes = manifest_filter.delete_files(
             [m for m in base if m.content is ManifestContent.DELETES], data.removed, least
         )
@@ -338,13 +392,13 @@ class SnapshotProducer:
         return (add, move)
 
 
-def _summary_of(snapshot: Snapshot | None) -> Mapping[str, str] | None:
+def summary_of(snapshot: Snapshot | None) -> Mapping[str, str] | None:
     if snapshot is None:
         return None
     return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
-def _least_sequence_number(manifests: tuple[ManifestFile, ...], metadata: TableMetadata, changes: FileChanges) -> int:
+def least_sequence_number(manifests: tuple[ManifestFile, ...], metadata: TableMetadata, changes: FileChanges) -> int:
     """The least data sequence number of the data files that stay or come; at most the table's last one."""
     if metadata.format_version == 1:
         return 0

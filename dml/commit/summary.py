@@ -17,7 +17,7 @@ from dml.model.content_file import ContentFile, FileContent
 __all__ = ["SummaryBuilder"]
 
 # The order in which Java lists them; a counter of 0 is left out.
-_COUNTERS: Final = (
+COUNTERS: Final = (
     "added-data-files",
     "deleted-data-files",
     "added-equality-delete-files",
@@ -38,9 +38,9 @@ _COUNTERS: Final = (
     "removed-equality-deletes",
 )
 
-_OPERATION: Final = "operation"
+OPERATION: Final = "operation"
 
-_TOTALS: Final = (
+TOTALS: Final = (
     ("total-records", "added-records", "deleted-records"),
     ("total-files-size", "added-files-size", "removed-files-size"),
     ("total-data-files", "added-data-files", "deleted-data-files"),
@@ -68,12 +68,12 @@ class SummaryBuilder:
     def add(self, files: Iterable[ContentFile]) -> None:
         """Count files that the snapshot adds."""
         for file in files:
-            self._count(file, _added(file))
+            self._count(file, counts_added(file))
 
     def remove(self, files: Iterable[ContentFile]) -> None:
         """Count files that the snapshot removes."""
         for file in files:
-            self._count(file, _removed(file))
+            self._count(file, counts_removed(file))
 
     def build(self, previous: Mapping[str, str] | None, further: Mapping[str, str]) -> dict[str, str]:
         """The summary, without its operation.
@@ -82,17 +82,17 @@ class SummaryBuilder:
             previous: The parent's summary; None where there is no parent.
             further: Keys of the action, the engine and the user; none of them can stand for a count.
         """
-        summary = {**_shown(self._total), "changed-partition-count": str(len(self._partitions))}
+        summary = {**shown(self._total), "changed-partition-count": str(len(self._partitions))}
         if 0 < len(self._partitions) <= self._limit:
             summary["partition-summaries-included"] = "true"
             for path, counter in self._partitions.items():
-                summary[f"partitions.{path}"] = ",".join(f"{key}={value}" for key, value in _shown(counter).items())
-        given = {key: value for key, value in further.items() if key != _OPERATION}
+                summary[f"partitions.{path}"] = ",".join(f"{key}={value}" for key, value in shown(counter).items())
+        given = {key: value for key, value in further.items() if key != OPERATION}
         return {**given, **summary, **self._totals(previous)}
 
     def _totals(self, previous: Mapping[str, str] | None) -> dict[str, str]:
         totals = {}
-        for total, added, removed in _TOTALS:
+        for total, added, removed in TOTALS:
             before = "0" if previous is None else previous.get(total, "")
             # Where the parent does not say, or says something impossible, nobody can know.
             if before.isdecimal():
@@ -117,17 +117,17 @@ class SummaryBuilder:
         return self._paths[key]
 
 
-def _shown(counter: Mapping[str, int]) -> dict[str, str]:
-    return {key: str(counter[key]) for key in _COUNTERS if counter.get(key, 0) > 0}
+def shown(counter: Mapping[str, int]) -> dict[str, str]:
+    return {key: str(counter[key]) for key in COUNTERS if counter.get(key, 0) > 0}
 
 
-def _size(file: ContentFile) -> int:
+def size(file: ContentFile) -> int:
     """Bytes: of a deletion vector its blob, not the file that it shares with others."""
     return file.content_size_in_bytes or 0 if file.is_deletion_vector else file.file_size_in_bytes
 
 
-def _added(file: ContentFile) -> dict[str, int]:
-    sizes = {"added-files-size": _size(file)}
+def counts_added(file: ContentFile) -> dict[str, int]:
+    sizes = {"added-files-size": size(file)}
     match file.content:
         case FileContent.DATA:
             return {**sizes, "added-data-files": 1, "added-records": file.record_count}
@@ -139,8 +139,8 @@ def _added(file: ContentFile) -> dict[str, int]:
             return {**sizes, "added-delete-files": 1, kind: 1, "added-equality-deletes": file.record_count}
 
 
-def _removed(file: ContentFile) -> dict[str, int]:
-    sizes = {"removed-files-size": _size(file)}
+def counts_removed(file: ContentFile) -> dict[str, int]:
+    sizes = {"removed-files-size": size(file)}
     match file.content:
         case FileContent.DATA:
             return {**sizes, "deleted-data-files": 1, "deleted-records": file.record_count}

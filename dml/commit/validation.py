@@ -28,7 +28,6 @@ from typing import Final
 
 from dml.commit.changes import FileChanges, Operation
 from dml.commit.file_filter import FileFilter
-from dml.commit.filter_text import filter_text
 from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.deletes.position_index import PositionDeleteIndex
@@ -36,6 +35,7 @@ from dml.errors import CommitConflictError, ValidationFailedError
 from dml.model.content_file import ContentFile, FileContent
 from dml.model.listing import DeleteFileKey
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
+from dml.pruning.filter_text import filter_text
 
 __all__ = [
     "CHECKS",
@@ -54,7 +54,7 @@ __all__ = [
     "vanished_data_files",
 ]
 
-_MOST_NAMED: Final = 5
+MOST_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +109,17 @@ class Check:
             CommitConflictError: an entry breaks the rule.
         """
         found = [
-            Conflict(label=self.label, path=_name(entry.data_file), snapshot_id=entry.snapshot_id)
+            Conflict(label=self.label, path=name(entry.data_file), snapshot_id=entry.snapshot_id)
             for entry in entries
             if entry.data_file.key not in settled and self.conflicts(changes, entry, wanted)
         ]
         if found:
-            raise _conflict(self.message(changes), found)
+            raise conflict(self.message(changes), found)
 
 
-def _conflict(message: str, found: Sequence[Conflict]) -> CommitConflictError:
+def conflict(message: str, found: Sequence[Conflict]) -> CommitConflictError:
     return CommitConflictError(
-        f"{message}: {_named([conflict.path for conflict in found])}",
+        f"{message}: {named([conflict.path for conflict in found])}",
         hint="Another commit came first: run the statement again",
         conflicts=tuple(found),
     )
@@ -133,8 +133,8 @@ def row_conflict(path: str, rows: PositionDeleteIndex, snapshot_ids: Iterable[in
         rows: Their positions.
         snapshot_ids: The other commits.
     """
-    shown = [str(position) for position in rows.to_numpy()[:_MOST_NAMED].tolist()]
-    more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
+    shown = [str(position) for position in rows.to_numpy()[:MOST_NAMED].tolist()]
+    more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
     found = [
         Conflict(label="ROWS", path=path, snapshot_id=snapshot_id) for snapshot_id in sorted(set(snapshot_ids), key=str)
     ]
@@ -142,44 +142,44 @@ def row_conflict(path: str, rows: PositionDeleteIndex, snapshot_ids: Iterable[in
         f"Another commit deleted or updated rows that this one changes too: {path}, rows {', '.join(shown)}{more}",
         hint="Another commit came first: run the statement again",
         conflicts=tuple(found),
-        rows=tuple(rows.to_numpy()[:_MOST_NAMED].tolist()),
+        rows=tuple(rows.to_numpy()[:MOST_NAMED].tolist()),
     )
 
 
-def _name(file: ContentFile) -> str:
+def name(file: ContentFile) -> str:
     return f"{file.path} (for {file.referenced_data_file})" if file.is_deletion_vector else file.path
 
 
-def _named(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
-    return f"[{', '.join(paths[:_MOST_NAMED])}{more}]"
+def named(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+    return f"[{', '.join(paths[:MOST_NAMED])}{more}]"
 
 
-def _about(changes: FileChanges, verb: str) -> str:
+def about(changes: FileChanges, verb: str) -> str:
     validation = changes.validation
     if validation.partitions is not None:
-        return f"{verb} matching partitions {_named(sorted(str(values) for _, values in validation.partitions))}"
+        return f"{verb} matching partitions {named(sorted(str(values) for _, values in validation.partitions))}"
     return f"{verb} matching {filter_text(validation.conflict_filter)}"
 
 
-def _always(*operations: Operation) -> Callable[[FileChanges], frozenset[Operation]]:
+def always(*operations: Operation) -> Callable[[FileChanges], frozenset[Operation]]:
     return lambda _: frozenset(operations)
 
 
-def _missing_operations(changes: FileChanges) -> frozenset[Operation]:
+def missing_operations(changes: FileChanges) -> frozenset[Operation]:
     removing = frozenset({Operation.OVERWRITE, Operation.REPLACE})
     return removing if changes.validation.tolerate_deleted else removing | {Operation.DELETE}
 
 
-def _may_match(_: FileChanges, entry: ManifestEntry, wanted: FileFilter) -> bool:
+def may_match(_: FileChanges, entry: ManifestEntry, wanted: FileFilter) -> bool:
     return wanted.may_match(entry.data_file)
 
 
-def _is_referenced(changes: FileChanges, entry: ManifestEntry, _: FileFilter) -> bool:
+def is_referenced(changes: FileChanges, entry: ManifestEntry, _: FileFilter) -> bool:
     return entry.data_file.path in changes.validation.referenced_data_files
 
 
-def _covers_our_file(changes: FileChanges, entry: ManifestEntry, _: FileFilter) -> bool:
+def covers_our_file(changes: FileChanges, entry: ManifestEntry, _: FileFilter) -> bool:
     file = entry.data_file
     return file.is_deletion_vector and file.referenced_data_file in changes.validation.added_vectors
 
@@ -189,56 +189,56 @@ CHECKS: Final = (
         label="V4",
         content=ManifestContent.DATA,
         status=EntryStatus.DELETED,
-        operations=_missing_operations,
+        operations=missing_operations,
         own_files=True,
         applies=lambda changes: bool(changes.validation.referenced_data_files),
-        conflicts=_is_referenced,
+        conflicts=is_referenced,
         message=lambda _: "Cannot commit, missing data files",
     ),
     Check(
         label="V1",
         content=ManifestContent.DATA,
         status=EntryStatus.ADDED,
-        operations=_always(Operation.APPEND, Operation.OVERWRITE),
+        operations=always(Operation.APPEND, Operation.OVERWRITE),
         applies=lambda changes: changes.validation.new_data_files,
-        conflicts=_may_match,
-        message=lambda changes: _about(changes, "Found conflicting files that can contain records"),
+        conflicts=may_match,
+        message=lambda changes: about(changes, "Found conflicting files that can contain records"),
     ),
     Check(
         label="V7",
         content=ManifestContent.DATA,
         status=EntryStatus.DELETED,
-        operations=_always(Operation.OVERWRITE, Operation.REPLACE, Operation.DELETE),
+        operations=always(Operation.OVERWRITE, Operation.REPLACE, Operation.DELETE),
         applies=lambda changes: changes.validation.removed_data_files,
-        conflicts=_may_match,
-        message=lambda changes: _about(changes, "Found conflicting deleted files that can contain records"),
+        conflicts=may_match,
+        message=lambda changes: about(changes, "Found conflicting deleted files that can contain records"),
     ),
     Check(
         label="V10",
         content=ManifestContent.DATA,
         status=EntryStatus.DELETED,
-        operations=_always(Operation.OVERWRITE, Operation.DELETE),
+        operations=always(Operation.OVERWRITE, Operation.DELETE),
         applies=lambda changes: changes.validation.removed_rows,
-        conflicts=_may_match,
-        message=lambda changes: _about(changes, "Found conflicting removed files that can contain records"),
+        conflicts=may_match,
+        message=lambda changes: about(changes, "Found conflicting removed files that can contain records"),
     ),
     Check(
         label="V5",
         content=ManifestContent.DELETES,
         status=EntryStatus.ADDED,
-        operations=_always(Operation.OVERWRITE, Operation.DELETE),
+        operations=always(Operation.OVERWRITE, Operation.DELETE),
         applies=lambda changes: changes.validation.new_delete_files,
-        conflicts=_may_match,
-        message=lambda changes: _about(changes, "Found new conflicting delete files that can apply to records"),
+        conflicts=may_match,
+        message=lambda changes: about(changes, "Found new conflicting delete files that can apply to records"),
     ),
     Check(
         label="V6",
         content=ManifestContent.DELETES,
         status=EntryStatus.ADDED,
-        operations=_always(Operation.OVERWRITE, Operation.DELETE, Operation.REPLACE),
+        operations=always(Operation.OVERWRITE, Operation.DELETE, Operation.REPLACE),
         own_files=True,
         applies=lambda changes: bool(changes.validation.added_vectors),
-        conflicts=_covers_our_file,
+        conflicts=covers_our_file,
         message=lambda _: "Found concurrently added deletion vectors",
     ),
 )
@@ -294,7 +294,7 @@ def check_removed_files_are_not_referenced(changes: FileChanges) -> None:
     both = sorted(changes.removed_data_files & changes.validation.referenced_data_files)
     if both:
         raise ValidationFailedError(
-            f"Cannot delete data files {_named(both)} that are referenced by new delete files", files=tuple(both)
+            f"Cannot delete data files {named(both)} that are referenced by new delete files", files=tuple(both)
         )
 
 
@@ -309,7 +309,7 @@ def check_removed_files_are_live(missing: Iterable[str]) -> None:
     """
     found = [Conflict(label="V3", path=path, snapshot_id=None) for path in sorted(missing)]
     if found:
-        raise _conflict("Missing required files to delete", found)
+        raise conflict("Missing required files to delete", found)
 
 
 def check_deletes_of_replaced_files(
@@ -333,13 +333,13 @@ def check_deletes_of_replaced_files(
     replaced = {partition_key(entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
     paths = {entry.data_file.path for entry in removed}
     found = [
-        Conflict(label="V2", path=_name(entry.data_file), snapshot_id=entry.snapshot_id)
+        Conflict(label="V2", path=name(entry.data_file), snapshot_id=entry.snapshot_id)
         for entry in new_deletes
         if not (ignore_equality_deletes and entry.data_file.content is FileContent.EQUALITY_DELETES)
-        and _may_apply(entry.data_file, paths, replaced, unpartitioned)
+        and may_apply(entry.data_file, paths, replaced, unpartitioned)
     ]
     if found:
-        raise _conflict("Cannot commit, found new delete for replaced data file", found)
+        raise conflict("Cannot commit, found new delete for replaced data file", found)
 
 
 def check_rewrite_replaces_files(changes: FileChanges) -> None:
@@ -357,7 +357,7 @@ def check_rewrite_replaces_files(changes: FileChanges) -> None:
         raise ValidationFailedError("A rewrite cannot add delete files: it removes none")
     equality = [file.path for file in changes.added_delete_files if file.content is FileContent.EQUALITY_DELETES]
     if equality:
-        raise ValidationFailedError(f"A rewrite cannot add equality deletes: {_named(equality)}", files=tuple(equality))
+        raise ValidationFailedError(f"A rewrite cannot add equality deletes: {named(equality)}", files=tuple(equality))
 
 
 def check_rewrite_adds_no_rows(changes: FileChanges, removed: Iterable[ManifestEntry]) -> None:
@@ -394,7 +394,7 @@ def check_data_sequence_number(changes: FileChanges, removed: Iterable[ManifestE
         )
 
 
-def _may_apply(delete: ContentFile, paths: set[str], partitions: set[Hashable], unpartitioned: Collection[int]) -> bool:
+def may_apply(delete: ContentFile, paths: set[str], partitions: set[Hashable], unpartitioned: Collection[int]) -> bool:
     scope = only_data_file(delete)
     if scope is not None:
         return scope in paths
@@ -418,10 +418,10 @@ def vanished_data_files(changes: FileChanges, removed: Iterable[ManifestEntry]) 
         changes: What the commit does.
         removed: Entries that concurrent DELETEs removed.
     """
-    return frozenset(_referenced(changes, removed))
+    return frozenset(referenced(changes, removed))
 
 
-def _referenced(changes: FileChanges, removed: Iterable[ManifestEntry]) -> Iterator[str]:
+def referenced(changes: FileChanges, removed: Iterable[ManifestEntry]) -> Iterator[str]:
     for entry in removed:
         if entry.data_file.path in changes.validation.referenced_data_files:
             yield entry.data_file.path

@@ -1,21 +1,79 @@
 """The snapshots that were committed since a statement read the table, and what they added and removed. Driver.
 
-Input: the table's metadata, where the statement started, the head of its branch. Output: manifest entries.
+Input: the table's metadata, where the statement started, the head of its branch. Output: manifest entries. Manifest
+lists and manifests are read once for a commit, several at a time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Final
 
+from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.commit.changes import Operation
-from dml.commit.entry_reader import EntryReader
 from dml.commit.file_filter import FileFilter
 from dml.errors import CommitConflictError
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 
-__all__ = ["CommitWindow", "open_window"]
+__all__ = ["CommitWindow", "EntryReader", "open_window"]
+
+
+MOST_THREADS: Final = 8
+
+
+class EntryReader:
+    """Reads manifest lists and manifests, and keeps what they hold for the next check and the next attempt.
+
+    Args:
+        io: The table's FileIO.
+    """
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._lists: dict[str, tuple[ManifestFile, ...]] = {}
+        self._known: dict[ManifestFile, tuple[ManifestEntry, ...]] = {}
+
+    def manifests(self, snapshot: Snapshot | None) -> tuple[ManifestFile, ...]:
+        """The manifests of a snapshot; none of no snapshot.
+
+        Raises:
+            CorruptFileError: the manifest list is missing or broken.
+            ExecutionError: the storage failed.
+        """
+        if snapshot is None:
+            return ()
+        if snapshot.manifest_list not in self._lists:
+            self._lists[snapshot.manifest_list] = manifests_of(self._io, snapshot)
+        return self._lists[snapshot.manifest_list]
+
+    def entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+        """The entries of a manifest, deleted ones included.
+
+        Raises:
+            CorruptFileError: the manifest is missing or broken.
+            ExecutionError: the storage failed.
+        """
+        # The whole line is the key: another line for the same file can give it other row ids.
+        if manifest not in self._known:
+            self._known[manifest] = tuple(entries_of(manifest, self._io))
+        return self._known[manifest]
+
+    def prepare(self, manifests: Iterable[ManifestFile]) -> Sequence[ManifestFile]:
+        """Read manifests at once, so that `entries` has them.
+
+        Returns:
+            The same manifests.
+        """
+        wanted = tuple(manifests)
+        missing = [manifest for manifest in wanted if manifest not in self._known]
+        if len(missing) > 1:
+            with ThreadPoolExecutor(min(MOST_THREADS, len(missing)), thread_name_prefix="manifests") as pool:
+                list(pool.map(self.entries, missing))
+        return wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +107,7 @@ class CommitWindow:
             for manifest in self.reader.manifests(snapshot)
             if manifest.content is content
             and manifest.added_snapshot_id == snapshot.snapshot_id
-            and _may_have(manifest, status)
+            and may_have(manifest, status)
             and wanted.manifest(manifest)
         ]
         for manifest in self.reader.prepare(manifests):
@@ -58,7 +116,7 @@ class CommitWindow:
                     yield entry
 
 
-def _is_first(snapshot: Snapshot, reader: EntryReader) -> bool:
+def is_first(snapshot: Snapshot, reader: EntryReader) -> bool:
     """Whether nothing was there before a snapshot without a parent; some writers forget parents that expired."""
     return all(
         manifest.added_snapshot_id == snapshot.snapshot_id and not manifest.existing_files_count
@@ -66,7 +124,7 @@ def _is_first(snapshot: Snapshot, reader: EntryReader) -> bool:
     )
 
 
-def _may_have(manifest: ManifestFile, status: EntryStatus) -> bool:
+def may_have(manifest: ManifestFile, status: EntryStatus) -> bool:
     counts = {
         EntryStatus.EXISTING: manifest.existing_files_count,
         EntryStatus.ADDED: manifest.added_files_count,
@@ -106,7 +164,7 @@ def open_window(
         walked.append(current)
         current_id = current.parent_snapshot_id
     if current_id != starting_snapshot_id or (
-        starting_snapshot_id is None and walked and not _is_first(walked[-1], reader)
+        starting_snapshot_id is None and walked and not is_first(walked[-1], reader)
     ):
         if head is None:
             message = f"Snapshot {starting_snapshot_id} is not in the history of the branch, which has no snapshot now"

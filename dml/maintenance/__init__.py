@@ -7,7 +7,6 @@
 """
 
 from dml.maintenance.orphan_choice import PrefixMismatchMode
-from dml.maintenance.orphan_options import RemoveOrphanFiles, prefix_mismatch_mode
-from dml.maintenance.remove_orphan_files import remove_orphan_files
+from dml.maintenance.remove_orphan_files import RemoveOrphanFiles, prefix_mismatch_mode, remove_orphan_files
 
 __all__ = ["PrefixMismatchMode", "RemoveOrphanFiles", "prefix_mismatch_mode", "remove_orphan_files"]

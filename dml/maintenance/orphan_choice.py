@@ -1,33 +1,151 @@
-"""Which of the files below a table's folders nobody needs. Pure; driver.
+"""Which of the files below a table's folders nobody needs, and which names mean one file. Pure; driver.
+
+    s3a://b/t/data/a%20b.parquet  and  s3://b/t/data/a b.parquet        are one file
+    file:/t/a.parquet, file:///t/a.parquet  and  /t/a.parquet           are one file
+    s3://b1/t/a.parquet  and  s3://b2/t/a.parquet                       may be one file: the path is the same
 
 Input: the files that a storage lists, the locations that the table's metadata needs, and the rules. Output: the
-orphans, and the files of which it cannot be told. A file is chosen only if every rule lets it go. Source: Iceberg's
-`DeleteOrphanFilesSparkAction`, `HiddenPathFilter`, `PartitionAwareHiddenPathFilter`.
+orphans, and the files of which it cannot be told. A file is chosen only if every rule lets it go. Where two names might
+mean one file they are made equal: a file too many is kept then, and none is lost. Source: Iceberg's
+`DeleteOrphanFilesSparkAction` (`FileURI`), `HiddenPathFilter`, `PartitionAwareHiddenPathFilter`.
 """
 
+import posixpath
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
-
-from dml.maintenance.file_identity import Equivalents, FileIdentity, identity_of, is_inside
+from urllib.parse import unquote
 
 __all__ = [
     "Conflict",
+    "Equivalents",
     "ListedFile",
     "NeededFiles",
-    "OrphanChoice",
     "OrphanRules",
     "PrefixMismatchMode",
     "choose_orphans",
+    "identity_of",
     "is_hidden",
+    "is_inside",
+    "path_of",
 ]
+
+
+EQUAL_SCHEMES: Final[Mapping[str, str]] = MappingProxyType({"s3n,s3a": "s3"})
+"""The schemes that mean one storage, whatever else is given: the reference's default."""
+
+LOCATION: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*):(?://(?P<authority>[^/]*))?(?P<path>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equivalents:
+    """Schemes and authorities that are other names of one.
+
+    Attributes:
+        schemes: From each scheme, lower case, to the one that stands for it.
+        authorities: The same for authorities: buckets, hosts.
+    """
+
+    schemes: Mapping[str, str]
+    authorities: Mapping[str, str]
+
+    @staticmethod
+    def of(schemes: Mapping[str, str], authorities: Mapping[str, str]) -> "Equivalents":
+        """What a call gives, beside the schemes that are always equal.
+
+        Args:
+            schemes: From one or more schemes, with commas between them, to the one that stands for them.
+            authorities: The same for authorities.
+        """
+        return Equivalents(schemes=flat({**EQUAL_SCHEMES, **schemes}), authorities=flat(authorities))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileIdentity:
+    """What a location is compared by.
+
+    Attributes:
+        scheme: Lower case, one for all equal ones; empty where the location has none.
+        authority: The bucket or host, likewise.
+        path: Absolute, decoded, without empty parts and dots.
+    """
+
+    scheme: str
+    authority: str
+    path: str
+
+    def has_prefix_of(self, other: "FileIdentity") -> bool:
+        """Whether scheme and authority are the other's; one that a location leaves out may be any."""
+        return may_be(self.scheme, other.scheme) and may_be(self.authority, other.authority)
+
+
+def identity_of(location: str, equivalents: Equivalents) -> FileIdentity:
+    """What a location is compared by.
+
+    Args:
+        location: A URI, or the path of a local file.
+        equivalents: Which schemes and authorities are equal.
+    """
+    scheme, authority, path = parts(location)
+    return FileIdentity(
+        scheme=equivalents.schemes.get(scheme, scheme),
+        authority=equivalents.authorities.get(authority, authority),
+        path=normal(decoded(path)),
+    )
+
+
+def path_of(location: str) -> str:
+    """The path of a location as its storage has it: nothing is decoded."""
+    return normal(parts(location)[2])
+
+
+def is_inside(location: str, folder: str, equivalents: Equivalents) -> bool:
+    """Whether a location is a folder or lies below it. Nothing is decoded: `a%2Fb` is one name.
+
+    Args:
+        location: Of a file or folder.
+        folder: Of a folder.
+        equivalents: Which schemes and authorities are equal.
+    """
+    path, root = path_of(location), path_of(folder)
+    below = path == root or path.startswith(root.rstrip("/") + "/")
+    return below and identity_of(location, equivalents).has_prefix_of(identity_of(folder, equivalents))
+
+
+def parts(location: str) -> tuple[str, str, str]:
+    match = LOCATION.fullmatch(location)
+    if match is None:
+        return "", "", location
+    return match["scheme"].lower(), (match["authority"] or "").lower(), match["path"]
+
+
+def normal(path: str) -> str:
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def decoded(path: str) -> str:
+    # A name may be encoded more than once: a partition's value in the name of its folder, and then all of it in a URI.
+    while (plain := unquote(path)) != path:
+        path = plain
+    return path
+
+
+def flat(names: Mapping[str, str]) -> Mapping[str, str]:
+    return {name.strip().lower(): one.strip().lower() for listed, one in names.items() for name in listed.split(",")}
+
+
+def may_be(one: str, other: str) -> bool:
+    return not one or not other or one == other
+
 
 VERSION_HINT: Final = "version-hint.text"
 """Tells a catalog of folders which metadata file is the newest; no metadata names it."""
 
-_HIDDEN: Final = ("_", ".")
+HIDDEN: Final = ("_", ".")
 
 
 class PrefixMismatchMode(StrEnum):
@@ -152,7 +270,7 @@ def choose_orphans(listed: Iterable[ListedFile], needed: NeededFiles, rules: Orp
     orphans: list[ListedFile] = []
     conflicts: list[Conflict] = []
     for file in listed:
-        if not _may_go(file, rules):
+        if not may_go(file, rules):
             continue
         alike = needed.named_like(file)
         if any(alike.values()):
@@ -174,12 +292,12 @@ def is_hidden(relative: str, partition_fields: frozenset[str]) -> bool:
         partition_fields: Names of partition fields; `_day=2026-01-31` is a partition then.
     """
     return any(
-        part.startswith(_HIDDEN) and not ("=" in part and part.partition("=")[0] in partition_fields)
+        part.startswith(HIDDEN) and not ("=" in part and part.partition("=")[0] in partition_fields)
         for part in relative.split("/")
     )
 
 
-def _may_go(file: ListedFile, rules: OrphanRules) -> bool:
+def may_go(file: ListedFile, rules: OrphanRules) -> bool:
     """The rules that have nothing to do with what is needed."""
     return (
         file.modified_ms is not None

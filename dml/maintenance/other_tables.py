@@ -1,11 +1,12 @@
-"""Other tables whose files lie among a table's own. Driver.
+"""Other tables whose files lie among a table's own, and the folders in which a table keeps its files. Driver.
 
 Input: the files below a table's folders. Output: the folders of other tables, in which nothing may be touched; or a
 refusal, where another table's files cannot be told from the table's own.
 
 A table is known by its metadata files. One that lies deeper has a metadata folder of its own, and all that is around
 that is its. Folders outside of the table's location (`write.data.path` ...) may be shared by tables whose metadata is
-elsewhere, so there the tables of the catalog are asked where their files are.
+elsewhere, so there the tables of the catalog are asked where their files are. Source: Iceberg documentation,
+"Configuration", and `LocationProviders`.
 """
 
 from collections import defaultdict
@@ -20,12 +21,47 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
 from dml.errors import DmlError, NotSupportedError
-from dml.maintenance.file_identity import Equivalents
-from dml.maintenance.orphan_choice import ListedFile, NeededFiles
+from dml.maintenance.orphan_choice import Equivalents, ListedFile, NeededFiles, is_inside
 from dml.maintenance.reachable_files import read_json
-from dml.maintenance.table_folders import folders_of, is_below, overlap
+from dml.options import FOLDER_PROPERTIES
 
-__all__ = ["folders_of_others", "refuse_shared_folders"]
+__all__ = ["folders_of", "folders_of_others", "is_below", "outermost", "overlap", "refuse_shared_folders"]
+
+
+def folders_of(location: str, properties: Mapping[str, str]) -> tuple[str, ...]:
+    """A table's location, and the folders that its properties name.
+
+    Args:
+        location: Of the table.
+        properties: Of the table.
+    """
+    named = (properties[key] for key in FOLDER_PROPERTIES if properties.get(key))
+    return tuple(folder.rstrip("/") for folder in (location, *named))
+
+
+def outermost(folders: Iterable[str], equivalents: Equivalents) -> tuple[str, ...]:
+    """The folders that lie in no other, so that no file is listed twice.
+
+    Args:
+        folders: In the order of their importance: of two names of one folder the first stays.
+        equivalents: Which schemes and authorities are equal.
+    """
+    kept: list[str] = []
+    for folder in folders:
+        if not any(is_inside(folder, other, equivalents) for other in kept):
+            kept = [*(other for other in kept if not is_inside(other, folder, equivalents)), folder]
+    return tuple(kept)
+
+
+def overlap(one: str, other: str, equivalents: Equivalents) -> bool:
+    """Whether two folders are one, or one lies in the other."""
+    return is_inside(one, other, equivalents) or is_inside(other, one, equivalents)
+
+
+def is_below(folder: str, other: str, equivalents: Equivalents) -> bool:
+    """Whether a folder lies in another and is not that folder itself."""
+    return is_inside(folder, other, equivalents) and not is_inside(other, folder, equivalents)
+
 
 METADATA_FILES: Final = (".metadata.json", ".metadata.json.gz")
 METADATA_FOLDER: Final = "metadata"
@@ -53,20 +89,20 @@ def folders_of_others(
             in the table's own folders.
     """
     found: list[str] = []
-    for folder, files in _metadata_folders(listed).items():
+    for folder, files in metadata_folders(listed).items():
         around = folder.removesuffix(f"/{METADATA_FOLDER}")
         unknown = [file for file in files if not needed.named_like(file)]
         if len(unknown) < len(files) or not any(is_below(around, own, equivalents) for own in own_folders):
-            _refuse_others_in(table, unknown)
+            refuse_others_in(table, unknown)
             continue
         newest = max(unknown, key=lambda file: (file.modified_ms or 0, file.path))
         declared = [
             other
-            for other in _folders_of_other(table, newest)
+            for other in folders_of_other(table, newest)
             if any(overlap(other, own, equivalents) for own in own_folders)
         ]
         if not all(any(is_below(other, own, equivalents) for own in own_folders) for other in declared):
-            raise _not_to_be_told(table, newest.location)
+            raise not_to_be_told(table, newest.location)
         found += [around, *declared]
     return tuple(found)
 
@@ -85,7 +121,7 @@ def refuse_shared_folders(catalog: Catalog, table: Table, folders: Sequence[str]
     """
     if not folders:
         return
-    for other in _tables(catalog, folders[0]):
+    for other in tables(catalog, folders[0]):
         if other.metadata.table_uuid == table.metadata.table_uuid:
             continue
         for folder in folders:
@@ -98,7 +134,7 @@ def refuse_shared_folders(catalog: Catalog, table: Table, folders: Sequence[str]
                 )
 
 
-def _metadata_folders(listed: Iterable[ListedFile]) -> Mapping[str, list[ListedFile]]:
+def metadata_folders(listed: Iterable[ListedFile]) -> Mapping[str, list[ListedFile]]:
     folders: defaultdict[str, list[ListedFile]] = defaultdict(list)
     for file in listed:
         if file.relative.endswith(METADATA_FILES):
@@ -106,23 +142,23 @@ def _metadata_folders(listed: Iterable[ListedFile]) -> Mapping[str, list[ListedF
     return folders
 
 
-def _refuse_others_in(table: Table, files: Sequence[ListedFile]) -> None:
+def refuse_others_in(table: Table, files: Sequence[ListedFile]) -> None:
     """Metadata files of failed commits are the table's; one of another table means that both share the folder."""
     with ThreadPoolExecutor(READERS) as pool:
-        contents = pool.map(partial(_content, table.io), files)
+        contents = pool.map(partial(content_of, table.io), files)
         for file, content in zip(files, contents, strict=True):
-            if _is_of_other(table, content):
-                raise _not_to_be_told(table, file.location)
+            if is_of_other(table, content):
+                raise not_to_be_told(table, file.location)
 
 
-def _folders_of_other(table: Table, file: ListedFile) -> Iterator[str]:
+def folders_of_other(table: Table, file: ListedFile) -> Iterator[str]:
     """Where the table of a metadata file keeps its files; nothing for a copy of this table's own metadata."""
-    content = _content(table.io, file)
-    if _is_of_other(table, content) and "location" in content:
+    content = content_of(table.io, file)
+    if is_of_other(table, content) and "location" in content:
         yield from folders_of(content["location"], content.get("properties") or {})
 
 
-def _content(io: FileIO, file: ListedFile) -> Mapping[str, Any]:
+def content_of(io: FileIO, file: ListedFile) -> Mapping[str, Any]:
     """A metadata file; empty where it is gone, or is the beginning of one that was never finished."""
     try:
         return read_json(io, file.location) or {}
@@ -130,12 +166,12 @@ def _content(io: FileIO, file: ListedFile) -> Mapping[str, Any]:
         return {}
 
 
-def _is_of_other(table: Table, content: Mapping[str, Any]) -> bool:
+def is_of_other(table: Table, content: Mapping[str, Any]) -> bool:
     own = str(table.metadata.table_uuid)
     return str(content.get("table-uuid", own)).lower() != own
 
 
-def _not_to_be_told(table: Table, metadata_file: str) -> NotSupportedError:
+def not_to_be_told(table: Table, metadata_file: str) -> NotSupportedError:
     return NotSupportedError(
         f"Another table has files in the folders of the table '{'.'.join(table.name())}': '{metadata_file}' is its "
         "metadata",
@@ -144,7 +180,7 @@ def _not_to_be_told(table: Table, metadata_file: str) -> NotSupportedError:
     )
 
 
-def _tables(catalog: Catalog, folder: str, namespace: tuple[str, ...] = ()) -> Iterator[Table]:
+def tables(catalog: Catalog, folder: str, namespace: tuple[str, ...] = ()) -> Iterator[Table]:
     for inner in catalog.list_namespaces(namespace):
         for identifier in catalog.list_tables(inner):
             try:
@@ -159,4 +195,4 @@ def _tables(catalog: Catalog, folder: str, namespace: tuple[str, ...] = ()) -> I
                     folder=folder,
                 ) from error
         if len(inner) > len(namespace):
-            yield from _tables(catalog, folder, tuple(inner))
+            yield from tables(catalog, folder, tuple(inner))

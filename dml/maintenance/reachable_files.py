@@ -66,7 +66,7 @@ class ReachableFiles:
         """
         if table.metadata_location in self._read:
             return
-        current = _current(table)
+        current = current_files(table)
         yield table.metadata_location
         yield from self._contents(current, gone_is_fine=False)
         yield from self._history(current)
@@ -97,7 +97,7 @@ class ReachableFiles:
             return None
         if content is None:
             raise CorruptFileError(f"The metadata file '{location}' cannot be read", file=location)
-        return _from_json(content)
+        return from_json(content)
 
     def _contents(self, listed: Listed, *, gone_is_fine: bool) -> Iterator[str]:
         """What a metadata file names, and what that names.
@@ -111,7 +111,7 @@ class ReachableFiles:
             if location in self._read:
                 continue
             yield location
-            with _gone() if gone_is_fine else nullcontext():
+            with gone() if gone_is_fine else nullcontext():
                 for manifest in read_manifest_list(self._io, location):
                     yield manifest.manifest_path
                     yield from self._files_of(manifest, gone_is_fine=gone_is_fine)
@@ -120,14 +120,14 @@ class ReachableFiles:
     def _files_of(self, manifest: ManifestFile, *, gone_is_fine: bool) -> Iterator[str]:
         if manifest.manifest_path in self._read:
             return
-        with _gone() if gone_is_fine else nullcontext():
+        with gone() if gone_is_fine else nullcontext():
             for entry in entries_of(manifest, self._io, live_only=True):
                 yield entry.data_file.path
             self._read.add(manifest.manifest_path)
 
 
 @contextmanager
-def _gone() -> Iterator[None]:
+def gone() -> Iterator[None]:
     """Go on where a file of a snapshot that has expired is missing."""
     try:
         yield
@@ -155,18 +155,18 @@ def read_json(io: FileIO, location: str) -> Mapping[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def _current(table: Table) -> Listed:
+def current_files(table: Table) -> Listed:
     metadata = table.metadata
     return Listed(
         manifest_lists=tuple(snapshot.manifest_list for snapshot in metadata.snapshots),
         statistics=tuple(file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)),
-        log=_log(
+        log=log_files(
             [(entry.metadata_file, entry.timestamp_ms) for entry in metadata.metadata_log], metadata.last_updated_ms
         ),
     )
 
 
-def _from_json(content: Mapping[str, Any]) -> Listed:
+def from_json(content: Mapping[str, Any]) -> Listed:
     files = (*(content.get("statistics") or ()), *(content.get("partition-statistics") or ()))
     entries = [(entry["metadata-file"], entry["timestamp-ms"]) for entry in content.get("metadata-log") or ()]
     return Listed(
@@ -175,11 +175,11 @@ def _from_json(content: Mapping[str, Any]) -> Listed:
             snapshot["manifest-list"] for snapshot in content.get("snapshots") or () if "manifest-list" in snapshot
         ),
         statistics=tuple(file["statistics-path"] for file in files),
-        log=_log(entries, content["last-updated-ms"]),
+        log=log_files(entries, content["last-updated-ms"]),
     )
 
 
-def _log(entries: list[tuple[str, int]], last_updated_ms: int) -> tuple[tuple[str, int], ...]:
+def log_files(entries: list[tuple[str, int]], last_updated_ms: int) -> tuple[tuple[str, int], ...]:
     """Each entry has the time at which it was written: it was current until that of the next one."""
     until = [*(written for _, written in entries[1:]), last_updated_ms]
     return tuple((location, end) for (location, _), end in zip(entries, until, strict=False))

@@ -1,14 +1,16 @@
 """Removing the files below a table's folders that nothing needs. Driver.
 
-Input: a catalog, a table's identifier and what is asked for. Output: the locations of the orphans.
+Input: a catalog, a table's identifier and what is asked for, checked. Output: the locations of the orphans.
 
 The order matters. Files are listed first and metadata is read after: what a commit in between has added is not listed,
 or is needed. And before files are deleted the newest metadata is read again, for what came back into use meanwhile.
-Source: Iceberg's `DeleteOrphanFilesSparkAction`.
+Source: Iceberg's `DeleteOrphanFilesSparkAction` and its Spark procedure (`RemoveOrphanFilesProcedure`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import quote_plus
 
@@ -18,17 +20,123 @@ from pyiceberg.table import Table
 from dml.catalog.tables import load_table
 from dml.catalog.translation import translated
 from dml.errors import AnalysisError, CommitConflictError, ErrorKind, ExecutionError, NotSupportedError
-from dml.maintenance.deletion import delete_all
-from dml.maintenance.file_identity import is_inside
-from dml.maintenance.orphan_choice import Conflict, ListedFile, NeededFiles, OrphanRules, choose_orphans
-from dml.maintenance.orphan_options import RemoveOrphanFiles
-from dml.maintenance.other_tables import folders_of_others, refuse_shared_folders
+from dml.maintenance.orphan_choice import (
+    Conflict,
+    Equivalents,
+    ListedFile,
+    NeededFiles,
+    OrphanRules,
+    PrefixMismatchMode,
+    choose_orphans,
+    is_inside,
+)
+from dml.maintenance.other_tables import folders_of, folders_of_others, outermost, refuse_shared_folders
 from dml.maintenance.reachable_files import ReachableFiles
 from dml.maintenance.storage import RealNames, Storage, storage_of
-from dml.maintenance.table_folders import folders_of, outermost
 from dml.options import boolean
 
-__all__ = ["remove_orphan_files"]
+__all__ = ["RemoveOrphanFiles", "prefix_mismatch_mode", "remove_orphan_files"]
+
+
+DEFAULT_AGE: Final = timedelta(days=3)
+LEAST_AGE: Final = timedelta(hours=24)
+DEFAULT_CONCURRENT_DELETES: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveOrphanFiles:
+    """A call.
+
+    Attributes:
+        older_than: Only files that were written before; three days ago by default.
+        location: Only files below this folder of the table; None for all.
+        dry_run: Tell the files, and delete none.
+        max_concurrent_deletes: How many files are deleted at once.
+        equal_schemes: From schemes, with commas between them, to the one that stands for them.
+        equal_authorities: The same for authorities.
+        prefix_mismatch_mode: What becomes of a file that metadata names with another scheme or authority.
+    """
+
+    older_than: datetime = field(default_factory=lambda: datetime.now(UTC) - DEFAULT_AGE)
+    location: str | None = None
+    dry_run: bool = False
+    max_concurrent_deletes: int = DEFAULT_CONCURRENT_DELETES
+    equal_schemes: Mapping[str, str] = field(default_factory=dict)
+    equal_authorities: Mapping[str, str] = field(default_factory=dict)
+    prefix_mismatch_mode: PrefixMismatchMode = PrefixMismatchMode.ERROR
+
+    def __post_init__(self) -> None:
+        if self.older_than.tzinfo is None:
+            raise AnalysisError(f"older_than ({self.older_than}) has no time zone", kind=ErrorKind.INVALID_VALUE)
+        if self.max_concurrent_deletes < 1:
+            raise AnalysisError(
+                f"max_concurrent_deletes is {self.max_concurrent_deletes}",
+                kind=ErrorKind.INVALID_VALUE,
+                hint="It must be 1 or more",
+                option="max_concurrent_deletes",
+            )
+        if not self.dry_run and self.older_than > datetime.now(UTC) - LEAST_AGE:
+            raise AnalysisError(
+                f"Cannot remove orphan files with an interval less than 24 hours: older_than is {self.older_than}",
+                kind=ErrorKind.INVALID_VALUE,
+                hint="Files of statements that run now belong to no snapshot yet, and would be lost; "
+                "dry_run lists files of any age",
+                option="older_than",
+            )
+
+    @property
+    def older_than_ms(self) -> int:
+        """`older_than` in milliseconds since 1970."""
+        return int(self.older_than.timestamp() * 1000)
+
+    @property
+    def equivalents(self) -> Equivalents:
+        """Schemes and authorities that are equal."""
+        return Equivalents.of(self.equal_schemes, self.equal_authorities)
+
+
+def prefix_mismatch_mode(text: str) -> PrefixMismatchMode:
+    """The mode of a name, in any case.
+
+    Raises:
+        AnalysisError: there is no such mode.
+    """
+    mode = next((mode for mode in PrefixMismatchMode if mode == text.strip().lower()), None)
+    if mode is None:
+        raise AnalysisError(
+            f"The prefix_mismatch_mode is '{text}'",
+            kind=ErrorKind.INVALID_VALUE,
+            hint="It must be ERROR, IGNORE or DELETE",
+            option="prefix_mismatch_mode",
+        )
+    return mode
+
+
+def delete_all(
+    files: Sequence[ListedFile], delete: Callable[[ListedFile], None], threads: int
+) -> tuple[tuple[ListedFile, Exception], ...]:
+    """Delete files; one that fails does not stop the others.
+
+    Args:
+        files: The files.
+        delete: Deletes one of them.
+        threads: How many at once.
+
+    Returns:
+        The files that are still there, with what was raised.
+    """
+
+    def tried(file: ListedFile) -> Exception | None:
+        try:
+            delete(file)
+        except Exception as error:  # noqa: BLE001 - every storage has errors of its own; all are reported
+            return error
+        return None
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="rowdelta-orphans") as pool:
+        outcomes = list(pool.map(tried, files))
+    return tuple((file, error) for file, error in zip(files, outcomes, strict=True) if error is not None)
+
 
 GC_ENABLED: Final = "gc.enabled"
 BATCH: Final = 1000
@@ -63,8 +171,8 @@ def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: Rem
         listed, rules = search.look()
         choice = choose_orphans(listed, search.needed, rules)
         if choice.conflicts:
-            raise _prefix_mismatch(choice.conflicts)
-        orphans = choice.orphans if call.dry_run else _deleted(search, rules, choice.orphans)
+            raise prefix_mismatch_error(choice.conflicts)
+        orphans = choice.orphans if call.dry_run else deleted(search, rules, choice.orphans)
         return tuple(file.location for file in orphans)
 
 
@@ -95,10 +203,10 @@ class Search:
     @staticmethod
     def begin(catalog: Catalog, table: Table, call: RemoveOrphanFiles) -> "Search":
         """Find out where to look, and refuse what cannot be done."""
-        _refuse_shared_files(table)
+        refuse_shared_files(table)
         folders = outermost(folders_of(table.location(), table.properties), call.equivalents)
         names = RealNames()
-        _check_location(table, folders, call, names)
+        check_location(table, folders, call, names)
         location = table.location().rstrip("/")
         outside = [folder for folder in folders if not is_inside(folder, location, call.equivalents)]
         refuse_shared_folders(catalog, table, outside, call.equivalents)
@@ -122,7 +230,7 @@ class Search:
             older_than_ms=self.call.older_than_ms,
             equivalents=self.call.equivalents,
             prefix_mismatch=self.call.prefix_mismatch_mode,
-            partition_fields=_partition_fields(table),
+            partition_fields=partition_fields_of(table),
             others=folders_of_others(table, own_folders, listed, self.needed, self.call.equivalents),
             within=None if self.call.location is None else self.names.of(self.call.location),
         )
@@ -137,7 +245,7 @@ class Search:
         return table
 
 
-def _deleted(search: Search, rules: OrphanRules, orphans: tuple[ListedFile, ...]) -> list[ListedFile]:
+def deleted(search: Search, rules: OrphanRules, orphans: tuple[ListedFile, ...]) -> list[ListedFile]:
     """Delete the orphans that are still orphans, and tell which those were."""
 
     def delete(file: ListedFile) -> None:
@@ -160,7 +268,7 @@ def _deleted(search: Search, rules: OrphanRules, orphans: tuple[ListedFile, ...]
     return chosen
 
 
-def _refuse_shared_files(table: Table) -> None:
+def refuse_shared_files(table: Table) -> None:
     if not boolean(table.properties, GC_ENABLED, default=True):
         raise NotSupportedError(
             f"The table '{'.'.join(table.name())}' has {GC_ENABLED} = false: its files may belong to others",
@@ -169,7 +277,7 @@ def _refuse_shared_files(table: Table) -> None:
         )
 
 
-def _check_location(table: Table, folders: Iterable[str], call: RemoveOrphanFiles, names: RealNames) -> None:
+def check_location(table: Table, folders: Iterable[str], call: RemoveOrphanFiles, names: RealNames) -> None:
     if call.location is None:
         return
     real = names.of(call.location)
@@ -182,12 +290,12 @@ def _check_location(table: Table, folders: Iterable[str], call: RemoveOrphanFile
         )
 
 
-def _partition_fields(table: Table) -> frozenset[str]:
+def partition_fields_of(table: Table) -> frozenset[str]:
     names = {field.name for spec in table.specs().values() for field in spec.fields}
     return frozenset(names | {quote_plus(name) for name in names})
 
 
-def _prefix_mismatch(conflicts: tuple[Conflict, ...]) -> AnalysisError:
+def prefix_mismatch_error(conflicts: tuple[Conflict, ...]) -> AnalysisError:
     shown = "; ".join(
         f"'{conflict.listed}' is '{conflict.scheme}://{conflict.authority}' in the metadata"
         for conflict in conflicts[:SHOWN]

@@ -20,14 +20,13 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dml.errors import ExecutionError, NotSupportedError
 from dml.files.schemes import check_location
-from dml.maintenance.file_identity import path_of
-from dml.maintenance.orphan_choice import ListedFile
+from dml.maintenance.orphan_choice import ListedFile, path_of
 
 __all__ = ["RealNames", "Storage", "storage_of"]
 
-_LOCAL_SCHEMES: Final = frozenset({"", "file"})
+LOCAL_SCHEMES: Final = frozenset({"", "file"})
 # How the file systems of fsspec call the time of the last write.
-_TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
+TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 
 class Storage(Protocol):
@@ -61,7 +60,7 @@ def storage_of(io: FileIO, folder: str) -> Storage:
             return LocalStorage() if local else ArrowStorage(io=io, filesystem=filesystem)
         case FsspecFileIO():
             uri = urlsplit(folder)
-            return LocalStorage() if _is_local(folder) else FsspecStorage(io.get_fs(uri.scheme, uri.hostname))
+            return LocalStorage() if is_local(folder) else FsspecStorage(io.get_fs(uri.scheme, uri.hostname))
         case _:
             raise NotSupportedError(
                 f"The storage of '{folder}' cannot list files: its FileIO is {type(io).__name__}",
@@ -82,15 +81,15 @@ class RealNames:
             location: A URI or a path.
         """
         yield location
-        if _is_local(location):
-            path = _local_path(location)
+        if is_local(location):
+            path = local_path(location)
             yield self._real(path)
             if "%" in path:
                 yield self._real(unquote(path))
 
     def of(self, location: str) -> str:
         """A location with links resolved; one that is not local as it is."""
-        return self._real(_local_path(location)) if _is_local(location) else location
+        return self._real(local_path(location)) if is_local(location) else location
 
     def _real(self, path: str) -> str:
         if Path(path).is_symlink():
@@ -101,11 +100,11 @@ class RealNames:
         return f"{self._folders[folder]}/{name}"
 
 
-def _is_local(location: str) -> bool:
-    return urlsplit(location).scheme in _LOCAL_SCHEMES
+def is_local(location: str) -> bool:
+    return urlsplit(location).scheme in LOCAL_SCHEMES
 
 
-def _local_path(location: str) -> str:
+def local_path(location: str) -> str:
     return path_of(location) if urlsplit(location).scheme else str(Path(location).absolute())  # as PyIceberg does
 
 
@@ -115,7 +114,7 @@ class LocalStorage:
 
     def files(self, folder: str) -> Iterator[ListedFile]:
         """All files below a folder that are no links, and on the way to which there is none."""
-        root = _local_path(folder)
+        root = local_path(folder)
         prefix = "file://" if urlsplit(folder).scheme else ""
 
         def raised(error: OSError) -> None:
@@ -161,7 +160,7 @@ class ArrowStorage:
         for info in self.filesystem.get_file_info(selector):
             if info.type == arrow_fs.FileType.File:
                 time = cast("datetime | None", info.mtime)
-                yield _listed(folder, root, info.path, time)
+                yield listed(folder, root, info.path, time)
 
     def delete(self, file: ListedFile) -> None:
         """Delete a file; one that is not there is fine."""
@@ -183,7 +182,7 @@ class FsspecStorage:
         self.filesystem.invalidate_cache()  # others have written since this process looked last
         for path, info in self.filesystem.find(root, detail=True).items():
             if info.get("type", "file") == "file" and not path.endswith("/"):  # an empty object may mark a folder
-                yield _listed(folder, root, path, _time_of(info))
+                yield listed(folder, root, path, time_of(info))
 
     def delete(self, file: ListedFile) -> None:
         """Delete a file; one that is not there is fine."""
@@ -193,7 +192,7 @@ class FsspecStorage:
             return
 
 
-def _listed(folder: str, root: str, path: str, modified: datetime | None) -> ListedFile:
+def listed(folder: str, root: str, path: str, modified: datetime | None) -> ListedFile:
     if not path.startswith(f"{root}/"):
         raise ExecutionError(f"The storage lists '{path}' below '{root}'", file=path)  # its location would be a guess
     relative = path[len(root) + 1 :]
@@ -206,8 +205,8 @@ def _listed(folder: str, root: str, path: str, modified: datetime | None) -> Lis
     )
 
 
-def _time_of(info: dict[str, Any]) -> datetime | None:
-    value = next((info[name] for name in _TIMES if info.get(name) is not None), None)
+def time_of(info: dict[str, Any]) -> datetime | None:
+    value = next((info[name] for name in TIMES if info.get(name) is not None), None)
     match value:
         case datetime():
             return value if value.tzinfo else value.replace(tzinfo=UTC)

@@ -117,17 +117,17 @@ class AvroContainer:
                 return data
             case "deflate":
                 inflater = zlib.decompressobj(RAW_DEFLATE)
-                return _bounded(inflater.decompress(data, limit + 1), limit, complete=inflater.eof)
+                return bounded(inflater.decompress(data, limit + 1), limit, complete=inflater.eof)
             case "bzip2":
                 unpacker = bz2.BZ2Decompressor()
-                return _bounded(unpacker.decompress(data, limit + 1), limit, complete=unpacker.eof)
+                return bounded(unpacker.decompress(data, limit + 1), limit, complete=unpacker.eof)
             case "snappy":
-                return _from_snappy(data, limit)
+                return from_snappy(data, limit)
             case _:
-                return _from_zstandard(data, limit)
+                return from_zstandard(data, limit)
 
 
-def _bounded(plain: bytes, limit: int, *, complete: bool) -> bytes:
+def bounded(plain: bytes, limit: int, *, complete: bool) -> bytes:
     if len(plain) > limit:
         raise ValueError(f"a block has more than {limit} bytes when it is decompressed")
     if not complete:
@@ -135,15 +135,15 @@ def _bounded(plain: bytes, limit: int, *, complete: bool) -> bytes:
     return plain
 
 
-def _from_zstandard(data: bytes, limit: int) -> bytes:
+def from_zstandard(data: bytes, limit: int) -> bytes:
     plain = bytearray()
     with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
         while len(plain) <= limit and (piece := stream.read(READ_BYTES)):
             plain += piece
-    return _bounded(bytes(plain), limit, complete=True)
+    return bounded(bytes(plain), limit, complete=True)
 
 
-def _from_snappy(data: bytes, limit: int) -> bytes:
+def from_snappy(data: bytes, limit: int) -> bytes:
     compressed, checksum = data[:-CRC_BYTES], data[-CRC_BYTES:]
     length = shift = 0
     for byte in compressed[:5]:

@@ -142,19 +142,19 @@ def check_elements(file_type: IcebergType) -> None:
                 check_elements(field.field_type)
         case ListType():
             check_elements(file_type.element_type)
-            if file_type.element_required and _may_be_empty(file_type.element_type):
+            if file_type.element_required and may_be_empty(file_type.element_type):
                 raise ValueError("it has a list whose elements take no bytes")
         case MapType():
             # A key is a string or, beside its value, a field of a record.
             check_elements(file_type.value_type)
-            if _may_be_empty(file_type.key_type) and file_type.value_required and _may_be_empty(file_type.value_type):
+            if may_be_empty(file_type.key_type) and file_type.value_required and may_be_empty(file_type.value_type):
                 raise ValueError("it has a map whose entries take no bytes")
 
 
-def _may_be_empty(file_type: IcebergType) -> bool:
+def may_be_empty(file_type: IcebergType) -> bool:
     match file_type:
         case StructType():
-            return all(_is_empty_field(field) for field in file_type.fields)
+            return all(is_empty_field(field) for field in file_type.fields)
         case FixedType():
             return len(file_type) == 0
         case UnknownType():
@@ -163,5 +163,5 @@ def _may_be_empty(file_type: IcebergType) -> bool:
             return False
 
 
-def _is_empty_field(field: NestedField) -> bool:
-    return field.required and _may_be_empty(field.field_type)
+def is_empty_field(field: NestedField) -> bool:
+    return field.required and may_be_empty(field.field_type)

@@ -45,19 +45,19 @@ from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, Mani
 __all__ = ["ENTRY_READ_SCHEMA", "MANIFEST_LIST_SCHEMA", "entries_of", "manifests_of", "read_manifest_list"]
 
 
-def _counts(field_id: int, name: str, key_id: int) -> NestedField:
+def counts(field_id: int, name: str, key_id: int) -> NestedField:
     return NestedField(
         field_id, name, MapType(key_id, IntegerType(), key_id + 1, LongType(), value_required=True), required=False
     )
 
 
-def _bounds(field_id: int, name: str, key_id: int) -> NestedField:
+def bounds(field_id: int, name: str, key_id: int) -> NestedField:
     return NestedField(
         field_id, name, MapType(key_id, IntegerType(), key_id + 1, BinaryType(), value_required=True), required=False
     )
 
 
-_DATA_FILE_TYPE: Final = StructType(
+DATA_FILE_TYPE: Final = StructType(
     NestedField(134, "content", IntegerType(), required=False, initial_default=0),
     NestedField(100, "file_path", StringType(), required=True),
     NestedField(101, "file_format", StringType(), required=True),
@@ -65,12 +65,12 @@ _DATA_FILE_TYPE: Final = StructType(
     NestedField(102, "partition", StructType(), required=True),
     NestedField(103, "record_count", LongType(), required=True),
     NestedField(104, "file_size_in_bytes", LongType(), required=True),
-    _counts(108, "column_sizes", 117),
-    _counts(109, "value_counts", 119),
-    _counts(110, "null_value_counts", 121),
-    _counts(137, "nan_value_counts", 138),
-    _bounds(125, "lower_bounds", 126),
-    _bounds(128, "upper_bounds", 129),
+    counts(108, "column_sizes", 117),
+    counts(109, "value_counts", 119),
+    counts(110, "null_value_counts", 121),
+    counts(137, "nan_value_counts", 138),
+    bounds(125, "lower_bounds", 126),
+    bounds(128, "upper_bounds", 129),
     NestedField(131, "key_metadata", BinaryType(), required=False),
     NestedField(132, "split_offsets", ListType(133, LongType(), element_required=True), required=False),
     # The specification says int; PyIceberg writes long, and an int is read as a long.
@@ -87,22 +87,22 @@ ENTRY_READ_SCHEMA: Final = Schema(
     NestedField(1, "snapshot_id", LongType(), required=False),
     NestedField(3, "sequence_number", LongType(), required=False),
     NestedField(4, "file_sequence_number", LongType(), required=False),
-    NestedField(2, "data_file", _DATA_FILE_TYPE, required=True),
+    NestedField(2, "data_file", DATA_FILE_TYPE, required=True),
 )
 """A manifest entry of every format version; what an older one lacks is read as null."""
 
 MANIFEST_LIST_SCHEMA: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
 """A manifest list's line in version 3, in which PyIceberg knows `first_row_id`."""
 
-_TOTAL_DATA_FILES: Final = "total-data-files"
-_SCHEMA_KEY: Final = "avro.schema"
-_RESTORE: Final = "Restore the file, or go back to a snapshot that does not need it"
+TOTAL_DATA_FILES: Final = "total-data-files"
+SCHEMA_KEY: Final = "avro.schema"
+RESTORE: Final = "Restore the file, or go back to a snapshot that does not need it"
 # By code: an enum's own look-up takes longer.
-_STATUSES: Final = {status.value: status for status in EntryStatus}
-_CONTENTS: Final = {content.value: content for content in FileContent}
+STATUSES: Final = {status.value: status for status in EntryStatus}
+CONTENTS: Final = {content.value: content for content in FileContent}
 
 # A v1 list may leave the counts out; version 3 requires them.
-_MANIFEST_LIST_READ_SCHEMA: Final = Schema(
+MANIFEST_LIST_READ_SCHEMA: Final = Schema(
     *(
         field.model_copy(update={"required": field.field_id in {500, 501, 502, 503}})
         for field in MANIFEST_LIST_SCHEMA.fields
@@ -125,9 +125,9 @@ def manifests_of(io: FileIO, snapshot: Snapshot | None) -> tuple[ManifestFile, .
         return ()
     manifests = read_manifest_list(io, snapshot.manifest_list)
     # A list that is cut short behind its header is one of an empty table, and nothing else says how long it is.
-    if not manifests and snapshot.summary is not None and snapshot.summary.get(_TOTAL_DATA_FILES, "0") != "0":
-        files = snapshot.summary[_TOTAL_DATA_FILES]
-        raise _corrupt(snapshot.manifest_list, f"it lists no files where its snapshot has {files} data files")
+    if not manifests and snapshot.summary is not None and snapshot.summary.get(TOTAL_DATA_FILES, "0") != "0":
+        files = snapshot.summary[TOTAL_DATA_FILES]
+        raise corrupt(snapshot.manifest_list, f"it lists no files where its snapshot has {files} data files")
     return manifests
 
 
@@ -138,8 +138,8 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
         CorruptFileError: it is missing or is no manifest list.
         ExecutionError: the storage failed.
     """
-    with _damage_named(location):
-        return tuple(_manifest_file(record) for record in _records(io, location, _MANIFEST_LIST_READ_SCHEMA))
+    with damage_named(location):
+        return tuple(manifest_file(record) for record in records(io, location, MANIFEST_LIST_READ_SCHEMA))
 
 
 def entries_of(
@@ -166,9 +166,9 @@ def entries_of(
         ExecutionError: the storage failed.
     """
     next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
-    with _damage_named(manifest.manifest_path):
-        for record in _records(io, manifest.manifest_path, ENTRY_READ_SCHEMA, manifest.manifest_length):
-            status = _STATUSES[record[0]]
+    with damage_named(manifest.manifest_path):
+        for record in records(io, manifest.manifest_path, ENTRY_READ_SCHEMA, manifest.manifest_length):
+            status = STATUSES[record[0]]
             data = record[4]
             if data[4] < 0 or data[5] < 0:
                 raise ValueError(f"the file '{data[1]}' has {data[4]} rows and {data[5]} bytes")
@@ -186,49 +186,49 @@ def entries_of(
             yield ManifestEntry(
                 status=status,
                 snapshot_id=manifest.added_snapshot_id if record[1] is None else record[1],
-                data_sequence_number=_sequence_number(record[2], status, manifest),
-                file_sequence_number=_sequence_number(record[3], status, manifest),
+                data_sequence_number=sequence_number_of(record[2], status, manifest),
+                file_sequence_number=sequence_number_of(record[3], status, manifest),
                 first_row_id=first_row_id,
-                data_file=_content_file(data, manifest.partition_spec_id, partition),
+                data_file=content_file(data, manifest.partition_spec_id, partition),
             )
 
 
-def _row(*values: Any) -> list[Any]:
+def row(*values: Any) -> list[Any]:
     """A struct as the decoder fills it, by position: PyIceberg's own `Record` takes twice as long."""
     return list(values)
 
 
 # By field id, -1 for the top: all structs of manifests and of manifest lists.
-_ROWS: Final[dict[int, Callable[..., Any]]] = dict.fromkeys((-1, 2, 102, 508), _row)
+ROWS: Final[dict[int, Callable[..., Any]]] = dict.fromkeys((-1, 2, 102, 508), row)
 
 
 @contextmanager
-def _damage_named(location: str) -> Iterator[None]:
+def damage_named(location: str) -> Iterator[None]:
     """Whatever is raised while bytes are decoded, the bytes led to it."""
     try:
         yield
     except DmlError:
         raise
     except Exception as error:
-        raise _corrupt(location, str(error).split("\n", 1)[0] or type(error).__name__) from error
+        raise corrupt(location, str(error).split("\n", 1)[0] or type(error).__name__) from error
 
 
-def _corrupt(location: str, what: str) -> CorruptFileError:
+def corrupt(location: str, what: str) -> CorruptFileError:
     return CorruptFileError(
         f"The metadata file '{location}' cannot be read: {what}",
-        hint=_RESTORE,
+        hint=RESTORE,
         file=location,
     )
 
 
-def _records(io: FileIO, location: str, schema: Schema, length: int | None = None) -> Iterator[Any]:
-    content = _content(io, location)
+def records(io: FileIO, location: str, schema: Schema, length: int | None = None) -> Iterator[Any]:
+    content = content_of(io, location)
     if length is not None and length != len(content):
         raise ValueError(f"it has {len(content)} bytes where its manifest list says {length}")
     container = AvroContainer(BytesIO(content), len(content))
-    file_schema = AvroSchemaConversion().avro_to_iceberg(json.loads(container.metadata[_SCHEMA_KEY]))
+    file_schema = AvroSchemaConversion().avro_to_iceberg(json.loads(container.metadata[SCHEMA_KEY]))
     check_elements(file_schema.as_struct())
-    reader = resolve_reader(file_schema, schema, _ROWS)
+    reader = resolve_reader(file_schema, schema, ROWS)
     for count, block in container.blocks():
         decoder = CheckedDecoder(block)
         for _ in range(count):
@@ -236,17 +236,17 @@ def _records(io: FileIO, location: str, schema: Schema, length: int | None = Non
         decoder.finish()
 
 
-def _content(io: FileIO, location: str) -> bytes:
+def content_of(io: FileIO, location: str) -> bytes:
     try:
         with io.new_input(location).open() as stream:
             return bytes(stream.read())
     except FileNotFoundError as error:
-        raise CorruptFileError(f"The metadata file '{location}' is missing", hint=_RESTORE, file=location) from error
+        raise CorruptFileError(f"The metadata file '{location}' is missing", hint=RESTORE, file=location) from error
     except OSError as error:
         raise storage_failure("Reading", location, error) from error
 
 
-def _sequence_number(explicit: int | None, status: EntryStatus, manifest: ManifestFile) -> int | None:
+def sequence_number_of(explicit: int | None, status: EntryStatus, manifest: ManifestFile) -> int | None:
     """Null means the manifest's own for a file that it added, and 0 for everything from version 1."""
     if explicit is not None:
         return explicit
@@ -258,21 +258,21 @@ def _sequence_number(explicit: int | None, status: EntryStatus, manifest: Manife
     )
 
 
-def _content_file(data: list[Any], spec_id: int, partition: tuple[Any, ...]) -> ContentFile:
+def content_file(data: list[Any], spec_id: int, partition: tuple[Any, ...]) -> ContentFile:
     return ContentFile(
-        content=_CONTENTS[data[0] or 0],
+        content=CONTENTS[data[0] or 0],
         path=data[1],
         file_format=data[2].lower(),
         spec_id=spec_id,
         partition=partition,
         record_count=data[4],
         file_size_in_bytes=data[5],
-        column_sizes=_metrics(data[6]),
-        value_counts=_metrics(data[7]),
-        null_value_counts=_metrics(data[8]),
-        nan_value_counts=_metrics(data[9]),
-        lower_bounds=_metrics(data[10]),
-        upper_bounds=_metrics(data[11]),
+        column_sizes=metrics(data[6]),
+        value_counts=metrics(data[7]),
+        null_value_counts=metrics(data[8]),
+        nan_value_counts=metrics(data[9]),
+        lower_bounds=metrics(data[10]),
+        upper_bounds=metrics(data[11]),
         key_metadata=data[12],
         split_offsets=tuple(data[13] or ()),
         equality_ids=tuple(data[14] or ()),
@@ -283,12 +283,12 @@ def _content_file(data: list[Any], spec_id: int, partition: tuple[Any, ...]) -> 
     )
 
 
-def _metrics(value: Mapping[int, Any] | None) -> Mapping[int, Any]:
+def metrics(value: Mapping[int, Any] | None) -> Mapping[int, Any]:
     """Metrics by field id. PyIceberg makes a dict of them at the first look, and a scan looks at few of them."""
     return {} if value is None else value
 
 
-def _manifest_file(record: list[Any]) -> ManifestFile:
+def manifest_file(record: list[Any]) -> ManifestFile:
     partitions = record[13]
     return ManifestFile(
         manifest_path=record[0],
@@ -304,13 +304,13 @@ def _manifest_file(record: list[Any]) -> ManifestFile:
         added_rows_count=record[10],
         existing_rows_count=record[11],
         deleted_rows_count=record[12],
-        partitions=None if partitions is None else tuple(_partition_summary(summary) for summary in partitions),
+        partitions=None if partitions is None else tuple(partition_summary(summary) for summary in partitions),
         key_metadata=record[14],
         first_row_id=record[15],
     )
 
 
-def _partition_summary(record: list[Any]) -> PartitionSummary:
+def partition_summary(record: list[Any]) -> PartitionSummary:
     return PartitionSummary(
         contains_null=record[0], contains_nan=record[1], lower_bound=record[2], upper_bound=record[3]
     )

@@ -40,13 +40,13 @@ from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, Mani
 
 __all__ = ["ManifestWriter", "partition_type", "write_manifest_list"]
 
-_CODEC: Final = {"avro.codec": "gzip"}
-_BLOCK_ENTRIES: Final = 1000
+CODEC: Final = {"avro.codec": "gzip"}
+BLOCK_ENTRIES: Final = 1000
 # The specification of version 1 wants this field, and its value is never read.
-_V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
+V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
 
 # Fields of an entry that a format version does not have.
-_NOT_IN: Final = {1: {134, 135, 142, 143, 144, 145}, 2: {142, 144, 145}, 3: set[int]()}
+NOT_IN: Final = {1: {134, 135, 142, 143, 144, 145}, 2: {142, 144, 145}, 3: set[int]()}
 
 
 def partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
@@ -60,7 +60,7 @@ def partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
     schemas = [metadata.schema(), *reversed(metadata.schemas)]
     fields = []
     for field in spec.fields:
-        source = next((found for schema in schemas if (found := _find(schema, field.source_id))), None)
+        source = next((found for schema in schemas if (found := find(schema, field.source_id))), None)
         if source is None:
             raise ValidationFailedError(
                 f"The partition spec {spec.spec_id} uses the column with id {field.source_id}, which no schema has"
@@ -69,12 +69,12 @@ def partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
     return StructType(*fields)
 
 
-def _find(schema: Schema, field_id: int) -> IcebergType | None:
+def find(schema: Schema, field_id: int) -> IcebergType | None:
     return schema.find_type(field_id) if field_id in schema.field_ids else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class Layout:
     """How the manifests of one spec and content look."""
 
     entry_schema: Schema
@@ -96,7 +96,7 @@ class ManifestWriter:
         self._metadata = metadata
         self._version = metadata.format_version
         self._snapshot_id = snapshot_id
-        self._layouts: dict[tuple[int, ManifestContent], _Layout] = {}
+        self._layouts: dict[tuple[int, ManifestContent], Layout] = {}
 
     def write(
         self, location: str, spec_id: int, content: ManifestContent, entries: Sequence[ManifestEntry]
@@ -117,22 +117,22 @@ class ManifestWriter:
         """
         layout = self._layout(spec_id, content)
         rows = self._rows(entries, content)
-        data = _avro(layout.entry_schema, "manifest_entry", layout.header, rows)
-        _store(self._io, location, data)
+        data = avro_bytes(layout.entry_schema, "manifest_entry", layout.header, rows)
+        store(self._io, location, data)
         return replace(
-            _counted(entries),
+            counted(entries),
             manifest_path=location,
             manifest_length=len(data),
             partition_spec_id=spec_id,
             content=content,
             added_snapshot_id=self._snapshot_id,
             partitions=tuple(
-                _summary(field.field_type, {entry.data_file.partition[position] for entry in entries})
+                summary_of(field.field_type, {entry.data_file.partition[position] for entry in entries})
                 for position, field in enumerate(layout.partition.fields)
             ),
         )
 
-    def _layout(self, spec_id: int, content: ManifestContent) -> _Layout:
+    def _layout(self, spec_id: int, content: ManifestContent) -> Layout:
         key = (spec_id, content)
         if key not in self._layouts:
             spec = self._metadata.specs()[spec_id]
@@ -145,7 +145,7 @@ class ManifestWriter:
             }
             if self._version > 1:
                 header["content"] = "deletes" if content is ManifestContent.DELETES else "data"
-            self._layouts[key] = _Layout(_entry_schema(self._version, partition), partition, header)
+            self._layouts[key] = Layout(entry_schema_of(self._version, partition), partition, header)
         return self._layouts[key]
 
     def _schema_of(self, spec: PartitionSpec) -> Schema:
@@ -163,18 +163,18 @@ class ManifestWriter:
             row_id = entry.first_row_id if keeps_row_id and entry.status is not EntryStatus.ADDED else None
             snapshot_id = self._snapshot_id if entry.snapshot_id is None else entry.snapshot_id
             if self._version == 1:
-                yield entry.status, snapshot_id, _v1_file(entry.data_file)
+                yield entry.status, snapshot_id, v1_file(entry.data_file)
             else:
                 yield (
                     entry.status,
                     snapshot_id,
                     entry.data_sequence_number,
                     entry.file_sequence_number,
-                    (_v2_file if self._version == 2 else _v3_file)(entry.data_file, row_id),
+                    (v2_file if self._version == 2 else v3_file)(entry.data_file, row_id),
                 )
 
 
-def _counted(entries: Sequence[ManifestEntry]) -> ManifestFile:
+def counted(entries: Sequence[ManifestEntry]) -> ManifestFile:
     """The counts of a manifest, without all the rest."""
     files, rows = [0, 0, 0], [0, 0, 0]
     least: int | None = None
@@ -241,16 +241,16 @@ def write_manifest_list(
     next_row_id = first_row_id
     rows = []
     for manifest in manifests:
-        assigned = _with_sequence_numbers(manifest, sequence_number)
+        assigned = with_sequence_numbers(manifest, sequence_number)
         if version > 2 and manifest.content is ManifestContent.DATA and manifest.first_row_id is None:
             assigned = replace(assigned, first_row_id=next_row_id)
             next_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
-        rows.append(_list_row(assigned, version))
-    _store(io, location, _avro(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file", header, rows))
+        rows.append(list_row(assigned, version))
+    store(io, location, avro_bytes(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file", header, rows))
     return next_row_id
 
 
-def _with_sequence_numbers(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
+def with_sequence_numbers(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
     if manifest.sequence_number is not None and manifest.min_sequence_number is not None:
         return manifest
     return replace(
@@ -260,7 +260,7 @@ def _with_sequence_numbers(manifest: ManifestFile, sequence_number: int) -> Mani
     )
 
 
-def _list_row(manifest: ManifestFile, version: int) -> tuple[Any, ...]:
+def list_row(manifest: ManifestFile, version: int) -> tuple[Any, ...]:
     partitions = manifest.partitions and [
         (summary.contains_null, summary.contains_nan, summary.lower_bound, summary.upper_bound)
         for summary in manifest.partitions
@@ -288,30 +288,30 @@ def _list_row(manifest: ManifestFile, version: int) -> tuple[Any, ...]:
     return (*row, manifest.first_row_id) if version > 2 else row
 
 
-def _summary(field_type: IcebergType, values: set[Any]) -> PartitionSummary:
-    plain = [value for value in values if value is not None and not _is_nan(value)]
+def summary_of(field_type: IcebergType, values: set[Any]) -> PartitionSummary:
+    plain = [value for value in values if value is not None and not is_nan(value)]
     assert isinstance(field_type, PrimitiveType)
     floating = isinstance(field_type, (FloatType, DoubleType))
     return PartitionSummary(
         contains_null=None in values,
-        contains_nan=floating and any(_is_nan(value) for value in values),
+        contains_nan=floating and any(is_nan(value) for value in values),
         lower_bound=to_bytes(field_type, min(plain)) if plain else None,
         upper_bound=to_bytes(field_type, max(plain)) if plain else None,
     )
 
 
-def _is_nan(value: Any) -> bool:
+def is_nan(value: Any) -> bool:
     return isinstance(value, float) and isnan(value)
 
 
-def _entry_schema(version: int, partition: StructType) -> Schema:
+def entry_schema_of(version: int, partition: StructType) -> Schema:
     """The Avro schema of an entry, in the order that `_rows` gives values."""
     data_file = ENTRY_READ_SCHEMA.find_field(2).field_type
     assert isinstance(data_file, StructType)
     fields = [
-        field.model_copy(update=_PATCHES[field.field_id](partition)) if field.field_id in _PATCHES else field
+        field.model_copy(update=PATCHES[field.field_id](partition)) if field.field_id in PATCHES else field
         for field in data_file.fields
-        if field.field_id not in _NOT_IN[version]
+        if field.field_id not in NOT_IN[version]
     ]
     if version == 1:
         fields.insert(5, NestedField(105, "block_size_in_bytes", LongType(), required=True))
@@ -328,40 +328,46 @@ def _entry_schema(version: int, partition: StructType) -> Schema:
 
 
 # Where the schema to read with is not the one to write with.
-_PATCHES: Final[dict[int, Any]] = {
+PATCHES: Final[dict[int, Any]] = {
     134: lambda _: {"required": True, "initial_default": None},
-    102: lambda partition: {"field_type": _with_ascii_names(partition)},
+    102: lambda partition: {"field_type": with_ascii_names(partition)},
     135: lambda _: {"field_type": ListType(136, IntegerType(), element_required=True)},
 }
 
 
-def _with_ascii_names(partition: StructType) -> StructType:
+def with_ascii_names(partition: StructType) -> StructType:
     """A partition type whose names Avro allows; readers go by ids.
 
     PyIceberg leaves letters of all languages as they are, as Iceberg's Java library does, and readers that are written
     in C, such as DuckDB's, end at them. What else Avro does not allow it replaces in the same way.
     """
-    return StructType(*(field.model_copy(update={"name": _ascii(field.name)}) for field in partition.fields))
+    return StructType(*(field.model_copy(update={"name": ascii_name(field.name)}) for field in partition.fields))
 
 
-def _ascii(name: str) -> str:
+def ascii_name(name: str) -> str:
     return "".join(letter if letter.isascii() else f"_x{ord(letter):X}" for letter in name)
 
 
-def _v1_file(file: ContentFile) -> tuple[Any, ...]:
+def v1_file(file: ContentFile) -> tuple[Any, ...]:
     location = (file.path, file.file_format.upper(), file.partition, file.record_count, file.file_size_in_bytes)
-    return (*location, _V1_BLOCK_SIZE, *_metrics(file), file.sort_order_id)
+    return (*location, V1_BLOCK_SIZE, *metrics(file), file.sort_order_id)
 
 
-def _v2_file(file: ContentFile, _: int | None) -> tuple[Any, ...]:
-    return (*_identity(file), *_metrics(file), _list(file.equality_ids), file.sort_order_id, file.referenced_data_file)
-
-
-def _v3_file(file: ContentFile, first_row_id: int | None) -> tuple[Any, ...]:
+def v2_file(file: ContentFile, _: int | None) -> tuple[Any, ...]:
     return (
-        *_identity(file),
-        *_metrics(file),
-        _list(file.equality_ids),
+        *identity(file),
+        *metrics(file),
+        list_or_none(file.equality_ids),
+        file.sort_order_id,
+        file.referenced_data_file,
+    )
+
+
+def v3_file(file: ContentFile, first_row_id: int | None) -> tuple[Any, ...]:
+    return (
+        *identity(file),
+        *metrics(file),
+        list_or_none(file.equality_ids),
         file.sort_order_id,
         first_row_id,
         file.referenced_data_file,
@@ -370,7 +376,7 @@ def _v3_file(file: ContentFile, first_row_id: int | None) -> tuple[Any, ...]:
     )
 
 
-def _identity(file: ContentFile) -> tuple[Any, ...]:
+def identity(file: ContentFile) -> tuple[Any, ...]:
     return (
         file.content,
         file.path,
@@ -381,7 +387,7 @@ def _identity(file: ContentFile) -> tuple[Any, ...]:
     )
 
 
-def _metrics(file: ContentFile) -> tuple[Any, ...]:
+def metrics(file: ContentFile) -> tuple[Any, ...]:
     return (
         file.column_sizes or None,
         file.value_counts or None,
@@ -390,31 +396,31 @@ def _metrics(file: ContentFile) -> tuple[Any, ...]:
         file.lower_bounds or None,
         file.upper_bounds or None,
         file.key_metadata,
-        _list(file.split_offsets),
+        list_or_none(file.split_offsets),
     )
 
 
-def _list(values: tuple[int, ...]) -> list[int] | None:
+def list_or_none(values: tuple[int, ...]) -> list[int] | None:
     return list(values) or None
 
 
-class _Buffer(BytesIO):
+class Buffer(BytesIO):
     """An output file in memory: its length is known before it is stored, and it is stored in one piece."""
 
-    def create(self, overwrite: bool = False) -> "_Buffer":  # noqa: ARG002 - PyIceberg's signature
+    def create(self, overwrite: bool = False) -> "Buffer":  # noqa: ARG002 - PyIceberg's signature
         return self
 
     def close(self) -> None:
         """Keeps the bytes; PyIceberg closes what it wrote to."""
 
 
-def _avro(schema: Schema, name: str, header: dict[str, str], rows: Iterable[tuple[Any, ...]]) -> bytes:
-    buffer = _Buffer()
-    with AvroOutputFile[Record](cast("OutputFile", buffer), schema, name, metadata={**header, **_CODEC}) as avro:
+def avro_bytes(schema: Schema, name: str, header: dict[str, str], rows: Iterable[tuple[Any, ...]]) -> bytes:
+    buffer = Buffer()
+    with AvroOutputFile[Record](cast("OutputFile", buffer), schema, name, metadata={**header, **CODEC}) as avro:
         block: list[Any] = []
         for row in rows:
             block.append(row)
-            if len(block) == _BLOCK_ENTRIES:
+            if len(block) == BLOCK_ENTRIES:
                 avro.write_block(block)
                 block = []
         if block:
@@ -422,7 +428,7 @@ def _avro(schema: Schema, name: str, header: dict[str, str], rows: Iterable[tupl
     return buffer.getvalue()
 
 
-def _store(io: FileIO, location: str, data: bytes) -> None:
+def store(io: FileIO, location: str, data: bytes) -> None:
     try:
         with io.new_output(location).create() as stream:
             stream.write(data)

@@ -31,10 +31,10 @@ def delete_files(io: FileIO, locations: Iterable[str]) -> tuple[str, ...]:
         The locations that could not be deleted.
     """
     deadline = time.monotonic() + MAX_TOTAL_SECONDS
-    return tuple(location for location in locations if not _deleted(io, location, deadline))
+    return tuple(location for location in locations if not deleted(io, location, deadline))
 
 
-def _deleted(io: FileIO, location: str, deadline: float) -> bool:
+def deleted(io: FileIO, location: str, deadline: float) -> bool:
     wait = FIRST_WAIT_SECONDS
     for attempt in range(RETRIES + 1):
         try:

@@ -12,8 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dml.model.manifest import EntryStatus
 from dml.model.summary_keys import ROWS_DELETED, ROWS_INSERTED, ROWS_VANISHED, UNKNOWN
-from dml.verification.checks import CHECKS
-from dml.verification.evidence import Evidence, counts_of
+from dml.verification.checks import CHECKS, Evidence, counts_of
 from dml.verification.recount import FileKey, Recounter, SnapshotFiles, deletes_of, files_of
 from dml.verification.report import FileRole, Verification, VerifiedFile
 

@@ -1,12 +1,12 @@
 """Orphan files on catalogs and storages of real servers: listed, and deleted by name."""
 
+import importlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from dml.errors import AnalysisError
-from dml.maintenance import orphan_options
 from tests.services.lakes import Lake
 
 pytestmark = pytest.mark.spark
@@ -27,7 +27,9 @@ def test_orphans_go_and_nothing_else_does(
 ) -> None:
     """Files cannot be made old on S3, so the call is let look at files of the future."""
     lake = lakes[place]
-    monkeypatch.setattr(orphan_options, "LEAST_AGE", timedelta(days=-30))
+    monkeypatch.setattr(
+        importlib.import_module("dml.maintenance.remove_orphan_files"), "LEAST_AGE", timedelta(days=-30)
+    )
     later = datetime.now(UTC) + timedelta(days=2)
     # Into a bucket of tables SeaweedFS takes nothing but files with the usual names.
     folder = {"write.data.path": f"s3://plain/orphans/{version}"} if place == "rest_s3" else {}

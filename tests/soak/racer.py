@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from dml.catalog import load_table, set_properties
 from dml.catalog.loading import load
 from dml.commit import RowDelta, commit
-from dml.commit.row_level_changes import RowLevelChanges
+from dml.commit.changes import RowLevelChanges
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.position_deletes import TablePositionDeletes

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import UpgradeFormatVersionUpdate
 
 from dml.commit import AppendFiles, OverwriteFiles, RowDelta, commit
-from dml.commit.row_level_changes import RowLevelChanges
+from dml.commit.changes import RowLevelChanges
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CommitConflictError, ValidationFailedError

@@ -23,7 +23,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import DateLiteral
 
-from dml.commit.filter_text import filter_text
+from dml.pruning.filter_text import filter_text
 
 
 @pytest.mark.parametrize(

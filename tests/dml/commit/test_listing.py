@@ -68,7 +68,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(manifest.manifest_path)
         return entries_of(manifest, *arguments, **options)
 
-    monkeypatch.setattr("dml.commit.entry_reader.entries_of", record)
+    monkeypatch.setattr("dml.commit.window.entries_of", record)
     return found
 
 

@@ -28,7 +28,7 @@ from pyiceberg.types import (
 
 from dml.catalog import create_table, set_properties
 from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit
-from dml.commit.manifest_merge import pack_from_end
+from dml.commit.new_manifests import pack_from_end
 from dml.errors import CorruptFileError
 from dml.manifests.read import entries_of, manifests_of, read_manifest_list
 from dml.manifests.write import ManifestWriter, write_manifest_list

@@ -13,10 +13,9 @@ from pyiceberg.table import Table
 
 from dml.catalog import set_properties
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
-from dml.commit.entry_reader import EntryReader
 from dml.commit.outcome import has_passed
 from dml.commit.retry import wait_seconds
-from dml.commit.window import open_window
+from dml.commit.window import EntryReader, open_window
 from dml.errors import (
     CommitConflictError,
     CommitStateUnknownError,

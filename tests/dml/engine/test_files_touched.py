@@ -115,7 +115,7 @@ def test_a_commit_opens_only_manifests_of_the_files_that_it_changes(
         opened.append(manifest.manifest_path)
         return entries_of(manifest, *arguments, **options)
 
-    monkeypatch.setattr("dml.commit.entry_reader.entries_of", recorded)
+    monkeypatch.setattr("dml.commit.window.entries_of", recorded)
     assert lake.session.update(name, {"s": "'v'"}, "id = 6").rows_updated == 1
     # Copy-on-write: the manifest that lists the file. Merge-on-read: the one that lists its deletion vector or position
     # deletes, which the new ones replace.

@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.maintenance.file_identity import Equivalents, identity_of, is_inside
 from dml.maintenance.orphan_choice import (
+    Equivalents,
     ListedFile,
     NeededFiles,
     OrphanRules,
     PrefixMismatchMode,
     choose_orphans,
+    identity_of,
     is_hidden,
+    is_inside,
 )
-from dml.maintenance.table_folders import folders_of, is_below, outermost, overlap
+from dml.maintenance.other_tables import folders_of, is_below, outermost, overlap
 
 NOW = 1_000_000
 PLAIN = Equivalents.of({}, {})

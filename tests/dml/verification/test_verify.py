@@ -12,9 +12,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 import dml
-from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
-from dml.commit.publish import Action
-from dml.commit.rewrite_files import RewriteFiles
+from dml.commit import Action, AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
+from dml.commit.actions import RewriteFiles
 from dml.commit.snapshot_producer import SnapshotProducer
 from dml.model.content_file import ContentFile
 from dml.options import Command, IsolationLevel

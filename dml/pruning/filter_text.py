@@ -33,11 +33,12 @@ from pyiceberg.utils.datetime import days_to_date, micros_to_timestamp
 
 __all__ = ["filter_text"]
 
-_MOST_VALUES: Final = 5
-_DAY: Final = 86_400_000_000
+
+MOST_VALUES: Final = 5
+DAY: Final = 86_400_000_000
 # Days from 1970 that Python's dates have on both sides.
-_MOST_DAYS: Final = 719_000
-_OPERATORS: Final[dict[type, str]] = {
+MOST_DAYS: Final = 719_000
+OPERATORS: Final[dict[type, str]] = {
     EqualTo: "= {}",
     NotEqualTo: "<> {}",
     LessThan: "< {}",
@@ -61,10 +62,10 @@ def filter_text(expression: BooleanExpression) -> str:
     Args:
         expression: One whose columns are names.
     """
-    return visit(expression, _Text())
+    return visit(expression, Text())
 
 
-class _Text(BooleanExpressionVisitor[str]):
+class Text(BooleanExpressionVisitor[str]):
     def visit_true(self) -> str:
         return "TRUE"
 
@@ -83,29 +84,29 @@ class _Text(BooleanExpressionVisitor[str]):
     def visit_unbound_predicate(self, predicate: UnboundPredicate) -> str:
         term = predicate.term
         name = term.name if isinstance(term, Reference) else str(term)
-        return f"{name} {_OPERATORS[type(predicate)].format(_values(predicate))}"
+        return f"{name} {OPERATORS[type(predicate)].format(values(predicate))}"
 
     def visit_bound_predicate(self, predicate: BoundPredicate) -> str:
         return str(predicate)
 
 
-def _values(predicate: UnboundPredicate) -> str:
+def values(predicate: UnboundPredicate) -> str:
     if isinstance(predicate, LiteralPredicate):
-        return _value(predicate.literal)
+        return value_text(predicate.literal)
     if not isinstance(predicate, SetPredicate):
         return ""
     literals = sorted(predicate.literals, key=lambda literal: literal.value)
-    more = f", and {len(literals) - _MOST_VALUES} more" if len(literals) > _MOST_VALUES else ""
-    return ", ".join(map(_value, literals[:_MOST_VALUES])) + more
+    more = f", and {len(literals) - MOST_VALUES} more" if len(literals) > MOST_VALUES else ""
+    return ", ".join(map(value_text, literals[:MOST_VALUES])) + more
 
 
-def _value(literal: Literal[Any]) -> str:
+def value_text(literal: Literal[Any]) -> str:
     value = literal.value
     match literal:
         case DateLiteral():
-            return f"'{days_to_date(value)}'" if abs(value) < _MOST_DAYS else f"day {value}"
+            return f"'{days_to_date(value)}'" if abs(value) < MOST_DAYS else f"day {value}"
         case TimestampLiteral():
-            return f"'{micros_to_timestamp(value)}'" if abs(value) < _MOST_DAYS * _DAY else f"microsecond {value}"
+            return f"'{micros_to_timestamp(value)}'" if abs(value) < MOST_DAYS * DAY else f"microsecond {value}"
         case StringLiteral():
             return "'" + str(value).replace("'", "''") + "'"
     return str(value)
