@@ -5,12 +5,9 @@ of the tables that the text names, and leaves every other character as it is. `f
 whether a text is worth parsing.
 """
 
-from dml.sqlparse.canonical import canonical_text
-from dml.sqlparse.inline_table import defaults_in_values
-from dml.sqlparse.parameters import bind_parameters
 from dml.sqlparse.parser import parse
 from dml.sqlparse.render import quote_name, quoted, relation_aliases, render
-from dml.sqlparse.stars import stars_without
+from dml.sqlparse.rewrites import bind_parameters, defaults_in_values, stars_without
 from dml.sqlparse.statements import (
     AddColumns,
     AddPartitionField,
@@ -65,7 +62,7 @@ from dml.sqlparse.statements import (
     WhenNotMatched,
     WhenNotMatchedBySource,
 )
-from dml.sqlparse.tokens import dotted_names, first_keyword, string_value
+from dml.sqlparse.tokens import canonical_text, dotted_names, first_keyword, string_value
 
 __all__ = [
     "AddColumns",

@@ -5,10 +5,18 @@ LOCATION, ADD PARTITION (...) ...) leave the statement to Spark.
 """
 
 from dml.errors import SqlError
-from dml.sqlparse.columns import read_column, read_data_type, read_default, read_position
 from dml.sqlparse.cursor import Cursor, NotOurs
-from dml.sqlparse.fragments import FragmentReader
-from dml.sqlparse.properties import read_keys, read_properties
+from dml.sqlparse.definitions import (
+    read_column,
+    read_data_type,
+    read_default,
+    read_keys,
+    read_position,
+    read_properties,
+    read_sort_terms,
+    read_transform,
+)
+from dml.sqlparse.fragments import FragmentReader, table_name
 from dml.sqlparse.statements import (
     AddColumns,
     AddPartitionField,
@@ -27,8 +35,6 @@ from dml.sqlparse.statements import (
     Span,
     UnsetProperties,
 )
-from dml.sqlparse.targets import table_name
-from dml.sqlparse.transforms import read_sort_terms, read_transform
 
 __all__ = ["read_alter_table"]
 
@@ -37,12 +43,12 @@ def read_alter_table(cursor: Cursor, reader: FragmentReader) -> AlterTable:
     """`ALTER TABLE table action`."""
     cursor.expect("ALTER", "TABLE")
     table = table_name(cursor, reader)
-    action = _action(cursor)
+    action = read_action(cursor)
     cursor.finish()
     return AlterTable(table=table, action=action)
 
 
-def _action(cursor: Cursor) -> AlterAction:
+def read_action(cursor: Cursor) -> AlterAction:
     if cursor.at_end():
         cursor.fail(expected="SET, UNSET, ADD, DROP, REPLACE, RENAME, ALTER or WRITE")
     if cursor.accept("SET", "TBLPROPERTIES"):
@@ -59,30 +65,30 @@ def _action(cursor: Cursor) -> AlterAction:
         cursor.expect("WITH")
         return ReplacePartitionField(old=old, new=read_transform(cursor, named=True))
     if cursor.accept("WRITE"):
-        return _write_order(cursor)
+        return write_order(cursor)
     if cursor.key() in {"ADD", "DROP"} and cursor.key(1) in {"COLUMN", "COLUMNS"}:
-        return _add_columns(cursor) if cursor.at("ADD") else _drop_columns(cursor)
+        return add_columns(cursor) if cursor.at("ADD") else drop_columns(cursor)
     if cursor.accept("RENAME", "COLUMN"):
-        return _rename_column(cursor)
+        return rename_column(cursor)
     if cursor.accept("RENAME", "TO"):
         begin = cursor.index
         return RenameTable(new_name=cursor.names("the new name of the table"), span=cursor.span_from(begin))
     if cursor.at("ALTER") or cursor.at("CHANGE"):
-        return _alter_columns(cursor)
+        return alter_columns(cursor)
     raise NotOurs
 
 
-def _add_columns(cursor: Cursor) -> AddColumns:
+def add_columns(cursor: Cursor) -> AddColumns:
     cursor.index += 2
     close = cursor.open_bracket("the columns") if cursor.at("(") else None
     columns: list[ColumnDefinition] = []
     while not columns or cursor.accept(","):
         columns.append(read_column(cursor, nested=True, positioned=True))
-    _close(cursor, close)
+    read_close(cursor, close)
     return AddColumns(columns=tuple(columns))
 
 
-def _drop_columns(cursor: Cursor) -> DropColumns:
+def drop_columns(cursor: Cursor) -> DropColumns:
     cursor.index += 2
     if_exists = cursor.accept("IF", "EXISTS")
     close = cursor.open_bracket("the columns") if cursor.at("(") else None
@@ -92,11 +98,11 @@ def _drop_columns(cursor: Cursor) -> DropColumns:
         begin = cursor.index
         columns.append(cursor.names("the name of a column"))
         spans.append(cursor.span_from(begin))
-    _close(cursor, close)
+    read_close(cursor, close)
     return DropColumns(columns=tuple(columns), spans=tuple(spans), if_exists=if_exists)
 
 
-def _close(cursor: Cursor, close: int | None) -> None:
+def read_close(cursor: Cursor, close: int | None) -> None:
     if close is None:
         return
     if cursor.index != close:
@@ -104,7 +110,7 @@ def _close(cursor: Cursor, close: int | None) -> None:
     cursor.index = close + 1
 
 
-def _rename_column(cursor: Cursor) -> RenameColumn:
+def rename_column(cursor: Cursor) -> RenameColumn:
     begin = cursor.index
     column = cursor.names("the name of a column")
     span = cursor.span_from(begin)
@@ -115,21 +121,21 @@ def _rename_column(cursor: Cursor) -> RenameColumn:
     return RenameColumn(column=column, new_name=new_name, span=span)
 
 
-def _alter_columns(cursor: Cursor) -> AlterColumn | AlterColumns:
+def alter_columns(cursor: Cursor) -> AlterColumn | AlterColumns:
     cursor.index += 1
     cursor.accept("COLUMN")
     columns: list[AlterColumn] = []
     while not columns or cursor.accept(","):
-        columns.append(_alter_column(cursor))
+        columns.append(alter_column(cursor))
     return columns[0] if len(columns) == 1 else AlterColumns(columns=tuple(columns))
 
 
-def _alter_column(cursor: Cursor) -> AlterColumn:
+def alter_column(cursor: Cursor) -> AlterColumn:
     begin = cursor.index
     column = cursor.names("the name of a column")
     span = cursor.span_from(begin)
     if cursor.at_name() and cursor.key() not in {"TYPE", "COMMENT", "FIRST", "AFTER", "SET", "DROP"}:
-        return _hive_change(cursor, column, span)
+        return hive_change(cursor, column, span)
     data_type, comment, position, required, default = None, None, None, None, None
     drop_default, options = False, 0
     while True:
@@ -164,7 +170,7 @@ def _alter_column(cursor: Cursor) -> AlterColumn:
     )
 
 
-def _hive_change(cursor: Cursor, column: tuple[str, ...], span: Span) -> AlterColumn:
+def hive_change(cursor: Cursor, column: tuple[str, ...], span: Span) -> AlterColumn:
     # CHANGE COLUMN a a bigint COMMENT 'x' FIRST: Hive's form names the column twice.
     begin = cursor.index
     definition = read_column(cursor, nested=False, positioned=True)
@@ -187,7 +193,7 @@ def _hive_change(cursor: Cursor, column: tuple[str, ...], span: Span) -> AlterCo
     )
 
 
-def _write_order(cursor: Cursor) -> SetWriteOrder:
+def write_order(cursor: Cursor) -> SetWriteOrder:
     distributed = locally = False
     if cursor.accept("DISTRIBUTED"):
         cursor.expect("BY", "PARTITION")

@@ -29,7 +29,7 @@ def read_call(cursor: Cursor, reader: FragmentReader) -> Call:
     close = cursor.open_bracket("the arguments")
     arguments: list[CallArgument] = []
     while cursor.index < close:
-        arguments.append(_argument(cursor, reader, arguments))
+        arguments.append(read_argument(cursor, reader, arguments))
         if cursor.index < close and not cursor.accept(","):
             cursor.fail(expected="',' or ')'")
         elif cursor.index == close and cursor.source.word(close - 1) == ",":
@@ -41,7 +41,7 @@ def read_call(cursor: Cursor, reader: FragmentReader) -> Call:
     )
 
 
-def _argument(cursor: Cursor, reader: FragmentReader, before: list[CallArgument]) -> CallArgument:
+def read_argument(cursor: Cursor, reader: FragmentReader, before: list[CallArgument]) -> CallArgument:
     begin = cursor.index
     name = None
     if cursor.at_name() and cursor.key(1) == "=>":

@@ -5,8 +5,8 @@ EXTENDED, DESCRIBE a column ...) leave the statement to Spark.
 """
 
 from dml.sqlparse.cursor import Cursor, NotOurs
-from dml.sqlparse.fragments import FragmentReader
-from dml.sqlparse.properties import read_key, read_properties
+from dml.sqlparse.definitions import read_key, read_properties
+from dml.sqlparse.fragments import FragmentReader, table_name
 from dml.sqlparse.statements import (
     CreateNamespace,
     Describe,
@@ -19,7 +19,6 @@ from dml.sqlparse.statements import (
     Span,
     Use,
 )
-from dml.sqlparse.targets import table_name
 
 __all__ = [
     "read_create_namespace",
@@ -33,7 +32,7 @@ __all__ = [
     "read_use",
 ]
 
-_NAMESPACE = frozenset({"NAMESPACE", "SCHEMA", "DATABASE"})
+NAMESPACE = frozenset({"NAMESPACE", "SCHEMA", "DATABASE"})
 
 
 def read_create_namespace(cursor: Cursor, _: FragmentReader) -> CreateNamespace:
@@ -42,7 +41,7 @@ def read_create_namespace(cursor: Cursor, _: FragmentReader) -> CreateNamespace:
     if_not_exists = cursor.at("IF")
     if if_not_exists:
         cursor.expect("IF", "NOT", "EXISTS")
-    name, span = _name(cursor)
+    name, span = read_namespace(cursor)
     comment, location = None, None
     properties: tuple[tuple[str, str], ...] = ()
     seen: set[str] = set()
@@ -74,7 +73,7 @@ def read_drop_namespace(cursor: Cursor, _: FragmentReader) -> DropNamespace:
     if_exists = cursor.at("IF")
     if if_exists:
         cursor.expect("IF", "EXISTS")
-    name, span = _name(cursor)
+    name, span = read_namespace(cursor)
     cascade = cursor.accept("CASCADE")
     if not cascade:
         cursor.accept("RESTRICT")
@@ -85,14 +84,14 @@ def read_drop_namespace(cursor: Cursor, _: FragmentReader) -> DropNamespace:
 def read_show_tables(cursor: Cursor, _: FragmentReader) -> ShowTables:
     """`SHOW TABLES [FROM | IN namespace] [[LIKE] pattern]`."""
     cursor.expect("SHOW", "TABLES")
-    namespace, pattern = _inside(cursor)
+    namespace, pattern = inside(cursor)
     return ShowTables(namespace=namespace, pattern=pattern)
 
 
 def read_show_namespaces(cursor: Cursor, _: FragmentReader) -> ShowNamespaces:
     """`SHOW NAMESPACES [FROM | IN parent] [[LIKE] pattern]`."""
     cursor.index += 2
-    parent, pattern = _inside(cursor)
+    parent, pattern = inside(cursor)
     return ShowNamespaces(parent=parent, pattern=pattern)
 
 
@@ -124,17 +123,17 @@ def read_show_create_table(cursor: Cursor, reader: FragmentReader) -> ShowCreate
 def read_describe(cursor: Cursor, reader: FragmentReader) -> Describe | DescribeNamespace:
     """`DESCRIBE [TABLE] [EXTENDED | FORMATTED] table` and `DESCRIBE NAMESPACE [EXTENDED] name`."""
     cursor.index += 1
-    if cursor.key() in _NAMESPACE and not _is_whole_name(cursor):
+    if cursor.key() in NAMESPACE and not is_whole_name(cursor):
         cursor.index += 1
-        extended = cursor.at("EXTENDED") and not _is_whole_name(cursor) and cursor.accept("EXTENDED")
-        name, span = _name(cursor)
+        extended = cursor.at("EXTENDED") and not is_whole_name(cursor) and cursor.accept("EXTENDED")
+        name, span = read_namespace(cursor)
         cursor.finish()
         return DescribeNamespace(name=name, span=span, extended=extended)
-    if cursor.key() in {"FUNCTION", "QUERY", "PROCEDURE"} and not _is_whole_name(cursor):
+    if cursor.key() in {"FUNCTION", "QUERY", "PROCEDURE"} and not is_whole_name(cursor):
         raise NotOurs
-    if cursor.at("TABLE") and not _is_whole_name(cursor):
+    if cursor.at("TABLE") and not is_whole_name(cursor):
         cursor.index += 1
-    extended = cursor.key() in {"EXTENDED", "FORMATTED"} and not _is_whole_name(cursor)
+    extended = cursor.key() in {"EXTENDED", "FORMATTED"} and not is_whole_name(cursor)
     cursor.index += extended
     if cursor.source.query_start[cursor.index]:
         raise NotOurs
@@ -148,12 +147,12 @@ def read_use(cursor: Cursor, _: FragmentReader) -> Use:
     """`USE [NAMESPACE | CATALOG] name`."""
     cursor.expect("USE")
     catalog_only = False
-    if not _is_whole_name(cursor):
-        if cursor.key() in _NAMESPACE:
+    if not is_whole_name(cursor):
+        if cursor.key() in NAMESPACE:
             cursor.index += 1
         else:
             catalog_only = cursor.accept("CATALOG")
-    name, span = _name(cursor)
+    name, span = read_namespace(cursor)
     cursor.finish()
     return Use(name=name, span=span, catalog_only=catalog_only)
 
@@ -169,18 +168,18 @@ def read_set_catalog(cursor: Cursor, _: FragmentReader) -> Use:
     return Use(name=(name,), span=span, catalog_only=True)
 
 
-def _name(cursor: Cursor) -> tuple[tuple[str, ...], Span]:
+def read_namespace(cursor: Cursor) -> tuple[tuple[str, ...], Span]:
     begin = cursor.index
     return cursor.names("a name"), cursor.span_from(begin)
 
 
-def _is_whole_name(cursor: Cursor) -> bool:
+def is_whole_name(cursor: Cursor) -> bool:
     # USE schema; DESCRIBE table.x: the keyword is the name itself when no name follows it.
     following = cursor.index + 1
     return not cursor.source.is_name(following)
 
 
-def _inside(cursor: Cursor) -> tuple[tuple[str, ...] | None, str | None]:
+def inside(cursor: Cursor) -> tuple[tuple[str, ...] | None, str | None]:
     namespace = cursor.names("a namespace") if cursor.accept("FROM") or cursor.accept("IN") else None
     pattern = None
     if cursor.accept("LIKE") or cursor.at_string():

@@ -6,24 +6,21 @@ Input: a cursor at the verb. Output: the statement, or a `SqlError`. Clauses tha
 
 from dataclasses import dataclass, field
 
-from dml.sqlparse.columns import read_column
 from dml.sqlparse.cursor import Cursor, NotOurs
-from dml.sqlparse.fragments import FragmentReader
-from dml.sqlparse.keywords import words
-from dml.sqlparse.properties import read_properties
+from dml.sqlparse.definitions import read_column, read_properties, read_transform
+from dml.sqlparse.fragments import FragmentReader, table_name
 from dml.sqlparse.statements import ColumnDefinition, CreateTable, DropTable, Fragment, TransformTerm
-from dml.sqlparse.targets import table_name
-from dml.sqlparse.transforms import read_transform
+from dml.sqlparse.tokens import words
 
 __all__ = ["read_create_table", "read_drop_table"]
 
-_SPARK_ONLY = words("STORED ROW CLUSTERED CLUSTER SKEWED OPTIONS DEFAULT LIKE WITH SORTED")
-_CONSTRAINTS = frozenset(["CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN"])
-_QUERY = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "WITH", "("})
+SPARK_ONLY = words("STORED ROW CLUSTERED CLUSTER SKEWED OPTIONS DEFAULT LIKE WITH SORTED")
+CONSTRAINTS = frozenset(["CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN"])
+QUERY = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "WITH", "("})
 
 
 @dataclass(slots=True)
-class _Clauses:
+class Clauses:
     provider: str | None = None
     partitioning: tuple[TransformTerm, ...] | None = None
     added: tuple[ColumnDefinition, ...] = ()
@@ -47,9 +44,9 @@ def read_create_table(cursor: Cursor, reader: FragmentReader) -> CreateTable:
             cursor.fail(expected="the name of a table", hint="A table that is replaced needs no IF NOT EXISTS.")
         cursor.expect("IF", "NOT", "EXISTS")
     table = table_name(cursor, reader)
-    columns = _columns(cursor) if cursor.at("(") and not cursor.source.query_start[cursor.index] else ()
-    clauses = _read_clauses(cursor)
-    query = _query(cursor, reader)
+    columns = read_columns(cursor) if cursor.at("(") and not cursor.source.query_start[cursor.index] else ()
+    clauses = read_clauses(cursor)
+    query = read_query(cursor, reader)
     if query is not None and columns:
         cursor.fail_at(
             query.span,
@@ -85,11 +82,11 @@ def read_drop_table(cursor: Cursor, reader: FragmentReader) -> DropTable:
     return DropTable(table=table, if_exists=if_exists, purge=purge)
 
 
-def _columns(cursor: Cursor) -> tuple[ColumnDefinition, ...]:
+def read_columns(cursor: Cursor) -> tuple[ColumnDefinition, ...]:
     close = cursor.open_bracket("the columns")
     columns: list[ColumnDefinition] = []
     while cursor.index != close or not columns:
-        if cursor.key() in _CONSTRAINTS and cursor.key(1) in {"KEY", "("} | _CONSTRAINTS:
+        if cursor.key() in CONSTRAINTS and cursor.key(1) in {"KEY", "("} | CONSTRAINTS:
             raise NotOurs
         columns.append(read_column(cursor, nested=False, positioned=False))
         if not cursor.accept(","):
@@ -102,8 +99,8 @@ def _columns(cursor: Cursor) -> tuple[ColumnDefinition, ...]:
     return tuple(columns)
 
 
-def _read_clauses(cursor: Cursor) -> _Clauses:
-    clauses = _Clauses()
+def read_clauses(cursor: Cursor) -> Clauses:
+    clauses = Clauses()
     while True:
         key = cursor.key()
         if key in clauses.seen:
@@ -113,20 +110,20 @@ def _read_clauses(cursor: Cursor) -> _Clauses:
             clauses.provider = ".".join(cursor.names("a table format"))
         elif cursor.accept("PARTITIONED"):
             cursor.expect("BY")
-            clauses.partitioning, clauses.added = _partitioning(cursor)
+            clauses.partitioning, clauses.added = read_partitioning(cursor)
         elif cursor.accept("TBLPROPERTIES"):
             clauses.properties = read_properties(cursor)
         elif cursor.accept("COMMENT"):
             clauses.comment = cursor.string("a comment")
         elif cursor.accept("LOCATION"):
             clauses.location = cursor.string("a location")
-        elif key in _SPARK_ONLY and not (key == "WITH" and cursor.source.query_start[cursor.index]):
+        elif key in SPARK_ONLY and not (key == "WITH" and cursor.source.query_start[cursor.index]):
             raise NotOurs
         else:
             return clauses
 
 
-def _partitioning(cursor: Cursor) -> tuple[tuple[TransformTerm, ...], tuple[ColumnDefinition, ...]]:
+def read_partitioning(cursor: Cursor) -> tuple[tuple[TransformTerm, ...], tuple[ColumnDefinition, ...]]:
     close = cursor.open_bracket("the partitioning")
     terms, added = [], []
     while True:
@@ -145,11 +142,11 @@ def _partitioning(cursor: Cursor) -> tuple[tuple[TransformTerm, ...], tuple[Colu
     return tuple(terms), tuple(added)
 
 
-def _query(cursor: Cursor, reader: FragmentReader) -> Fragment | None:
+def read_query(cursor: Cursor, reader: FragmentReader) -> Fragment | None:
     explicit = cursor.accept("AS")
     if cursor.at_end() and not explicit:
         return None
-    if cursor.key() not in _QUERY:
+    if cursor.key() not in QUERY:
         cursor.fail(
             expected="a query"
             if explicit

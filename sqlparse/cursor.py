@@ -8,18 +8,17 @@ from typing import NoReturn
 
 from dml.errors import ErrorKind, SqlError
 from dml.sqlparse.diagnosis import diagnose
-from dml.sqlparse.keywords import words
 from dml.sqlparse.statements import Span
-from dml.sqlparse.tokens import Kind, Source, string_value
+from dml.sqlparse.tokens import Kind, Source, string_value, words
 
 __all__ = ["Cursor", "NotOurs", "unexpected"]
 
 # Words that end an expression where an operator may stand: no expression goes on with them.
-_NEVER_IN_EXPRESSION = words(
+NEVER_IN_EXPRESSION = words(
     "FROM WHERE HAVING LIMIT JOIN UNION INTERSECT SET USING VALUES SELECT INSERT UPDATE DELETE MERGE RETURNING"
 )
-_CLAUSES = frozenset({"WHEN", "THEN", "WHERE"})
-_WITH_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
+CLAUSES = frozenset({"WHEN", "THEN", "WHERE"})
+WITH_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
 
 
 def unexpected(source: Source, index: int) -> str:
@@ -151,7 +150,7 @@ class Cursor:
             key = source.word(self.index)
             if key in {")", "]"} or (key == "," and "," in stops):
                 break
-            if key in _CLAUSES and key in stops and self._begins_clause(begin):
+            if key in CLAUSES and key in stops and self._begins_clause(begin):
                 self.fail(expected=what)
             if (
                 key
@@ -161,7 +160,7 @@ class Cursor:
             ):
                 if key in stops:
                     break
-                if key in _NEVER_IN_EXPRESSION or (key in _WITH_BY and self.key(1) == "BY"):
+                if key in NEVER_IN_EXPRESSION or (key in WITH_BY and self.key(1) == "BY"):
                     self.fail(expected=after or f"the end of {what}", hint=foreign_hint, keywords=stops)
             self.index = source.partner.get(self.index, self.index) + 1
         if self.index == begin:

@@ -49,10 +49,10 @@ class RowDeltaSpark(Spark):
             return self._parse_select()
 
 
-_DIALECT = RowDeltaSpark()
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
-_PREDICATES = (*_COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike)
-_BITWISE = (
+DIALECT = RowDeltaSpark()
+COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+PREDICATES = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike)
+BITWISE = (
     exp.BitwiseAnd,
     exp.BitwiseOr,
     exp.BitwiseXor,
@@ -72,45 +72,45 @@ def parse_expression(text: str, strings: tuple[str, ...] = ()) -> exp.Expression
     Returns:
         The tree, or None where sqlglot cannot read it or might read it otherwise than Spark does.
     """
-    return _parse(exp.Condition, text, strings)
+    return parse(exp.Condition, text, strings)
 
 
 def parse_query(text: str, strings: tuple[str, ...] = ()) -> exp.Expression | None:
     """The tree of a query; arguments and result as of `parse_expression`."""
-    return _parse(exp.Query, text, strings)
+    return parse(exp.Query, text, strings)
 
 
-def _parse(into: type[exp.Expr], text: str, strings: tuple[str, ...]) -> exp.Expression | None:
-    if not all(_reads_string_alike(literal) for literal in strings):
+def parse(into: type[exp.Expr], text: str, strings: tuple[str, ...]) -> exp.Expression | None:
+    if not all(reads_string_alike(literal) for literal in strings):
         return None
     try:
-        trees = _DIALECT.parse_into(into, text)
+        trees = DIALECT.parse_into(into, text)
     except (SqlglotError, RecursionError, TypeError, ValueError, AttributeError, KeyError, IndexError):
         return None  # not only its own errors: odd texts make sqlglot stumble over itself
     tree = trees[0] if len(trees) == 1 else None
-    if not isinstance(tree, exp.Expression) or tree.find(exp.Command) or not _reads_precedence_alike(tree):
+    if not isinstance(tree, exp.Expression) or tree.find(exp.Command) or not reads_precedence_alike(tree):
         return None
     return tree
 
 
-def _reads_string_alike(literal: str) -> bool:
+def reads_string_alike(literal: str) -> bool:
     if "\\" not in literal and literal.count(literal[-1]) == 2 and "''" not in literal and '""' not in literal:
         return True
     try:
-        tokens = _DIALECT.tokenize(literal)
+        tokens = DIALECT.tokenize(literal)
     except SqlglotError:
         return False
     return len(tokens) == 1 and tokens[0].text == string_value(literal)
 
 
-def _reads_precedence_alike(tree: exp.Expression) -> bool:
+def reads_precedence_alike(tree: exp.Expression) -> bool:
     # Spark compares first and applies IS, IN, LIKE ... to the result; sqlglot does it the other way round.
-    for node in tree.find_all(*_COMPARISONS, *_BITWISE):
+    for node in tree.find_all(*COMPARISONS, *BITWISE):
         left, right = node.args.get("this"), node.args.get("expression")
-        if isinstance(node, _BITWISE):
+        if isinstance(node, BITWISE):
             sides = [side for side in (left, right) if isinstance(side, exp.Binary) and not isinstance(side, exp.Dot)]
             if any(type(side) is not type(node) for side in sides):
                 return False
-        elif isinstance(right, _PREDICATES) or (isinstance(right, exp.Not) and isinstance(right.this, _PREDICATES)):
+        elif isinstance(right, PREDICATES) or (isinstance(right, exp.Not) and isinstance(right.this, PREDICATES)):
             return False
     return True

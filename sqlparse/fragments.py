@@ -1,6 +1,7 @@
 """Pieces of a statement, analysed: the text as written, with the tables, columns and names in it. Pure; driver.
 
-Input: ranges of a statement's tokens. Output: `Fragment`s, and the `Relation`s of the whole statement for rendering.
+Input: ranges of a statement's tokens, or a cursor at the name of the table that the statement is about. Output:
+`Fragment`s, the target's `TableReference`, and the `Relation`s of the whole statement for rendering.
 """
 
 import re
@@ -8,16 +9,17 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
+from dml.sqlparse.cursor import Cursor
 from dml.sqlparse.dialect import parse_expression, parse_query
-from dml.sqlparse.keywords import words
-from dml.sqlparse.relations import Relation, Scan, read_ctes, scan_expression, scan_query, scan_relation
-from dml.sqlparse.statements import ColumnReference, Fragment, Span
-from dml.sqlparse.tokens import Kind, Source, string_value
+from dml.sqlparse.names import read_table
+from dml.sqlparse.relations import Block, Relation, Scan, read_ctes, scan_expression, scan_query, scan_relation
+from dml.sqlparse.statements import ColumnReference, Fragment, Span, TableReference
+from dml.sqlparse.tokens import Kind, Source, string_value, words
 
-__all__ = ["FragmentReader"]
+__all__ = ["FragmentReader", "read_target", "table_name"]
 
-_NO_OPERAND = words("SELECT DISTINCT ALL REDUCE MAP BY AGGREGATE EXTEND")
-_NO_COLUMN = words("SELECT FROM WHERE AND OR NOT IN IS NULL TRUE FALSE LIKE ILIKE RLIKE BETWEEN AS BY JOIN DISTINCT")
+NO_OPERAND = words("SELECT DISTINCT ALL REDUCE MAP BY AGGREGATE EXTEND")
+NO_COLUMN = words("SELECT FROM WHERE AND OR NOT IN IS NULL TRUE FALSE LIKE ILIKE RLIKE BETWEEN AS BY JOIN DISTINCT")
 
 
 class FragmentReader:
@@ -88,20 +90,20 @@ class FragmentReader:
         span = Span(tokens[start].start, tokens[end - 1].end)
         self.relations.extend(scan.relations)
         self.has_insert = self.has_insert or scan.has_insert
-        names, hidden = _names(self.source, start, end)
+        names, hidden = names_in(self.source, start, end)
         return Fragment(
             text=self.source.sql[span.start : span.end],
             span=span,
             tables=tuple(relation.reference for relation in scan.relations),
-            columns=tuple(_columns(self.source, start, end, tree, scan)),
+            columns=tuple(columns(self.source, start, end, tree, scan)),
             names=names,
-            has_star=scan.has_star or hidden or _has_star(self.source, start, end),
+            has_star=scan.has_star or hidden or has_star(self.source, start, end),
             has_subquery=scan.has_subquery,
             ast=tree,
         )
 
 
-def _names(source: Source, start: int, end: int) -> tuple[frozenset[str], bool]:
+def names_in(source: Source, start: int, end: int) -> tuple[frozenset[str], bool]:
     # Also text in double quotes, which may be an identifier (spark.sql.ansi.doubleQuotedIdentifiers), and the
     # argument of IDENTIFIER(); whatever may stand for names that cannot be seen counts as a star.
     names: set[str] = set()
@@ -123,7 +125,7 @@ def _names(source: Source, start: int, end: int) -> tuple[frozenset[str], bool]:
     return frozenset(names), hidden
 
 
-def _has_star(source: Source, start: int, end: int) -> bool:
+def has_star(source: Source, start: int, end: int) -> bool:
     # A star is a multiplication between two operands, and counts rows in count(*); all others stand for columns.
     tokens = source.tokens
     for index in range(start, end):
@@ -131,7 +133,7 @@ def _has_star(source: Source, start: int, end: int) -> bool:
             continue
         before, after = tokens[index - 1] if index > start else tokens[source.end], tokens[index + 1]
         counts = before.key == "(" and after.key == ")" and index > start + 1 and tokens[index - 2].key == "COUNT"
-        operand_before = index > start and source.operator_next[index - 1] and before.key not in _NO_OPERAND
+        operand_before = index > start and source.operator_next[index - 1] and before.key not in NO_OPERAND
         starts_operand = after.kind is not Kind.SYMBOL or after.key in {"(", "-", "+", "~", ":", "?", "."}
         operand_after = index + 1 < end and starts_operand and after.key not in {"FROM", "EXCEPT", "WHERE"}
         if not counts and not (operand_before and operand_after):
@@ -139,12 +141,10 @@ def _has_star(source: Source, start: int, end: int) -> bool:
     return False
 
 
-def _columns(
-    source: Source, start: int, end: int, tree: exp.Expression | None, scan: Scan
-) -> Iterator[ColumnReference]:
+def columns(source: Source, start: int, end: int, tree: exp.Expression | None, scan: Scan) -> Iterator[ColumnReference]:
     tokens = source.tokens
     tables = [relation.reference.span for relation in scan.relations]
-    found = _column_starts(tree, tokens[start].start) if tree else None
+    found = column_starts(tree, tokens[start].start) if tree else None
     index = start
     while index < end:
         if not source.is_name(index) or source.tokens[index - 1 if index > start else source.end].key == ".":
@@ -156,16 +156,70 @@ def _columns(
             parts.append(source.name(index))
         index += 1
         span = Span(tokens[begin].start, tokens[index - 1].end)
-        plain = tokens[index].key not in {"(", "=>"} and not (tokens[begin].key in _NO_COLUMN and len(parts) == 1)
+        plain = tokens[index].key not in {"(", "=>"} and not (tokens[begin].key in NO_COLUMN and len(parts) == 1)
         inside = any(table.start <= span.start < table.end for table in tables)
         if not inside and (span.start in found if found is not None else plain):
             yield ColumnReference(parts=tuple(parts), span=span)
 
 
-def _column_starts(tree: exp.Expression, offset: int) -> set[int]:
+def column_starts(tree: exp.Expression, offset: int) -> set[int]:
     starts = set()
     for column in tree.find_all(exp.Column):
         place = column.parts[0].meta.get("start")
         if place is not None and not isinstance(column.this, exp.Star):
             starts.add(place + offset)
     return starts
+
+
+def read_target(cursor: Cursor, reader: FragmentReader, *, aliased: bool) -> TableReference:
+    """Reads the table that a row-level statement writes to.
+
+    Args:
+        cursor: Stands at the name.
+        reader: Notes the reference; its columns can be named in the whole statement.
+        aliased: Whether an alias may follow.
+
+    Returns:
+        The reference.
+
+    Raises:
+        SqlError: No name stands there, or the name is followed by a time travel clause.
+    """
+    source = cursor.source
+    if not cursor.at_name():
+        cursor.fail(expected="the name of a table")
+    found = read_table(source, cursor.index, aliased=aliased)
+    reference = found.reference
+    cursor.index = found.index
+    if found.is_function:
+        cursor.fail(expected="the name of a table", hint="A function's result cannot be written to.")
+    if source.tokens[found.index].key == ".":
+        if tuple(part.upper() for part in reference.parts) == ("TABLE",):
+            cursor.fail_at(reference.span, "Unexpected 'TABLE'", expected="the name of a table", hint="Leave it out.")
+        cursor.index += 1
+        cursor.fail(expected="a name after '.'")
+    if reference.version is not None or reference.timestamp is not None:
+        cursor.fail_at(
+            reference.span,
+            "Cannot write to a table with time travel",
+            hint="Name a branch as the last part of the table's name to write to it: db.t.branch_x.",
+        )
+    block = Block(0, source.tokens[source.end].end)
+    alias_place = found.alias_place if aliased else None
+    reader.relations.append(Relation(reference=reference, block=block, alias_place=alias_place))
+    return reference
+
+
+def table_name(cursor: Cursor, reader: FragmentReader) -> TableReference:
+    """Reads the table that a DDL statement is about: a name and nothing else."""
+    if not cursor.at_name():
+        cursor.fail(expected="the name of a table")
+    found = read_table(cursor.source, cursor.index, aliased=False)
+    cursor.index = found.index
+    reference = found.reference
+    if reference.version is not None or reference.timestamp is not None:
+        cursor.fail_at(reference.span, "Time travel cannot stand here", expected="the plain name of a table")
+    reader.relations.append(
+        Relation(reference=reference, block=Block(reference.span.start, reference.span.end), alias_place=None)
+    )
+    return reference

@@ -4,25 +4,24 @@ Input: a cursor at INSERT. Output: `InsertStatement`, or a `SqlError`.
 """
 
 from dml.sqlparse.cursor import Cursor, NotOurs
-from dml.sqlparse.fragments import FragmentReader
-from dml.sqlparse.properties import read_properties
+from dml.sqlparse.definitions import read_properties
+from dml.sqlparse.fragments import FragmentReader, read_target
 from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, PartitionValue, Span
-from dml.sqlparse.targets import read_target
 
 __all__ = ["read_insert"]
 
-_QUERY = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "WITH", "MAP", "REDUCE"})
+QUERY = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "WITH", "MAP", "REDUCE"})
 
 
 def read_insert(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -> InsertStatement:
     """`INSERT INTO | OVERWRITE [TABLE] target [PARTITION (...)] [(columns) | BY NAME] query`."""
     cursor.expect("INSERT")
     evolution = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
-    mode = _mode(cursor)
+    mode = read_mode(cursor)
     cursor.accept("TABLE")
     target = read_target(cursor, reader, aliased=False)
     options = read_properties(cursor) if cursor.at("WITH", "(") and cursor.accept("WITH") else ()
-    partition = _partition(cursor, reader) if cursor.accept("PARTITION") else ()
+    partition = read_partition(cursor, reader) if cursor.accept("PARTITION") else ()
     if cursor.at("IF", "NOT", "EXISTS"):
         raise NotOurs
     replace_where = None
@@ -31,14 +30,14 @@ def read_insert(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -
     if cursor.at("REPLACE", "WHERE"):
         if mode is InsertMode.OVERWRITE:
             cursor.fail(expected="a query", hint="REPLACE WHERE goes with INSERT INTO.")
-        replace_where, mode = _replace_where(cursor, reader), InsertMode.REPLACE_WHERE
+        replace_where, mode = read_replace_where(cursor, reader), InsertMode.REPLACE_WHERE
     elif cursor.at("REPLACE") or cursor.at("AS"):
         raise NotOurs
     elif cursor.accept("BY"):
         cursor.expect("NAME")
         by_name = True
-    elif _is_column_list(cursor):
-        columns = _columns(cursor)
+    elif is_column_list(cursor):
+        columns = read_columns(cursor)
     return InsertStatement(
         target=target,
         mode=mode,
@@ -47,14 +46,14 @@ def read_insert(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -
         column_spans=tuple(span for _, span in columns),
         by_name=by_name,
         replace_where=replace_where,
-        query=_query(cursor, reader),
+        query=read_query(cursor, reader),
         ctes=ctes,
         options=options,
         with_schema_evolution=evolution,
     )
 
 
-def _mode(cursor: Cursor) -> InsertMode:
+def read_mode(cursor: Cursor) -> InsertMode:
     if cursor.accept("INTO"):
         return InsertMode.APPEND
     if not cursor.accept("OVERWRITE"):
@@ -64,7 +63,7 @@ def _mode(cursor: Cursor) -> InsertMode:
     return InsertMode.OVERWRITE
 
 
-def _partition(cursor: Cursor, reader: FragmentReader) -> tuple[PartitionValue, ...]:
+def read_partition(cursor: Cursor, reader: FragmentReader) -> tuple[PartitionValue, ...]:
     close = cursor.open_bracket("the partition")
     values = []
     while True:
@@ -83,7 +82,7 @@ def _partition(cursor: Cursor, reader: FragmentReader) -> tuple[PartitionValue, 
     return tuple(values)
 
 
-def _replace_where(cursor: Cursor, reader: FragmentReader) -> Fragment:
+def read_replace_where(cursor: Cursor, reader: FragmentReader) -> Fragment:
     cursor.expect("REPLACE", "WHERE")
     begin = cursor.index
     source = cursor.source
@@ -98,7 +97,7 @@ def _replace_where(cursor: Cursor, reader: FragmentReader) -> Fragment:
     return reader.expression(begin, cursor.index)
 
 
-def _is_column_list(cursor: Cursor) -> bool:
+def is_column_list(cursor: Cursor) -> bool:
     # INSERT INTO t (a, b) SELECT ..., not INSERT INTO t (SELECT ...).
     source = cursor.source
     if not cursor.at("("):
@@ -109,7 +108,7 @@ def _is_column_list(cursor: Cursor) -> bool:
     return source.is_name(place) and source.tokens[place + 1].key in {",", ")"} and close < source.end - 1
 
 
-def _columns(cursor: Cursor) -> tuple[tuple[str, Span], ...]:
+def read_columns(cursor: Cursor) -> tuple[tuple[str, Span], ...]:
     close = cursor.open_bracket("the columns")
     columns = []
     while True:
@@ -126,9 +125,9 @@ def _columns(cursor: Cursor) -> tuple[tuple[str, Span], ...]:
     return tuple(columns)
 
 
-def _query(cursor: Cursor, reader: FragmentReader) -> Fragment:
+def read_query(cursor: Cursor, reader: FragmentReader) -> Fragment:
     source = cursor.source
-    if not (cursor.key() in _QUERY or source.query_start[min(cursor.index, source.end)]):
+    if not (cursor.key() in QUERY or source.query_start[min(cursor.index, source.end)]):
         cursor.fail(expected="a query: SELECT, VALUES, TABLE, FROM or WITH")
     begin = cursor.index
     cursor.index = source.end

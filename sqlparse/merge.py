@@ -5,11 +5,16 @@ ordered by kind; any order is read here, since the kinds exclude each other and 
 """
 
 from dml.errors import ErrorKind
-from dml.sqlparse.assignments import read_assignments, read_value
 from dml.sqlparse.cursor import Cursor
-from dml.sqlparse.fragments import FragmentReader
+from dml.sqlparse.fragments import FragmentReader, read_target
 from dml.sqlparse.names import read_alias, read_table
-from dml.sqlparse.rules import check_assignments, check_last_without_condition, check_some_clause
+from dml.sqlparse.row_level import (
+    check_assignments,
+    check_last_without_condition,
+    check_some_clause,
+    read_assignments,
+    read_value,
+)
 from dml.sqlparse.statements import (
     Assignment,
     DeleteAction,
@@ -22,16 +27,15 @@ from dml.sqlparse.statements import (
     WhenNotMatched,
     WhenNotMatchedBySource,
 )
-from dml.sqlparse.targets import read_target
 
 __all__ = ["read_merge"]
 
-_WHEN = frozenset({"WHEN"})
-_THEN = frozenset({"THEN", "WHEN"})
-_MATCHED = "MATCHED"
-_NOT_MATCHED = "NOT MATCHED"
-_BY_SOURCE = "NOT MATCHED BY SOURCE"
-_BARE_QUERY = "A query is a source when it stands in parentheses: USING (SELECT ...) AS s."
+WHEN = frozenset({"WHEN"})
+THEN = frozenset({"THEN", "WHEN"})
+MATCHED = "MATCHED"
+NOT_MATCHED = "NOT MATCHED"
+BY_SOURCE = "NOT MATCHED BY SOURCE"
+BARE_QUERY = "A query is a source when it stands in parentheses: USING (SELECT ...) AS s."
 
 
 def read_merge(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -> MergeStatement:
@@ -42,15 +46,15 @@ def read_merge(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) ->
     target = read_target(cursor, reader, aliased=True)
     cursor.expect("USING")
     bare_query = cursor.key() in {"SELECT", "WITH"}
-    source, alias, columns = _source(cursor, reader)
-    cursor.expect("ON", hint=_BARE_QUERY if bare_query else _join_hint(cursor))
+    source, alias, columns = read_source_relation(cursor, reader)
+    cursor.expect("ON", hint=BARE_QUERY if bare_query else join_hint(cursor))
     begin = cursor.index
-    condition = reader.expression(begin, cursor.expression("the ON condition", stops=_WHEN))
+    condition = reader.expression(begin, cursor.expression("the ON condition", stops=WHEN))
     matched: list[WhenMatched] = []
     not_matched: list[WhenNotMatched] = []
     by_source: list[WhenNotMatchedBySource] = []
     while cursor.at("WHEN"):
-        clause = _when(cursor, reader, target)
+        clause = when(cursor, reader, target)
         match clause:
             case WhenMatched():
                 matched.append(clause)
@@ -61,9 +65,9 @@ def read_merge(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) ->
     check_some_clause(cursor, len(matched) + len(not_matched) + len(by_source))
     if not cursor.at_end():
         cursor.fail(expected="WHEN or the end of the statement")
-    check_last_without_condition(cursor, _MATCHED, tuple(matched))
-    check_last_without_condition(cursor, _NOT_MATCHED, tuple(not_matched))
-    check_last_without_condition(cursor, _BY_SOURCE, tuple(by_source))
+    check_last_without_condition(cursor, MATCHED, tuple(matched))
+    check_last_without_condition(cursor, NOT_MATCHED, tuple(not_matched))
+    check_last_without_condition(cursor, BY_SOURCE, tuple(by_source))
     return MergeStatement(
         target=target,
         source=source,
@@ -78,13 +82,13 @@ def read_merge(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) ->
     )
 
 
-def _join_hint(cursor: Cursor) -> str | None:
+def join_hint(cursor: Cursor) -> str | None:
     if cursor.key() in {"JOIN", "LEFT", "RIGHT", "INNER", "FULL", "CROSS", ","}:
         return "A join is a source when it stands in parentheses: USING (SELECT ... FROM a JOIN b ON ...) AS s."
     return None
 
 
-def _source(cursor: Cursor, reader: FragmentReader) -> tuple[Fragment, str | None, tuple[str, ...]]:
+def read_source_relation(cursor: Cursor, reader: FragmentReader) -> tuple[Fragment, str | None, tuple[str, ...]]:
     source, begin = cursor.source, cursor.index
     if cursor.at("("):
         end = source.partner[begin] + 1
@@ -92,10 +96,10 @@ def _source(cursor: Cursor, reader: FragmentReader) -> tuple[Fragment, str | Non
             cursor.index += 1
             cursor.fail(expected="a query in the parentheses after USING")
     elif cursor.at("VALUES") and source.query_start[begin]:
-        end = _values_end(cursor)
+        end = values_end(cursor)
     elif cursor.at_name() and not cursor.at("ON"):
         found = read_table(source, begin, aliased=True)
-        end = source.partner[found.index] + 1 if found.is_function else _token_at(cursor, found.alias_place)
+        end = source.partner[found.index] + 1 if found.is_function else token_at(cursor, found.alias_place)
         if source.tokens[end].key == ".":
             cursor.index = end + 1
             cursor.fail(expected="a name after '.'")
@@ -106,14 +110,14 @@ def _source(cursor: Cursor, reader: FragmentReader) -> tuple[Fragment, str | Non
     return fragment, alias, columns
 
 
-def _token_at(cursor: Cursor, place: int) -> int:
+def token_at(cursor: Cursor, place: int) -> int:
     index = cursor.index
     while cursor.source.tokens[index].end <= place and index < cursor.source.end:
         index += 1
     return index
 
 
-def _values_end(cursor: Cursor) -> int:
+def values_end(cursor: Cursor) -> int:
     # VALUES row, row ... up to the alias or ON; a row begins where an operand is due.
     source, index = cursor.source, cursor.index + 1
     while index < source.end:
@@ -124,44 +128,44 @@ def _values_end(cursor: Cursor) -> int:
     return index
 
 
-def _when(
+def when(
     cursor: Cursor, reader: FragmentReader, target: TableReference
 ) -> WhenMatched | WhenNotMatched | WhenNotMatchedBySource:
     begin = cursor.index
     cursor.expect("WHEN")
-    kind = _kind(cursor)
+    kind = read_kind(cursor)
     condition = None
     if cursor.accept("AND"):
         start = cursor.index
         what = "the condition of the WHEN clause"
-        condition = reader.expression(start, cursor.expression(what, stops=_THEN, after=f"THEN after {what}"))
+        condition = reader.expression(start, cursor.expression(what, stops=THEN, after=f"THEN after {what}"))
     cursor.expect("THEN", hint=None if condition else "A WHEN clause reads: WHEN ... [AND condition] THEN action.")
-    if kind == _NOT_MATCHED:
-        insert = _insert(cursor, reader, target)
+    if kind == NOT_MATCHED:
+        insert = read_insert(cursor, reader, target)
         return WhenNotMatched(condition=condition, action=insert, span=cursor.span_from(begin))
-    action = _update_or_delete(cursor, reader, target, kind)
+    action = update_or_delete(cursor, reader, target, kind)
     span = cursor.span_from(begin)
-    if kind == _MATCHED:
+    if kind == MATCHED:
         return WhenMatched(condition=condition, action=action, span=span)
     return WhenNotMatchedBySource(condition=condition, action=action, span=span)
 
 
-def _kind(cursor: Cursor) -> str:
+def read_kind(cursor: Cursor) -> str:
     if cursor.accept("MATCHED"):
-        return _MATCHED
+        return MATCHED
     if not cursor.accept("NOT"):
         cursor.fail(expected="MATCHED or NOT MATCHED after WHEN")
     cursor.expect("MATCHED")
     if not cursor.accept("BY"):
-        return _NOT_MATCHED
+        return NOT_MATCHED
     if cursor.accept("TARGET"):
-        return _NOT_MATCHED
+        return NOT_MATCHED
     if not cursor.accept("SOURCE"):
         cursor.fail(expected="TARGET or SOURCE after BY")
-    return _BY_SOURCE
+    return BY_SOURCE
 
 
-def _update_or_delete(
+def update_or_delete(
     cursor: Cursor, reader: FragmentReader, target: TableReference, kind: str
 ) -> UpdateAction | DeleteAction:
     begin = cursor.index
@@ -177,19 +181,19 @@ def _update_or_delete(
         cursor.fail(expected="UPDATE or DELETE after THEN")
     cursor.expect("SET")
     if cursor.at("*"):
-        if kind == _BY_SOURCE:
+        if kind == BY_SOURCE:
             cursor.fail(
                 "UPDATE SET * cannot stand in WHEN NOT MATCHED BY SOURCE: there is no source row to take values from",
                 expected="the name of a column to assign",
             )
         cursor.index += 1
         return UpdateAction(assignments=None, span=cursor.span_from(begin))
-    assignments = read_assignments(cursor, reader, stops=_WHEN)
+    assignments = read_assignments(cursor, reader, stops=WHEN)
     check_assignments(cursor, target, assignments)
     return UpdateAction(assignments=assignments, span=cursor.span_from(begin))
 
 
-def _insert(cursor: Cursor, reader: FragmentReader, target: TableReference) -> InsertAction:
+def read_insert(cursor: Cursor, reader: FragmentReader, target: TableReference) -> InsertAction:
     begin = cursor.index
     if not cursor.accept("INSERT"):
         if cursor.key() in {"UPDATE", "DELETE"}:
@@ -205,12 +209,12 @@ def _insert(cursor: Cursor, reader: FragmentReader, target: TableReference) -> I
         cursor.fail(
             expected="the list of columns before VALUES", hint="Write INSERT (a, b) VALUES (x, y), or INSERT *."
         )
-    assignments = _insert_list(cursor, reader)
+    assignments = insert_list(cursor, reader)
     check_assignments(cursor, target, assignments)
     return InsertAction(assignments=assignments, span=cursor.span_from(begin))
 
 
-def _insert_list(cursor: Cursor, reader: FragmentReader) -> tuple[Assignment, ...]:
+def insert_list(cursor: Cursor, reader: FragmentReader) -> tuple[Assignment, ...]:
     close = cursor.open_bracket("the columns of INSERT")
     keys = []
     while True:

@@ -6,22 +6,21 @@ and the statements that check by themselves what must follow.
 
 from dataclasses import dataclass
 
-from dml.sqlparse.keywords import words
 from dml.sqlparse.statements import Span, TableReference
-from dml.sqlparse.tokens import Kind, Source, read_source, string_value
+from dml.sqlparse.tokens import Kind, Source, read_source, string_value, words
 
 __all__ = ["FoundTable", "is_alias", "name_parts", "read_alias", "read_table"]
 
 # Never an alias without AS: Spark's strict non-reserved words and the words that begin the next clause.
-_NOT_ALIAS = words(
+NOT_ALIAS = words(
     "ANTI CROSS EXCEPT FULL INNER INTERSECT JOIN LATERAL LEFT MINUS NATURAL ON RIGHT SEMI SETMINUS UNION "
     "USING OUTER WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET WINDOW QUALIFY SELECT SET WHEN "
     "THEN VALUES AS TABLESAMPLE INSERT UPDATE DELETE MERGE FROM REDUCE MAP AND OR WITH ASOF REPLACE"
 )
-_ONLY_BEFORE = {
+ONLY_BEFORE = {
     "PIVOT": {"("}, "UNPIVOT": {"(", "INCLUDE", "EXCLUDE"}, "MATCH_RECOGNIZE": {"("}, "WATERMARK": {"FOR"},
 }  # fmt: skip
-_ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "||", "&", "|", "^", "DIV"})
+ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "||", "&", "|", "^", "DIV"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +63,9 @@ def is_alias(source: Source, index: int) -> bool:
     token = source.tokens[index]
     if token.kind is Kind.QUOTED:
         return True
-    if token.kind is not Kind.WORD or token.key in _NOT_ALIAS or token.key.isdigit():
+    if token.kind is not Kind.WORD or token.key in NOT_ALIAS or token.key.isdigit():
         return False
-    return source.tokens[min(index + 1, source.end)].key not in _ONLY_BEFORE.get(token.key, ())
+    return source.tokens[min(index + 1, source.end)].key not in ONLY_BEFORE.get(token.key, ())
 
 
 def read_alias(source: Source, index: int) -> tuple[int, str | None, tuple[str, ...]]:
@@ -107,16 +106,16 @@ def read_table(source: Source, index: int, *, aliased: bool) -> FoundTable:
         The reference and what surrounds it.
     """
     start = source.tokens[index].start
-    parts, index, is_function = _read_parts(source, index)
+    parts, index, is_function = read_parts(source, index)
     name_end = source.tokens[index - 1].end
     if is_function and aliased:
         reference = TableReference(parts=parts, span=Span(start, name_end))
         return FoundTable(reference=reference, index=index, alias_place=name_end, is_function=True)
-    index, version, timestamp = _read_time_travel(source, index)
+    index, version, timestamp = read_time_travel(source, index)
     span = Span(start, source.tokens[index - 1].end)
     if aliased:
-        index = _skip_options(source, index)
-        index = _skip_sample(source, index)
+        index = skip_options(source, index)
+        index = skip_sample(source, index)
     alias_place = source.tokens[index - 1].end
     alias: str | None = None
     columns: tuple[str, ...] = ()
@@ -128,7 +127,7 @@ def read_table(source: Source, index: int, *, aliased: bool) -> FoundTable:
     return FoundTable(reference=reference, index=index, alias_place=alias_place)
 
 
-def _read_parts(source: Source, index: int) -> tuple[tuple[str, ...], int, bool]:
+def read_parts(source: Source, index: int) -> tuple[tuple[str, ...], int, bool]:
     if source.tokens[index].key == "IDENTIFIER" and source.tokens[index + 1].key == "(":
         close = source.partner.get(index + 1, -1)
         if close == index + 3 and source.tokens[index + 2].kind is Kind.STRING:
@@ -144,7 +143,7 @@ def _read_parts(source: Source, index: int) -> tuple[tuple[str, ...], int, bool]
     return tuple(parts_read), index, source.tokens[index].key == "("
 
 
-def _read_time_travel(source: Source, index: int) -> tuple[int, str | None, str | None]:
+def read_time_travel(source: Source, index: int) -> tuple[int, str | None, str | None]:
     place = index + (source.word(index) == "FOR")
     kind = source.word(place)
     if (source.word(place + 1), source.word(place + 2)) != ("AS", "OF"):
@@ -155,24 +154,24 @@ def _read_time_travel(source: Source, index: int) -> tuple[int, str | None, str 
         text = source.text(place)
         return place + 1, string_value(text) if operand.kind is Kind.STRING else text, None
     if kind in {"TIMESTAMP", "SYSTEM_TIME"} and place < source.end:
-        end = _value_end(source, place)
+        end = value_end(source, place)
         return end, None, source.sql[operand.start : source.tokens[end - 1].end]
     return index, None, None
 
 
-def _value_end(source: Source, index: int) -> int:
+def value_end(source: Source, index: int) -> int:
     # An arithmetic expression: it ends where a word or a symbol stands that is no operator.
     while index < source.end:
         while source.tokens[index].key in {"-", "+", "~"}:
             index += 1
-        index = _operand_end(source, index)
-        if index >= source.end or source.tokens[index].key not in _ARITHMETIC:
+        index = operand_end(source, index)
+        if index >= source.end or source.tokens[index].key not in ARITHMETIC:
             break
         index += 1
     return min(index, source.end)
 
 
-def _operand_end(source: Source, index: int) -> int:
+def operand_end(source: Source, index: int) -> int:
     token = source.tokens[index]
     if index in source.partner:
         index = source.partner[index] + 1
@@ -180,7 +179,7 @@ def _operand_end(source: Source, index: int) -> int:
         index += 1
     elif token.key == "INTERVAL":
         index += 2
-        while source.tokens[index].kind is Kind.WORD and source.tokens[index].key.rstrip("S") in _UNITS:
+        while source.tokens[index].kind is Kind.WORD and source.tokens[index].key.rstrip("S") in UNITS:
             index += 1 + 2 * (source.tokens[index + 1].key == "TO")
             if source.tokens[index].kind in {Kind.NUMBER, Kind.STRING}:
                 index += 1
@@ -201,16 +200,16 @@ def _operand_end(source: Source, index: int) -> int:
     return index
 
 
-_UNITS = words("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND")
+UNITS = words("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND")
 
 
-def _skip_options(source: Source, index: int) -> int:
+def skip_options(source: Source, index: int) -> int:
     if source.word(index) == "WITH" and source.tokens[index + 1].key == "(" and not source.query_start[index + 1]:
         return source.partner.get(index + 1, index) + 1
     return index
 
 
-def _skip_sample(source: Source, index: int) -> int:
+def skip_sample(source: Source, index: int) -> int:
     if source.word(index) != "TABLESAMPLE":
         return index
     place = index + 1 + (source.word(index + 1) in {"SYSTEM", "BERNOULLI"})

@@ -32,27 +32,27 @@ from dml.sqlparse.tokens import Source, first_keyword, read_source
 
 __all__ = ["Parsed", "parse", "read_statement"]
 
-_Reader = Callable[[Cursor, FragmentReader], Statement]
-_RowLevelReader = Callable[[Cursor, FragmentReader, Fragment | None], Statement]
+Reader = Callable[[Cursor, FragmentReader], Statement]
+RowLevelReader = Callable[[Cursor, FragmentReader, Fragment | None], Statement]
 
-_ROW_LEVEL: dict[str, _RowLevelReader] = {
+ROW_LEVEL: dict[str, RowLevelReader] = {
     "DELETE": read_delete,
     "UPDATE": read_update,
     "MERGE": read_merge,
     "INSERT": read_insert,
 }
-_NAMESPACE = ("NAMESPACE", "SCHEMA", "DATABASE")
-_NAMESPACES = ("NAMESPACES", "SCHEMAS", "DATABASES")
-_HEADS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
+NAMESPACE = ("NAMESPACE", "SCHEMA", "DATABASE")
+NAMESPACES = ("NAMESPACES", "SCHEMAS", "DATABASES")
+HEADS: tuple[tuple[tuple[str, ...], Reader], ...] = (
     (("TRUNCATE",), read_truncate),
     (("CREATE", "TABLE"), read_create_table),
     (("CREATE", "OR", "REPLACE", "TABLE"), read_create_table),
     (("REPLACE", "TABLE"), read_create_table),
     (("DROP", "TABLE"), read_drop_table),
-    *((("CREATE", word), read_create_namespace) for word in _NAMESPACE),
-    *((("DROP", word), read_drop_namespace) for word in _NAMESPACE),
+    *((("CREATE", word), read_create_namespace) for word in NAMESPACE),
+    *((("DROP", word), read_drop_namespace) for word in NAMESPACE),
     (("SHOW", "TABLES"), read_show_tables),
-    *((("SHOW", word), read_show_namespaces) for word in _NAMESPACES),
+    *((("SHOW", word), read_show_namespaces) for word in NAMESPACES),
     (("SHOW", "TBLPROPERTIES"), read_show_properties),
     (("SHOW", "CREATE", "TABLE"), read_show_create_table),
     (("DESCRIBE",), read_describe),
@@ -62,9 +62,9 @@ _HEADS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("ALTER", "TABLE"), read_alter_table),
     (("CALL",), read_call),
 )
-_QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM"})
-_FIRST_WORDS = _QUERIES | set(_ROW_LEVEL) | {head[0] for head, _ in _HEADS} | {"EXPLAIN"}
-_EXPLAIN_MODES = frozenset({"EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL"})
+QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM"})
+FIRST_WORDS = QUERIES | set(ROW_LEVEL) | {head[0] for head, _ in HEADS} | {"EXPLAIN"}
+EXPLAIN_MODES = frozenset({"EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,19 +101,19 @@ def parse(sql: str, *, case_sensitive: bool = False) -> Statement:
 
 def read_statement(sql: str, *, case_sensitive: bool = False) -> Parsed:
     """Reads one statement and keeps what rendering needs; arguments and errors as of `parse`."""
-    if first_keyword(sql) not in _FIRST_WORDS:
-        _check_not_empty(sql)
+    if first_keyword(sql) not in FIRST_WORDS:
+        check_not_empty(sql)
         return Parsed(statement=UnknownStatement(text=sql))
     source = read_source(sql)
     reader = FragmentReader(source)
-    statement = _read(Cursor(source, case_sensitive=case_sensitive), reader)
+    statement = read_by_family(Cursor(source, case_sensitive=case_sensitive), reader)
     if isinstance(statement, UnknownStatement):
         return Parsed(statement=statement)
     relations = {relation.reference.span: relation for relation in reader.relations}
     return Parsed(statement=statement, source=source, relations=tuple(relations[span] for span in sorted(relations)))
 
 
-def _check_not_empty(sql: str) -> None:
+def check_not_empty(sql: str) -> None:
     source = read_source(sql)
     if source.end == 0:
         if source.problem is not None:
@@ -121,9 +121,9 @@ def _check_not_empty(sql: str) -> None:
         raise SqlError("The statement is empty", sql=sql, position=0 if sql else None, expected="a statement")
 
 
-def _read(cursor: Cursor, reader: FragmentReader) -> Statement:
+def read_by_family(cursor: Cursor, reader: FragmentReader) -> Statement:
     source, begin = cursor.source, cursor.index
-    read = _family(cursor)
+    read = family(cursor)
     if read is not None:
         if source.problem is not None:
             raise source.problem
@@ -134,46 +134,46 @@ def _read(cursor: Cursor, reader: FragmentReader) -> Statement:
     return UnknownStatement(text=source.sql[source.tokens[begin].start :] if begin else source.sql)
 
 
-def _family(cursor: Cursor) -> _Reader | None:
+def family(cursor: Cursor) -> Reader | None:
     key = cursor.key()
     if key == "EXPLAIN":
-        return _explain
-    if key in _ROW_LEVEL:
-        return _row_level
+        return explain
+    if key in ROW_LEVEL:
+        return row_level
     if cursor.source.query_start[cursor.index] or key in {"SELECT", "WITH", "VALUES"}:
-        return _query_or_with
-    return next((read for head, read in _HEADS if cursor.at(*head)), None)
+        return query_or_with
+    return next((read for head, read in HEADS if cursor.at(*head)), None)
 
 
-def _row_level(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None = None) -> Statement:
+def row_level(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None = None) -> Statement:
     if cursor.source.open_case is not None:
         token = cursor.source.tokens[cursor.source.open_case]
         raise SqlError(
             "CASE has no END", sql=cursor.source.sql, position=token.start, length=4, expected="END after it"
         )
-    return _ROW_LEVEL[cursor.key()](cursor, reader, ctes)
+    return ROW_LEVEL[cursor.key()](cursor, reader, ctes)
 
 
-def _query_or_with(cursor: Cursor, reader: FragmentReader) -> Statement:
+def query_or_with(cursor: Cursor, reader: FragmentReader) -> Statement:
     source, begin = cursor.source, cursor.index
     if cursor.at("WITH"):
         index, names = read_ctes(source, begin, frozenset())
-        if source.word(index) in _ROW_LEVEL:
+        if source.word(index) in ROW_LEVEL:
             ctes = reader.with_clause(begin, index)
             reader.ctes = names
             cursor.index = index
-            return _row_level(cursor, reader, ctes)
+            return row_level(cursor, reader, ctes)
     query = reader.query(begin, source.end)
     if reader.has_insert:
         raise NotOurs
     return Query(fragment=query)
 
 
-def _explain(cursor: Cursor, reader: FragmentReader) -> Statement:
+def explain(cursor: Cursor, reader: FragmentReader) -> Statement:
     begin = cursor.index
     cursor.expect("EXPLAIN")
     mode = ""
-    if cursor.key() in _EXPLAIN_MODES:
+    if cursor.key() in EXPLAIN_MODES:
         mode = cursor.key().lower()
         cursor.index += 1
     if cursor.at_end():
@@ -181,4 +181,4 @@ def _explain(cursor: Cursor, reader: FragmentReader) -> Statement:
     if cursor.at("EXPLAIN"):
         cursor.fail(expected="a statement that can be explained")
     prefix = cursor.source.sql[cursor.source.tokens[begin].start : cursor.start()]
-    return Explain(statement=_read(cursor, reader), mode=mode, prefix=prefix)
+    return Explain(statement=read_by_family(cursor, reader), mode=mode, prefix=prefix)

@@ -8,15 +8,14 @@ because no SELECT stands beside it.
 
 from dataclasses import dataclass, field
 
-from dml.sqlparse.keywords import words
 from dml.sqlparse.names import is_alias, read_table
 from dml.sqlparse.statements import Span, TableReference
-from dml.sqlparse.tokens import Kind, Source
+from dml.sqlparse.tokens import Kind, Source, words
 
 __all__ = ["Block", "Relation", "Scan", "read_ctes", "scan_expression", "scan_query", "scan_relation"]
 
-_SET_OPERATORS = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "SETMINUS"})
-_AFTER_FROM = words("WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET WINDOW QUALIFY SELECT REDUCE MAP")
+SET_OPERATORS = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "SETMINUS"})
+AFTER_FROM = words("WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET WINDOW QUALIFY SELECT REDUCE MAP")
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
+class Job:
     kind: str
     start: int
     end: int
@@ -61,22 +60,22 @@ class _Job:
     block: Block | None = None
 
 
-class _Scanner:
+class Scanner:
     """Works through a list of ranges instead of calling itself: parentheses may be nested a thousand deep."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.scan = Scan()
-        self.jobs: list[_Job] = []
+        self.jobs: list[Job] = []
 
-    def run(self, job: _Job) -> Scan:
+    def run(self, job: Job) -> Scan:
         self.jobs.append(job)
         while self.jobs:
             job = self.jobs.pop()
             if job.kind == "expression":
                 self.read_expression(job)
             else:
-                _QueryReader(self, job).run()
+                QueryReader(self, job).run()
         self.scan.relations.sort(key=lambda relation: relation.reference.span)
         return self.scan
 
@@ -88,12 +87,12 @@ class _Scanner:
         trims = self.source.tokens[index].key == "(" and index > 0 and self.source.tokens[index - 1].key == "TRIM"
         if self.source.query_start[index] and not trims:
             self.scan.has_subquery = True
-            self.jobs.append(_Job(kind="query", start=index + 1, end=close, ctes=ctes))
+            self.jobs.append(Job(kind="query", start=index + 1, end=close, ctes=ctes))
         else:
-            self.jobs.append(_Job(kind="expression", start=index + 1, end=close, ctes=ctes))
+            self.jobs.append(Job(kind="expression", start=index + 1, end=close, ctes=ctes))
         return close + 1
 
-    def read_expression(self, job: _Job) -> None:
+    def read_expression(self, job: Job) -> None:
         source, index = self.source, job.start
         while index < job.end:
             key = source.word(index)
@@ -131,10 +130,10 @@ class _Scanner:
         self.scan.relations.append(Relation(reference=reference, block=block, alias_place=alias_place))
 
 
-class _QueryReader:
+class QueryReader:
     """Reads one query, or what stands in the parentheses of a FROM clause, at its own depth."""
 
-    def __init__(self, scanner: _Scanner, job: _Job) -> None:
+    def __init__(self, scanner: Scanner, job: Job) -> None:
         self.scanner = scanner
         self.source = scanner.source
         self.index = job.start
@@ -202,7 +201,7 @@ class _QueryReader:
             self.state, self.reads_from = "relation", True
         elif key == "|>":
             self.state = "pipe"
-        elif key in _SET_OPERATORS and after_operand and source.tokens[self.index - 1].key != "*":
+        elif key in SET_OPERATORS and after_operand and source.tokens[self.index - 1].key != "*":
             self.close_block()
         elif key == "SELECT":
             self.selects, self.state = True, "clause"
@@ -221,7 +220,7 @@ class _QueryReader:
         elif key in {"PIVOT", "UNPIVOT"} and following in {"(", "INCLUDE", "EXCLUDE"}:
             self.scanner.scan.has_star = True  # they group by, or pass on, the columns that are not named
         elif (key == "LATERAL" and following == "VIEW") or (
-            key in _AFTER_FROM and after_operand and self.state != "pipe"
+            key in AFTER_FROM and after_operand and self.state != "pipe"
         ):
             self.state = "clause"
         elif self.state == "values" and (key == "AS" or (key.isidentifier() and after_operand)):
@@ -251,7 +250,7 @@ class _QueryReader:
             if source.query_start[self.index] or close == self.index:
                 self.index = self.scanner.bracket(self.index, self.ctes)
             else:
-                job = _Job(kind="relation", start=self.index + 1, end=close, ctes=self.ctes, block=self.block)
+                job = Job(kind="relation", start=self.index + 1, end=close, ctes=self.ctes, block=self.block)
                 self.scanner.jobs.append(job)
                 self.index = close + 1
         elif key == "VALUES" and source.query_start[self.index]:
@@ -272,7 +271,7 @@ class _QueryReader:
 
 
 def read_ctes(
-    source: Source, index: int, ctes: frozenset[str], jobs: list[_Job] | None = None
+    source: Source, index: int, ctes: frozenset[str], jobs: list[Job] | None = None
 ) -> tuple[int, frozenset[str]]:
     """Reads `WITH [RECURSIVE] a [(x)] AS (query), ...`.
 
@@ -302,7 +301,7 @@ def read_ctes(
             break
         if jobs is not None:
             inner = ctes | {name} if recursive else ctes
-            jobs.append(_Job(kind="query", start=place + 1, end=close, ctes=inner))
+            jobs.append(Job(kind="query", start=place + 1, end=close, ctes=inner))
         ctes, index = ctes | {name}, close + 1
         if source.tokens[index].key != ",":
             break
@@ -322,12 +321,12 @@ def scan_expression(source: Source, start: int, end: int, ctes: frozenset[str]) 
     Returns:
         What was found.
     """
-    return _Scanner(source).run(_Job(kind="expression", start=start, end=end, ctes=ctes))
+    return Scanner(source).run(Job(kind="expression", start=start, end=end, ctes=ctes))
 
 
 def scan_query(source: Source, start: int, end: int, ctes: frozenset[str]) -> Scan:
     """Finds the tables of a query; arguments and result as of `scan_expression`."""
-    scan = _Scanner(source).run(_Job(kind="query", start=start, end=end, ctes=ctes))
+    scan = Scanner(source).run(Job(kind="query", start=start, end=end, ctes=ctes))
     scan.has_subquery = True
     return scan
 
@@ -335,4 +334,4 @@ def scan_query(source: Source, start: int, end: int, ctes: frozenset[str]) -> Sc
 def scan_relation(source: Source, start: int, end: int, ctes: frozenset[str], scope: Span) -> Scan:
     """Finds the tables of one item of a FROM clause, the source of MERGE say, whose columns are visible in `scope`."""
     block = Block(scope.start, scope.end)
-    return _Scanner(source).run(_Job(kind="relation", start=start, end=end, ctes=ctes, block=block))
+    return Scanner(source).run(Job(kind="relation", start=start, end=end, ctes=ctes, block=block))

@@ -14,17 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dml.sqlparse.keywords import words
 from dml.sqlparse.parser import Parsed, read_statement
 from dml.sqlparse.relations import Relation
 from dml.sqlparse.statements import Span
-from dml.sqlparse.tokens import Source
+from dml.sqlparse.tokens import Source, words
 
 __all__ = ["quote_name", "relation_aliases", "render"]
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 # Words that Spark does not take as an alias, and words that read as the next clause.
-_RESERVED = words(
+RESERVED = words(
     "ALL AND ANTI ANY AS ASC BETWEEN BOTH BY CASE CAST CHECK COLLATE COLUMN CONSTRAINT CREATE CROSS "
     "CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER DELETE DESC DISTINCT ELSE END ESCAPE EXCEPT "
     "EXISTS FALSE FETCH FILTER FOR FOREIGN FROM FULL FUNCTION GRANT GROUP HAVING IN INNER INSERT INTERSECT "
@@ -36,7 +35,7 @@ _RESERVED = words(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Chain:
+class Chain:
     # A dotted name that may begin with a table's name: `first` to `last` are its tokens, names only.
     indexes: tuple[int, ...]
     names: tuple[str, ...]
@@ -44,7 +43,7 @@ class _Chain:
 
 def quote_name(name: str) -> str:
     """The name as it may stand in a statement: in backquotes unless it is plain and no reserved word."""
-    if _PLAIN.match(name) and name.upper() not in _RESERVED:
+    if PLAIN.match(name) and name.upper() not in RESERVED:
         return name
     return quoted(name)
 
@@ -69,9 +68,9 @@ def relation_aliases(
         where two tables of one FROM clause (or the target and the source of MERGE) would share it although the
         statement tells them apart by longer qualifiers.
     """
-    parsed = _read(sql)
+    parsed = read(sql)
     spans = frozenset(relation.reference.span for relation in parsed.relations)
-    return _aliases(parsed, spans if replaced is None else replaced, full_names or {})
+    return aliases_of(parsed, spans if replaced is None else replaced, full_names or {})
 
 
 def render(
@@ -97,14 +96,14 @@ def render(
     Raises:
         ValueError: A replacement's place is not that of a table reference.
     """
-    parsed = _read(sql)
+    parsed = read(sql)
     known = {relation.reference.span for relation in parsed.relations}
     if unknown := set(replacements) - known:
         raise ValueError(f"No table stands at {sorted(unknown)}")
     if parsed.source is None:
         return sql if within is None else sql[within.start : within.end]
     names = full_names or {}
-    aliases = _aliases(parsed, frozenset(replacements), names)
+    aliases = aliases_of(parsed, frozenset(replacements), names)
     edits: list[tuple[int, int, str]] = []
     for relation in parsed.relations:
         reference = relation.reference
@@ -114,16 +113,16 @@ def render(
         place = relation.alias_place
         if reference.alias is None and place is not None and within != Span(reference.span.start, place):
             edits.append((place, place, f" AS {quote_name(aliases[reference.span])}"))
-    edits.extend(_qualifier_edits(parsed, parsed.source, frozenset(replacements), aliases, names))
-    return _apply(sql, edits, within or Span(0, len(sql)))
+    edits.extend(qualifier_edits(parsed, parsed.source, frozenset(replacements), aliases, names))
+    return apply(sql, edits, within or Span(0, len(sql)))
 
 
 @lru_cache(maxsize=16)
-def _read(sql: str) -> Parsed:
+def read(sql: str) -> Parsed:
     return read_statement(sql)
 
 
-def _apply(sql: str, edits: list[tuple[int, int, str]], within: Span) -> str:
+def apply(sql: str, edits: list[tuple[int, int, str]], within: Span) -> str:
     pieces: list[str] = []
     place = within.start
     for start, end, text in sorted(edits, key=lambda edit: (edit[0], edit[1])):
@@ -135,19 +134,21 @@ def _apply(sql: str, edits: list[tuple[int, int, str]], within: Span) -> str:
     return "".join(pieces)
 
 
-def _aliases(parsed: Parsed, replaced: frozenset[Span], full_names: Mapping[Span, tuple[str, ...]]) -> dict[Span, str]:
+def aliases_of(
+    parsed: Parsed, replaced: frozenset[Span], full_names: Mapping[Span, tuple[str, ...]]
+) -> dict[Span, str]:
     aliases: dict[Span, str] = {}
     taken: set[str] = set()
     candidates = [relation for relation in parsed.relations if relation.alias_place is not None]
     for relation in candidates:
         reference = relation.reference
         taken.add((reference.alias or reference.parts[-1]).lower())
-    qualified = _qualified(parsed, full_names)
+    qualified = qualified_columns(parsed, full_names)
     for relation in candidates:
         reference = relation.reference
         alias = reference.alias or reference.parts[-1]
-        rivals = [other for other in candidates if other is not relation and _same_scope(other, relation)]
-        shared = any(_known_as(other) == alias.lower() for other in rivals)
+        rivals = [other for other in candidates if other is not relation and same_scope(other, relation)]
+        shared = any(known_as(other) == alias.lower() for other in rivals)
         if reference.alias is None and reference.span in replaced and shared and reference.span in qualified:
             number = 2
             while f"{alias}__{number}".lower() in taken:
@@ -158,27 +159,27 @@ def _aliases(parsed: Parsed, replaced: frozenset[Span], full_names: Mapping[Span
     return aliases
 
 
-def _same_scope(left: Relation, right: Relation) -> bool:
+def same_scope(left: Relation, right: Relation) -> bool:
     return (left.block.start, left.block.end) == (right.block.start, right.block.end)
 
 
-def _known_as(relation: Relation) -> str:
+def known_as(relation: Relation) -> str:
     return (relation.reference.alias or relation.reference.parts[-1]).lower()
 
 
-def _qualified(parsed: Parsed, full_names: Mapping[Span, tuple[str, ...]]) -> set[Span]:
+def qualified_columns(parsed: Parsed, full_names: Mapping[Span, tuple[str, ...]]) -> set[Span]:
     # The references that are named by two or more parts before a column somewhere.
     if parsed.source is None:
         return set()
     found = set()
-    for chain in _chains(parsed, parsed.source):
-        match = _owner(parsed, parsed.source, chain, full_names)
+    for chain in chains_in(parsed, parsed.source):
+        match = owner(parsed, parsed.source, chain, full_names)
         if match is not None:
             found.add(match[0].reference.span)
     return found
 
 
-def _qualifier_edits(
+def qualifier_edits(
     parsed: Parsed,
     source: Source,
     replaced: frozenset[Span],
@@ -186,8 +187,8 @@ def _qualifier_edits(
     full_names: Mapping[Span, tuple[str, ...]],
 ) -> list[tuple[int, int, str]]:
     edits = []
-    for chain in _chains(parsed, source):
-        match = _owner(parsed, source, chain, full_names)
+    for chain in chains_in(parsed, source):
+        match = owner(parsed, source, chain, full_names)
         if match is None or match[0].reference.span not in replaced:
             continue
         relation, length = match
@@ -196,10 +197,10 @@ def _qualifier_edits(
     return edits
 
 
-def _chains(parsed: Parsed, source: Source) -> list[_Chain]:
+def chains_in(parsed: Parsed, source: Source) -> list[Chain]:
     # Dotted names of three parts or more, or of two and a star, that are neither tables nor functions.
     spans = {relation.reference.span.start for relation in parsed.relations}
-    chains: list[_Chain] = []
+    chains: list[Chain] = []
     index = 0
     while index < source.end:
         if not source.is_name(index):
@@ -213,13 +214,13 @@ def _chains(parsed: Parsed, source: Source) -> list[_Chain]:
         is_table = source.tokens[index].start in spans
         if not is_table and source.tokens[after].key != "(" and len(indexes) + star >= 3:
             names = tuple(source.name(place).lower() for place in indexes)
-            chains.append(_Chain(indexes=tuple(indexes), names=(*names, "*") if star else names))
+            chains.append(Chain(indexes=tuple(indexes), names=(*names, "*") if star else names))
         index = after
     return chains
 
 
-def _owner(
-    parsed: Parsed, source: Source, chain: _Chain, full_names: Mapping[Span, tuple[str, ...]]
+def owner(
+    parsed: Parsed, source: Source, chain: Chain, full_names: Mapping[Span, tuple[str, ...]]
 ) -> tuple[Relation, int] | None:
     # The table of the innermost query around the name that two or more of its first parts name.
     place = source.tokens[chain.indexes[0]].start

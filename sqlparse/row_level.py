@@ -1,26 +1,45 @@
-"""DELETE, UPDATE and TRUNCATE. Pure; driver.
+"""DELETE, UPDATE and TRUNCATE, and what MERGE shares with them: assignments and the rules about them. Pure; driver.
 
-Input: a cursor at the verb. Output: the statement, or a `SqlError` that names the place and what was expected.
+Input: a cursor at the verb, or behind SET. Output: the statement, its `Assignment`s as written, or a `SqlError` that
+names the place and what was expected. What needs the table's schema (is this column there?) is decided later.
 """
 
-from dml.sqlparse.assignments import read_assignments
+from dml.errors import ErrorKind
 from dml.sqlparse.cursor import Cursor, NotOurs
-from dml.sqlparse.fragments import FragmentReader
-from dml.sqlparse.rules import check_assignments
-from dml.sqlparse.statements import DeleteStatement, Fragment, Truncate, UpdateStatement
-from dml.sqlparse.targets import read_target, table_name
+from dml.sqlparse.fragments import FragmentReader, read_target, table_name
+from dml.sqlparse.statements import (
+    Assignment,
+    DeleteStatement,
+    Fragment,
+    Span,
+    TableReference,
+    Truncate,
+    UpdateStatement,
+    WhenMatched,
+    WhenNotMatched,
+    WhenNotMatchedBySource,
+)
 
-__all__ = ["read_delete", "read_truncate", "read_update"]
+__all__ = [
+    "check_assignments",
+    "check_last_without_condition",
+    "check_some_clause",
+    "read_assignments",
+    "read_delete",
+    "read_truncate",
+    "read_update",
+    "read_value",
+]
 
-_NO_JOIN = "Rows of another table are found with a subquery in WHERE, or with MERGE INTO ... USING."
-_WHERE = frozenset({"WHERE"})
+NO_JOIN = "Rows of another table are found with a subquery in WHERE, or with MERGE INTO ... USING."
+WHERE = frozenset({"WHERE"})
 
 
 def read_delete(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -> DeleteStatement:
     """`DELETE FROM target [[AS] alias] [WHERE condition]`."""
     cursor.expect("DELETE", "FROM")
     target = read_target(cursor, reader, aliased=True)
-    condition = _where(cursor, reader)
+    condition = where(cursor, reader)
     return DeleteStatement(target=target, condition=condition, ctes=ctes)
 
 
@@ -31,8 +50,8 @@ def read_update(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -
     cursor.expect("SET")
     if cursor.at("*"):
         cursor.fail(expected="the name of a column to assign", hint="SET * stands only in MERGE.")
-    assignments = read_assignments(cursor, reader, stops=_WHERE, hint=_NO_JOIN)
-    condition = _where(cursor, reader)
+    assignments = read_assignments(cursor, reader, stops=WHERE, hint=NO_JOIN)
+    condition = where(cursor, reader)
     check_assignments(cursor, target, assignments)
     return UpdateStatement(target=target, assignments=assignments, condition=condition, ctes=ctes)
 
@@ -47,13 +66,144 @@ def read_truncate(cursor: Cursor, reader: FragmentReader) -> Truncate:
     return Truncate(target=target)
 
 
-def _where(cursor: Cursor, reader: FragmentReader) -> Fragment | None:
+def where(cursor: Cursor, reader: FragmentReader) -> Fragment | None:
     if cursor.at_end():
         return None
     if not cursor.accept("WHERE"):
-        hint = _NO_JOIN if cursor.key() in {"USING", "FROM", "JOIN", ","} else None
+        hint = NO_JOIN if cursor.key() in {"USING", "FROM", "JOIN", ","} else None
         cursor.fail(expected="WHERE or the end of the statement", hint=hint)
     begin = cursor.index
-    end = cursor.expression("a condition", foreign_hint=_NO_JOIN if cursor.key() == "JOIN" else None)
+    end = cursor.expression("a condition", foreign_hint=NO_JOIN if cursor.key() == "JOIN" else None)
     cursor.finish()
     return reader.expression(begin, end)
+
+
+def read_assignments(
+    cursor: Cursor, reader: FragmentReader, *, stops: frozenset[str], hint: str | None = None
+) -> tuple[Assignment, ...]:
+    """Reads a list of assignments.
+
+    Args:
+        cursor: Stands behind SET.
+        reader: Makes the fragments.
+        stops: The words of the clauses that may follow.
+        hint: What to do about a clause that cannot.
+
+    Returns:
+        The assignments.
+
+    Raises:
+        SqlError: A key, `=` or a value is missing.
+    """
+    assignments = []
+    while True:
+        begin = cursor.index
+        key = cursor.names("the name of a column to assign")
+        key_span = cursor.span_from(begin)
+        if not cursor.accept("="):
+            cursor.expect("==" if cursor.at("==") else "=")
+        value, value_span = read_value(cursor, reader, stops=stops, what=f"a value for {key[-1]!r}", hint=hint)
+        assignments.append(Assignment(key=key, key_span=key_span, value=value, value_span=value_span))
+        if not cursor.accept(","):
+            return tuple(assignments)
+
+
+def read_value(
+    cursor: Cursor, reader: FragmentReader, *, what: str, stops: frozenset[str] = frozenset(), hint: str | None = None
+) -> tuple[Fragment | None, Span]:
+    """Reads an assigned value up to a comma, a closing bracket or one of `stops`; None stands for DEFAULT."""
+    begin = cursor.index
+    end = cursor.expression(what, stops=stops | {","}, foreign_hint=hint)
+    if end == begin + 1 and cursor.source.tokens[begin].key == "DEFAULT":
+        return None, cursor.span_from(begin)
+    value = reader.expression(begin, end)
+    if value.ast is None:
+        check_comma(cursor, begin, end, stops)
+    return value, cursor.span_from(begin)
+
+
+def check_comma(cursor: Cursor, begin: int, end: int, stops: frozenset[str]) -> None:
+    # SET a = 1 b = 2: a name and `=` right behind an operand.
+    source = cursor.source
+    index = begin + 1
+    while index < end:
+        place = index
+        while source.is_name(place) and source.tokens[place + 1].key == ".":
+            place += 2
+        assigns = source.is_name(place) and source.tokens[place + 1].key == "="
+        if (
+            assigns
+            and source.clause_at(index)
+            and source.tokens[index - 1].key != "."
+            and not source.is_operator(index)
+        ):
+            cursor.index = index
+            cursor.fail(expected="',' between two assignments", keywords=stops)
+        index = source.partner.get(index, index) + 1
+
+
+def check_assignments(cursor: Cursor, target: TableReference, assignments: tuple[Assignment, ...]) -> None:
+    """No column is assigned twice, and no field together with the struct that holds it.
+
+    Names are compared without regard to case, unless the cursor says that case counts.
+
+    Raises:
+        SqlError: At the second of the two keys.
+    """
+    seen: dict[tuple[str, ...], Assignment] = {}
+    for assignment in assignments:
+        path = unqualified(target, assignment.key)
+        if not cursor.case_sensitive:
+            path = tuple(part.lower() for part in path)
+        if path in seen:
+            fail(cursor, assignment.key_span, f"Multiple assignments for '{shown(target, assignment.key)}'")
+        for other, before in seen.items():
+            shared = min(len(other), len(path))
+            if other[:shared] == path[:shared]:
+                shorter = before.key if len(other) < len(path) else assignment.key
+                fail(cursor, assignment.key_span, f"Conflicting assignments for '{shown(target, shorter)}'")
+        seen[path] = assignment
+
+
+def check_last_without_condition(
+    cursor: Cursor, kind: str, clauses: tuple[WhenMatched | WhenNotMatched | WhenNotMatchedBySource, ...]
+) -> None:
+    """Only the last WHEN clause of a kind may do without a condition: those after it would never apply.
+
+    Raises:
+        SqlError: At the clause without a condition that is not the last one.
+    """
+    for clause in clauses[:-1]:
+        if clause.condition is None:
+            cursor.fail_at(
+                clause.span,
+                f"Only the last WHEN {kind} clause may omit its condition",
+                hint="Give this clause a condition (AND ...) or put it after the others of its kind.",
+            )
+
+
+def check_some_clause(cursor: Cursor, count: int) -> None:
+    """MERGE has at least one WHEN clause.
+
+    Raises:
+        SqlError: At the end of the statement.
+    """
+    if count == 0:
+        cursor.fail("There must be at least one WHEN clause in a MERGE statement", expected="WHEN")
+
+
+def unqualified(target: TableReference, key: tuple[str, ...]) -> tuple[str, ...]:
+    lowered = tuple(part.lower() for part in key)
+    names = tuple(part.lower() for part in ((target.alias,) if target.alias else target.parts))
+    for length in range(min(len(names), len(key) - 1), 0, -1):
+        if lowered[:length] == names[-length:]:
+            return key[length:]
+    return key
+
+
+def shown(target: TableReference, key: tuple[str, ...]) -> str:
+    return ".".join(unqualified(target, key))
+
+
+def fail(cursor: Cursor, span: Span, message: str) -> None:
+    cursor.fail_at(span, message, kind=ErrorKind.INVALID_ASSIGNMENT, hint="Assign each column once.")

@@ -13,9 +13,23 @@ from enum import Enum
 from typing import NamedTuple
 
 from dml.errors import SqlError
-from dml.sqlparse.keywords import words
 
-__all__ = ["Kind", "Source", "Token", "dotted_names", "first_keyword", "read_source", "string_value"]
+__all__ = [
+    "Kind",
+    "Source",
+    "Token",
+    "canonical_text",
+    "dotted_names",
+    "first_keyword",
+    "read_source",
+    "string_value",
+    "words",
+]
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, upper case as keywords are compared."""
+    return frozenset(text.upper().split())
 
 
 class Kind(Enum):
@@ -45,7 +59,7 @@ class Token(NamedTuple):
     end: int
 
 
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""
       (?P<space>\s+ | --(?:\\\r?\n|[^\r\n])*+)
     | (?P<block>/\*)
@@ -59,26 +73,26 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
-_COMMENT_MARK = re.compile(r"/\*|\*/")
-_QUICK_KEYWORD = re.compile(r"[\s(]*([A-Za-z_]\w*)")
-_LINE_COMMENT = re.compile(r"--(?:\\\r?\n|[^\r\n])*")
-_BLANKS = re.compile(r"[\s(]+")
-_PADDING = 4
-_KINDS = {"string": Kind.STRING, "quoted": Kind.QUOTED, "number": Kind.NUMBER, "word": Kind.WORD}
-_UNTERMINATED = {"'": "string", '"': "string", "`": "quoted identifier"}
-_CLOSERS = {")": "(", "]": "["}
+COMMENT_MARK = re.compile(r"/\*|\*/")
+QUICK_KEYWORD = re.compile(r"[\s(]*([A-Za-z_]\w*)")
+LINE_COMMENT = re.compile(r"--(?:\\\r?\n|[^\r\n])*")
+BLANKS = re.compile(r"[\s(]+")
+PADDING = 4
+KINDS = {"string": Kind.STRING, "quoted": Kind.QUOTED, "number": Kind.NUMBER, "word": Kind.WORD}
+UNTERMINATED = {"'": "string", '"': "string", "`": "quoted identifier"}
+CLOSERS = {")": "(", "]": "["}
 
 # After these words an operand is due, so that the next word is a name and not the keyword of a clause.
-_BEFORE_OPERAND = words(
+BEFORE_OPERAND = words(
     "SELECT WHERE HAVING ON WHEN THEN ELSE CASE AND OR NOT IN IS LIKE ILIKE RLIKE REGEXP BETWEEN DIV ESCAPE "
     "AS DISTINCT FROM BY SET"
 )
 # What cannot follow the keyword CASE: before these, `case` is a column.
-_AFTER_CASE_COLUMN = words(". , ) ] = == < > <= >= <> != <=> * / % || ; :: IS IN AND OR THEN END")
+AFTER_CASE_COLUMN = words(". , ) ] = == < > <= >= <> != <=> * / % || ; :: IS IN AND OR THEN END")
 
 
 # What follows a column, so that `(table IS NULL)` is no query.
-_OPERATORS = words("IS IN LIKE ILIKE RLIKE REGEXP BETWEEN NOT AND OR DIV AS COLLATE")
+OPERATORS = words("IS IN LIKE ILIKE RLIKE REGEXP BETWEEN NOT AND OR DIV AS COLLATE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +121,7 @@ class Source:
     @property
     def end(self) -> int:
         """Index of the first END token."""
-        return len(self.tokens) - _PADDING
+        return len(self.tokens) - PADDING
 
     def text(self, index: int) -> str:
         """The text of a token."""
@@ -131,7 +145,7 @@ class Source:
 
     def is_operator(self, index: int) -> bool:
         """Whether a word is an operator, so that what stands before it is an operand."""
-        return self.tokens[index].key in _OPERATORS
+        return self.tokens[index].key in OPERATORS
 
     def clause_at(self, index: int) -> bool:
         """Whether the token stands where an operator or a clause may, not where an operand is due."""
@@ -147,20 +161,20 @@ def first_keyword(sql: str) -> str:
     Returns:
         The word: enough to pass a statement that is not ours on without reading it.
     """
-    quick = _QUICK_KEYWORD.match(sql)
+    quick = QUICK_KEYWORD.match(sql)
     if quick:
         return quick[1].upper()
     place = 0
     while place < len(sql):
-        if skipped := _BLANKS.match(sql, place) or _LINE_COMMENT.match(sql, place):
+        if skipped := BLANKS.match(sql, place) or LINE_COMMENT.match(sql, place):
             place = skipped.end()
         elif sql.startswith("/*", place):
-            end = _comment_end(sql, place)
+            end = comment_end(sql, place)
             if end is None:
                 return ""
             place = end
         else:
-            word = _QUICK_KEYWORD.match(sql, place)
+            word = QUICK_KEYWORD.match(sql, place)
             return word[1].upper() if word else ""
     return ""
 
@@ -193,8 +207,8 @@ def read_source(sql: str) -> Source:
     Returns:
         The tokens, with `problem` set where the text cannot be a statement.
     """
-    tokens, problem = _tokenize(sql)
-    tokens, second = _cut_semicolons(tokens)
+    tokens, problem = tokenize(sql)
+    tokens, second = cut_semicolons(tokens)
     if second is not None and problem is None:
         problem = SqlError(
             "There are two statements in one text",
@@ -204,39 +218,39 @@ def read_source(sql: str) -> Source:
             expected="the end of the statement",
             hint="Run them one by one.",
         )
-    matcher = _Matcher(sql, tokens)
+    matcher = Matcher(sql, tokens)
     matcher.run()
     end = tokens[-1].end if tokens else 0
-    tokens.extend([Token(Kind.END, "", end, end)] * _PADDING)
+    tokens.extend([Token(Kind.END, "", end, end)] * PADDING)
     return Source(
         sql=sql,
         tokens=tuple(tokens),
         partner=matcher.partner,
-        operator_next=(*matcher.operator_next, *([False] * _PADDING)),
-        query_start=_query_starts(tokens),
+        operator_next=(*matcher.operator_next, *([False] * PADDING)),
+        query_start=query_starts(tokens),
         open_case=min(matcher.open_cases, default=None),
         problem=problem or matcher.problem,
     )
 
 
-def _comment_end(sql: str, start: int) -> int | None:
+def comment_end(sql: str, start: int) -> int | None:
     # Comments nest; a hint (`/*+`) does not.
     if sql.startswith("/*+", start):
         close = sql.find("*/", start + 3)
         return None if close < 0 else close + 2
     depth = 0
-    for mark in _COMMENT_MARK.finditer(sql, start):
+    for mark in COMMENT_MARK.finditer(sql, start):
         depth += 1 if mark[0] == "/*" else -1
         if depth == 0:
             return mark.end()
     return None
 
 
-def _tokenize(sql: str) -> tuple[list[Token], SqlError | None]:
+def tokenize(sql: str) -> tuple[list[Token], SqlError | None]:
     tokens: list[Token] = []
     place = 0
     while place < len(sql):
-        match = _TOKEN.match(sql, place)
+        match = TOKEN.match(sql, place)
         assert match is not None
         group = match.lastgroup or ""
         start, place = place, match.end()
@@ -244,21 +258,21 @@ def _tokenize(sql: str) -> tuple[list[Token], SqlError | None]:
             continue
         text = match[0]
         if group == "block":
-            end = _comment_end(sql, start)
+            end = comment_end(sql, start)
             if end is None:
-                return tokens, _unterminated(sql, start, "comment", "*/")
+                return tokens, unterminated(sql, start, "comment", "*/")
             place = end
         elif group == "symbol":
-            if text in _UNTERMINATED:
-                return tokens, _unterminated(sql, start, _UNTERMINATED[text], text)
+            if text in UNTERMINATED:
+                return tokens, unterminated(sql, start, UNTERMINATED[text], text)
             tokens.append(Token(Kind.SYMBOL, text, start, place))
         else:
             key = text.upper() if group == "word" else ""
-            tokens.append(Token(_KINDS[group], key, start, place))
+            tokens.append(Token(KINDS[group], key, start, place))
     return tokens, None
 
 
-def _unterminated(sql: str, start: int, what: str, closer: str) -> SqlError:
+def unterminated(sql: str, start: int, what: str, closer: str) -> SqlError:
     newline = sql.find("\n", start)
     length = (len(sql) if newline < 0 else newline) - start
     return SqlError(
@@ -266,7 +280,7 @@ def _unterminated(sql: str, start: int, what: str, closer: str) -> SqlError:
     )
 
 
-def _cut_semicolons(tokens: list[Token]) -> tuple[list[Token], Token | None]:
+def cut_semicolons(tokens: list[Token]) -> tuple[list[Token], Token | None]:
     end = len(tokens)
     while end and tokens[end - 1].key == ";":
         end -= 1
@@ -276,7 +290,7 @@ def _cut_semicolons(tokens: list[Token]) -> tuple[list[Token], Token | None]:
     return kept, second
 
 
-class _Matcher:
+class Matcher:
     """Goes over the tokens once: which bracket closes which, and after which token an operator may follow."""
 
     def __init__(self, sql: str, tokens: list[Token]) -> None:
@@ -302,7 +316,7 @@ class _Matcher:
             if self.tokens[index].key == "CASE":
                 self.note_open_case(index)
             else:
-                self.problem = self.problem or _unbalanced(self.sql, self.tokens[index])
+                self.problem = self.problem or unbalanced(self.sql, self.tokens[index])
 
     def note_open_case(self, index: int) -> None:
         # Without WHEN it may be a column (`case + 1`).
@@ -313,13 +327,13 @@ class _Matcher:
         key = self.tokens[index].key
         if key in {"(", "["}:
             self.opened.append(index)
-        elif key in _CLOSERS:
+        elif key in CLOSERS:
             while self.opened and self.tokens[self.opened[-1]].key == "CASE":
                 self.note_open_case(self.opened.pop())
-            if self.opened and self.tokens[self.opened[-1]].key == _CLOSERS[key]:
+            if self.opened and self.tokens[self.opened[-1]].key == CLOSERS[key]:
                 self.partner[self.opened.pop()] = index
             else:
-                self.problem = self.problem or _unbalanced(self.sql, self.tokens[index])
+                self.problem = self.problem or unbalanced(self.sql, self.tokens[index])
             return True
         return key == "?" or (key == "*" and not after_operand)
 
@@ -327,17 +341,17 @@ class _Matcher:
         key = self.tokens[index].key
         if key == "CASE" and not after_operand:
             following = self.tokens[index + 1].key if index + 1 < len(self.tokens) else ")"
-            if following not in _AFTER_CASE_COLUMN:
+            if following not in AFTER_CASE_COLUMN:
                 self.opened.append(index)
                 return False
             return True
         if key == "END" and after_operand and self.opened and self.tokens[self.opened[-1]].key == "CASE":
             self.partner[self.opened.pop()] = index
             return True
-        return key not in _BEFORE_OPERAND
+        return key not in BEFORE_OPERAND
 
 
-def _unbalanced(sql: str, token: Token) -> SqlError:
+def unbalanced(sql: str, token: Token) -> SqlError:
     counterpart = {"(": ")", "[": "]", ")": "(", "]": "["}[token.key]
     opens = token.key in {"(", "["}
     return SqlError(
@@ -349,7 +363,7 @@ def _unbalanced(sql: str, token: Token) -> SqlError:
     )
 
 
-def _query_starts(tokens: list[Token]) -> tuple[bool, ...]:
+def query_starts(tokens: list[Token]) -> tuple[bool, ...]:
     starts = [False] * len(tokens)
     for index in range(len(tokens) - 2, -1, -1):
         key, following = tokens[index].key, tokens[index + 1]
@@ -357,7 +371,7 @@ def _query_starts(tokens: list[Token]) -> tuple[bool, ...]:
             starts[index] = starts[index + 1]
         elif key == "SELECT":
             starts[index] = following.key not in {".", "="}
-        elif key in {"FROM", "TABLE", "WITH", "VALUES"} and following.key in _OPERATORS:
+        elif key in {"FROM", "TABLE", "WITH", "VALUES"} and following.key in OPERATORS:
             continue
         elif key in {"FROM", "TABLE", "WITH"}:
             starts[index] = following.kind in {Kind.WORD, Kind.QUOTED} or (key == "FROM" and following.key == "(")
@@ -366,8 +380,8 @@ def _query_starts(tokens: list[Token]) -> tuple[bool, ...]:
     return tuple(starts)
 
 
-_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
-_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
+ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 
 def string_value(literal: str) -> str:
@@ -384,20 +398,30 @@ def string_value(literal: str) -> str:
     if literal[0] == "$":
         tag = literal.index("$", 1) + 1
         return literal[tag:-tag]
-    return _ESCAPE.sub(_unescape, _undouble(literal))
+    return ESCAPE.sub(unescape, undouble(literal))
 
 
-def _undouble(literal: str) -> str:
+def undouble(literal: str) -> str:
     # A doubled quote counts as one, unless the first of the two is itself escaped.
     quote = literal[0]
     return re.sub(rf"(\\.)|{quote}{quote}", lambda match: match[1] or quote, literal[1:-1], flags=re.DOTALL)
 
 
-def _unescape(match: re.Match[str]) -> str:
+def unescape(match: re.Match[str]) -> str:
     body = match[1]
     if body[0] in "uU" and len(body) > 1:
         code = int(body[1:], 16)
         return chr(code) if code <= 0x10FFFF else "?"
     if len(body) == 3:
         return chr(int(body, 8))
-    return _ESCAPES.get(body, body)
+    return ESCAPES.get(body, body)
+
+
+def canonical_text(sql: str) -> str:
+    r"""The tokens of a statement, up to its final semicolon.
+
+    >>> canonical_text("DELETE  FROM db.t -- all\n;")
+    'DELETE FROM db . t'
+    """
+    source = read_source(sql)
+    return " ".join(source.text(index) for index in range(source.end))

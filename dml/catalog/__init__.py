@@ -9,8 +9,9 @@ from dml.catalog.namespaces import (
     namespace_properties,
     set_namespace_properties,
 )
-from dml.catalog.table_state import LoadState, TableState
 from dml.catalog.tables import (
+    LoadState,
+    TableState,
     create_table,
     drop_table,
     list_tables,

@@ -24,15 +24,15 @@ from dml.files.table_metadata import read_table_metadata
 
 __all__ = ["check_new_location", "restrict_files"]
 
-_METADATA_PATH: Final = "write.metadata.path"
-_NO_FOLDERS: Final = frozenset({"", ".", ".."})
-_NOT_IN_FOLDERS: Final = re.compile(r"[/#?\x00-\x1f\x7f]")
+METADATA_PATH: Final = "write.metadata.path"
+NO_FOLDERS: Final = frozenset({"", ".", ".."})
+NOT_IN_FOLDERS: Final = re.compile(r"[/#?\x00-\x1f\x7f]")
 # They name classes that are loaded, and what may be opened.
-_NOT_FROM_TABLES: Final = frozenset(
+NOT_FROM_TABLES: Final = frozenset(
     {"py-io-impl", "s3.retry-strategy-impl", "DEFAULT_SCHEME", "DEFAULT_NETLOC", ALLOWED_SCHEMES}
 )
 # They say where storages and servers are, and so to whom the catalog's credentials go.
-_PLACES: Final = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "uri", "token", "credential", "auth")
+PLACES: Final = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "uri", "token", "credential", "auth")
 
 
 def restrict_files(catalog: Catalog) -> Catalog:
@@ -46,30 +46,30 @@ def restrict_files(catalog: Catalog) -> Catalog:
     """
     load_any = catalog._load_file_io  # noqa: SLF001 - all catalogs open the files of tables through it
     # What a server says for a table is among these properties as well.
-    places = () if isinstance(catalog, RestCatalog) else _PLACES
+    places = () if isinstance(catalog, RestCatalog) else PLACES
 
     def load_restricted(properties: Any = None, location: str | None = None) -> FileIO:
         given = {
             key: value
             for key, value in (properties or {}).items()
-            if key not in _NOT_FROM_TABLES and not key.startswith(places)
+            if key not in NOT_FROM_TABLES and not key.startswith(places)
         }
         io = load_any(given, location)
         return restricted(io, allowed_schemes(catalog.properties, io.properties, location or ""))
 
     setattr(catalog, "_load_file_io", load_restricted)  # noqa: B010 - a method, on this object alone
     if isinstance(catalog, SqlCatalog):
-        _read_metadata_restricted(catalog)
+        read_metadata_restricted(catalog)
     if isinstance(catalog, RestCatalog):
         for name in ("_response_to_table", "_response_to_staged_table"):
-            setattr(catalog, name, partial(_table_of_answer, getattr(catalog, name)))
+            setattr(catalog, name, partial(table_of_answer, getattr(catalog, name)))
     return catalog
 
 
-def _table_of_answer(make: Callable[[Any, Any], Any], identifier: Any, answer: Any) -> Any:
+def table_of_answer(make: Callable[[Any, Any], Any], identifier: Any, answer: Any) -> Any:
     """The table of a server's answer, whose FileIO has what the server says, and no place that the table names."""
     table, metadata = make(identifier, answer), answer.metadata
-    harmless = {key: value for key, value in metadata.properties.items() if not key.startswith(_PLACES)}
+    harmless = {key: value for key, value in metadata.properties.items() if not key.startswith(PLACES)}
     plain = answer.model_copy(update={"metadata": metadata.model_copy(update={"properties": harmless})})
     table.io = make(identifier, plain).io
     return table
@@ -92,12 +92,12 @@ def check_new_location(
     """
     if location is not None or isinstance(catalog, MetastoreCatalog):
         io = catalog._load_file_io(location=location)  # noqa: SLF001
-        for place in (location, properties.get(_METADATA_PATH)):
+        for place in (location, properties.get(METADATA_PATH)):
             if place is not None:
                 check_location(io, place)
     if location is not None:
         return
-    bad = next((part for part in identifier if part in _NO_FOLDERS or _NOT_IN_FOLDERS.search(part)), None)
+    bad = next((part for part in identifier if part in NO_FOLDERS or NOT_IN_FOLDERS.search(part)), None)
     if isinstance(catalog, MetastoreCatalog) and bad is not None:
         raise NotSupportedError(
             f"The name {bad!r} cannot be that of a folder, and the catalog makes the table's location of its names",
@@ -106,7 +106,7 @@ def check_new_location(
         )
 
 
-def _read_metadata_restricted(catalog: SqlCatalog) -> None:
+def read_metadata_restricted(catalog: SqlCatalog) -> None:
     """PyIceberg opens a metadata file before it knows a table, so not through the method above; and it says too little.
 
     What else it checks stays with it.

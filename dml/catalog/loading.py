@@ -1,35 +1,38 @@
 """Catalogs by name or by properties, and the embedded one that needs no server. Driver.
 
-Input: a name, a warehouse folder, properties. Output: a PyIceberg catalog that handles format versions 1 to 3.
+Input: a name, a warehouse folder, properties. Output: a PyIceberg catalog that handles format versions 1 to 3; none of
+the requests of a REST catalog waits for ever.
 """
 
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog, CatalogType, infer_catalog_type, list_catalogs, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.utils.config import Config, merge_config
+from requests import Session
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from dml.catalog.file_access import restrict_files
-from dml.catalog.rest import BoundedRestCatalog
 from dml.catalog.translation import error_text
 from dml.errors import DmlError, NotFoundError, SetupError
 from dml.iceberg import support_format_version_3
 
-__all__ = ["DATABASE_FILE", "load"]
+__all__ = ["DATABASE_FILE", "BoundedRestCatalog", "load"]
 
 DATABASE_FILE: Final = "catalog.db"
 """The embedded catalog's SQLite file in its warehouse folder."""
 
 # How long a process waits for another one's write; a write takes milliseconds.
-_LOCK_TIMEOUT_SECONDS: Final = 60
-_KINDS: Final = ("uri", "type", "py-catalog-impl")
+LOCK_TIMEOUT_SECONDS: Final = 60
+KINDS: Final = ("uri", "type", "py-catalog-impl")
 # How long a PostgreSQL server may take to answer at all; its drivers would wait for ever.
-_CONNECT_TIMEOUT_SECONDS: Final = 5
-_LIBPQ_DRIVERS: Final = frozenset({"psycopg", "psycopg2"})
+CONNECT_TIMEOUT_SECONDS: Final = 5
+LIBPQ_DRIVERS: Final = frozenset({"psycopg", "psycopg2"})
 
 
 def load(name: str, warehouse: str | None = None, **properties: object) -> Catalog:
@@ -51,11 +54,11 @@ def load(name: str, warehouse: str | None = None, **properties: object) -> Catal
         NotFoundError: nothing says what the catalog is.
         SetupError: it cannot be loaded: a package, a setting or the server is missing.
     """
-    settings = {key: _setting(value) for key, value in properties.items() if value is not None}
+    settings = {key: setting(value) for key, value in properties.items() if value is not None}
     configured: dict[str, Any] = {}
     try:
         configured.update(Config().get_catalog_config(name) or {})
-        catalog = _connect(name, warehouse, configured, settings)
+        catalog = connect_catalog(name, warehouse, configured, settings)
     except DmlError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a driver, a server or a missing package raises
@@ -69,12 +72,12 @@ def load(name: str, warehouse: str | None = None, **properties: object) -> Catal
     return restrict_files(support_format_version_3(catalog))
 
 
-def _connect(name: str, warehouse: str | None, configured: dict[str, Any], settings: dict[str, Any]) -> Catalog:
-    if any(kind in settings for kind in _KINDS) or name in list_catalogs():
+def connect_catalog(name: str, warehouse: str | None, configured: dict[str, Any], settings: dict[str, Any]) -> Catalog:
+    if any(kind in settings for kind in KINDS) or name in list_catalogs():
         given = {**settings, **({"warehouse": warehouse} if warehouse else {})}
-        return _catalog(name, given, merge_config(configured, given))
+        return make_catalog(name, given, merge_config(configured, given))
     if warehouse is not None:
-        return _embedded(name, warehouse, settings)
+        return embedded(name, warehouse, settings)
     raise NotFoundError(
         f"Nothing says what the catalog '{name}' is",
         hint="Give a warehouse folder, properties such as uri='http://...', or settings in .pyiceberg.yaml; "
@@ -82,18 +85,18 @@ def _connect(name: str, warehouse: str | None, configured: dict[str, Any], setti
     )
 
 
-def _catalog(name: str, given: dict[str, Any], merged: dict[str, Any]) -> Catalog:
+def make_catalog(name: str, given: dict[str, Any], merged: dict[str, Any]) -> Catalog:
     """PyIceberg's catalog, such that a server that does not answer is given up at some time."""
-    match _kind(name, merged):
+    match kind_of(name, merged):
         case CatalogType.REST if "uri" in merged:
             return BoundedRestCatalog(name, **merged)
         case CatalogType.SQL if isinstance(merged.get("uri"), str):
-            return _sql_catalog(name, {**given, "uri": with_timeout(merged["uri"])})
+            return sql_catalog(name, {**given, "uri": with_timeout(merged["uri"])})
         case _:
             return load_catalog(name, **given)
 
 
-def _kind(name: str, merged: dict[str, Any]) -> CatalogType | None:
+def kind_of(name: str, merged: dict[str, Any]) -> CatalogType | None:
     """What PyIceberg makes of the properties; None where it is to say what is wrong with them."""
     if "py-catalog-impl" in merged:
         return None
@@ -103,7 +106,7 @@ def _kind(name: str, merged: dict[str, Any]) -> CatalogType | None:
         return None
 
 
-def _sql_catalog(name: str, given: dict[str, Any]) -> Catalog:
+def sql_catalog(name: str, given: dict[str, Any]) -> Catalog:
     try:
         return load_catalog(name, **given)
     except (IntegrityError, ProgrammingError):
@@ -116,24 +119,24 @@ def with_timeout(uri: str) -> str:
     url = make_url(uri)
     if url.get_backend_name() != "postgresql" or "connect_timeout" in url.query:
         return uri
-    if url.drivername.partition("+")[2] not in _LIBPQ_DRIVERS | {""}:
+    if url.drivername.partition("+")[2] not in LIBPQ_DRIVERS | {""}:
         return uri
-    bounded = url.update_query_dict({"connect_timeout": str(_CONNECT_TIMEOUT_SECONDS)})
+    bounded = url.update_query_dict({"connect_timeout": str(CONNECT_TIMEOUT_SECONDS)})
     return bounded.render_as_string(hide_password=False)
 
 
-def _setting(value: object) -> Any:
+def setting(value: object) -> Any:
     """A property as PyIceberg reads it: text, or nested settings such as `auth`."""
     if isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, dict) else str(value)
 
 
-def _embedded(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
-    folder = _local_folder(name, warehouse)
+def embedded(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
+    folder = local_folder(name, warehouse)
     database = folder / DATABASE_FILE
-    _prepare_database(database)
-    uri = URL.create("sqlite", database=str(database), query={"timeout": str(_LOCK_TIMEOUT_SECONDS)})
+    prepare_database(database)
+    uri = URL.create("sqlite", database=str(database), query={"timeout": str(LOCK_TIMEOUT_SECONDS)})
     settings = {**settings, "uri": uri.render_as_string(hide_password=False), "warehouse": f"file://{folder}"}
     try:
         return SqlCatalog(name, **settings)
@@ -142,7 +145,7 @@ def _embedded(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog
         return SqlCatalog(name, **settings)
 
 
-def _local_folder(name: str, warehouse: str) -> Path:
+def local_folder(name: str, warehouse: str) -> Path:
     path = warehouse.removeprefix("file://") if warehouse.startswith("file://") else warehouse.removeprefix("file:")
     if "://" in path:
         raise SetupError(
@@ -164,11 +167,46 @@ def _local_folder(name: str, warehouse: str) -> Path:
     return folder
 
 
-def _prepare_database(database: Path) -> None:
+def prepare_database(database: Path) -> None:
     # With a write-ahead log readers never wait for a writer. The mode stays with the file; where a file system cannot
     # do it (no shared memory), SQLite keeps the mode that it has.
-    connection = sqlite3.connect(database, timeout=_LOCK_TIMEOUT_SECONDS)
+    connection = sqlite3.connect(database, timeout=LOCK_TIMEOUT_SECONDS)
     try:
         connection.execute("PRAGMA journal_mode=WAL")
     finally:
         connection.close()
+
+
+CONNECTION_TIMEOUT: Final = "rest.client.connection-timeout-ms"
+SOCKET_TIMEOUT: Final = "rest.client.socket-timeout-ms"
+CONNECTION_TIMEOUT_MS: Final = 10_000
+SOCKET_TIMEOUT_MS: Final = 60_000
+# Of signed requests, each after another timeout; PyIceberg's default is 10.
+SIGV4_RETRIES: Final = "rest.sigv4.max-retries"
+FEW_RETRIES: Final = "1"
+
+
+class BoundedRestCatalog(RestCatalog):
+    """A REST catalog that does not wait for ever: PyIceberg sets no time limit on its requests.
+
+    A commit whose answer does not come in time is one whose outcome is looked up. The properties have the names of
+    Iceberg's Java library; values are milliseconds.
+    """
+
+    _is_found = False
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **{SIGV4_RETRIES: FEW_RETRIES, **properties})
+
+    def _fetch_config(self) -> None:
+        super()._fetch_config()
+        self._is_found = True
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        connect = int(self.properties.get(CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_MS))
+        # The first request asks for settings: a server that takes long for that is not there.
+        read = int(self.properties.get(SOCKET_TIMEOUT, SOCKET_TIMEOUT_MS if self._is_found else connect))
+        timeout = (connect / 1000, read / 1000)
+        setattr(session, "request", partial(session.request, timeout=timeout))  # noqa: B010 - on this object alone
+        return session

@@ -36,7 +36,7 @@ def create_namespace(
         AlreadyExistsError: it is there already, and that is not fine.
         DmlError: the catalog failed.
     """
-    with translated(f"Creating the namespace '{_shown(namespace)}'", catalog):
+    with translated(f"Creating the namespace '{shown(namespace)}'", catalog):
         if exists_ok:
             catalog.create_namespace_if_not_exists(namespace, dict(properties or {}))
         else:
@@ -51,7 +51,7 @@ def drop_namespace(catalog: Catalog, namespace: Namespace) -> None:
         AnalysisError: it is not empty.
         DmlError: the catalog failed.
     """
-    with translated(f"Dropping the namespace '{_shown(namespace)}'", catalog):
+    with translated(f"Dropping the namespace '{shown(namespace)}'", catalog):
         catalog.drop_namespace(namespace)
 
 
@@ -61,7 +61,7 @@ def namespace_exists(catalog: Catalog, namespace: Namespace) -> bool:
     Raises:
         DmlError: the catalog failed.
     """
-    with translated(f"Looking for the namespace '{_shown(namespace)}'", catalog):
+    with translated(f"Looking for the namespace '{shown(namespace)}'", catalog):
         return catalog.namespace_exists(namespace)
 
 
@@ -83,7 +83,7 @@ def namespace_properties(catalog: Catalog, namespace: Namespace) -> dict[str, st
         NotFoundError: it is not there.
         DmlError: the catalog failed.
     """
-    with translated(f"Reading the namespace '{_shown(namespace)}'", catalog):
+    with translated(f"Reading the namespace '{shown(namespace)}'", catalog):
         return dict(catalog.load_namespace_properties(namespace))
 
 
@@ -96,9 +96,9 @@ def set_namespace_properties(
         NotFoundError: it is not there.
         DmlError: the catalog failed.
     """
-    with translated(f"Changing the namespace '{_shown(namespace)}'", catalog):
+    with translated(f"Changing the namespace '{shown(namespace)}'", catalog):
         catalog.update_namespace_properties(namespace, set(removals), dict(updates))
 
 
-def _shown(namespace: Namespace) -> str:
+def shown(namespace: Namespace) -> str:
     return ".".join(namespace)

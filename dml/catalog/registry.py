@@ -105,6 +105,21 @@ class CatalogRegistry:
             return self.current_catalog, (*self.current_namespace, parts[0])
         return self.current_catalog, parts
 
+    def namespace(self, parts: tuple[str, ...] | None) -> tuple[str, Catalog, tuple[str, ...]]:
+        """The catalog's name, the catalog and the namespace inside it that a name means.
+
+        Args:
+            parts: As written, with or without a catalog; None is the current namespace, the catalog alone an empty one.
+
+        Raises:
+            NotFoundError: the session has no catalog of that name.
+        """
+        if parts is None:
+            return self.current_catalog, self.catalog(self.current_catalog), self.current_namespace
+        if parts[0] in self.catalogs:
+            return parts[0], self.catalog(parts[0]), parts[1:]
+        return self.current_catalog, self.catalog(self.current_catalog), parts
+
     def resolve(
         self, parts: tuple[str, ...], loaded: dict[tuple[str, ...], Table] | None = None
     ) -> ResolvedTable | None:

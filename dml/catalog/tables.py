@@ -1,11 +1,13 @@
 """Tables of a catalog: load, create, drop, rename, and the upgrade of their format version. Driver.
 
-Input: a catalog and an identifier (namespace and name). Output: PyIceberg tables; our errors.
+Input: a catalog and an identifier (namespace and name). Output: PyIceberg tables; `TableState`, a table as a commit
+finds it, which may be one that the same commit creates or replaces; our errors.
 Source: Iceberg specification, "Format Versioning".
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -19,13 +21,13 @@ from pyiceberg.table.update import (
     AssertTableUUID,
     RemovePropertiesUpdate,
     SetPropertiesUpdate,
+    TableRequirement,
     TableUpdate,
     UpgradeFormatVersionUpdate,
 )
 
 from dml import iceberg
 from dml.catalog.file_access import check_new_location
-from dml.catalog.table_state import TableState
 from dml.catalog.translation import translated
 from dml.errors import AnalysisError, ErrorKind, NotFoundError
 from dml.files.schemes import check_location
@@ -36,6 +38,8 @@ __all__ = [
     "DEFAULT_FORMAT_VERSION",
     "FORMAT_VERSION",
     "FORMAT_VERSIONS",
+    "LoadState",
+    "TableState",
     "create_table",
     "drop_table",
     "list_tables",
@@ -48,11 +52,30 @@ __all__ = [
 
 Identifier = tuple[str, ...]
 
-_LOGGER = logging.getLogger(__name__)
+LOGGER = logging.getLogger(__name__)
 
 FORMAT_VERSION: Final = "format-version"
 FORMAT_VERSIONS: Final = (1, 2, 3)
 DEFAULT_FORMAT_VERSION: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table, with changes of its metadata that are not committed yet.
+
+    Attributes:
+        table: The table with these changes.
+        updates: The changes, for the same commit as the snapshot.
+        requirements: What has to be true of the table without them; None leaves that to the snapshot.
+    """
+
+    table: Table = field(repr=False)
+    updates: tuple[TableUpdate, ...] = ()
+    requirements: tuple[TableRequirement, ...] | None = None
+
+
+LoadState = Callable[[], TableState]
+"""Finds the newest state, for each attempt to commit."""
 
 
 def load_table(catalog: Catalog, identifier: Identifier) -> Table:
@@ -66,14 +89,14 @@ def load_table(catalog: Catalog, identifier: Identifier) -> Table:
         NotFoundError: there is no such table; the hint names one that is spelled alike.
         DmlError: the catalog or the storage failed.
     """
-    with translated(f"Loading the table '{_shown(identifier)}'", catalog):
+    with translated(f"Loading the table '{shown(identifier)}'", catalog):
         try:
             return catalog.load_table(identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             raise NotFoundError(
-                f"There is no table '{_shown(identifier)}' in the catalog '{catalog.name}'",
-                hint=did_you_mean(identifier[-1], _names(catalog, identifier[:-1])),
-                table=_shown(identifier),
+                f"There is no table '{shown(identifier)}' in the catalog '{catalog.name}'",
+                hint=did_you_mean(identifier[-1], names(catalog, identifier[:-1])),
+                table=shown(identifier),
             ) from None
 
 
@@ -83,7 +106,7 @@ def table_exists(catalog: Catalog, identifier: Identifier) -> bool:
     Raises:
         DmlError: the catalog failed.
     """
-    with translated(f"Looking for the table '{_shown(identifier)}'", catalog):
+    with translated(f"Looking for the table '{shown(identifier)}'", catalog):
         try:
             return catalog.table_exists(identifier)
         except NoSuchNamespaceError:
@@ -97,7 +120,7 @@ def list_tables(catalog: Catalog, namespace: Identifier) -> list[Identifier]:
         NotFoundError: there is no such namespace.
         DmlError: the catalog failed.
     """
-    with translated(f"Listing the tables of '{_shown(namespace)}'", catalog):
+    with translated(f"Listing the tables of '{shown(namespace)}'", catalog):
         return sorted(tuple(identifier) for identifier in catalog.list_tables(namespace))
 
 
@@ -129,7 +152,7 @@ def create_table(
         NotSupportedError: the catalog is not set up for files at the location, or can make none of the names.
         DmlError: the catalog or the storage failed.
     """
-    with translated(f"Creating the table '{_shown(identifier)}'", catalog):
+    with translated(f"Creating the table '{shown(identifier)}'", catalog):
         check_new_location(catalog, identifier, location, properties or {})
         return iceberg.create_table(
             catalog,
@@ -138,7 +161,7 @@ def create_table(
             location=location,
             partition_spec=partition_spec,
             sort_order=sort_order,
-            properties=_with_format_version(properties),
+            properties=with_format_version(properties),
         )
 
 
@@ -171,7 +194,7 @@ def stage_table(
         NotSupportedError: the catalog is not set up for files at the location, or can make none of the names.
         DmlError: the catalog or the storage failed.
     """
-    with translated(f"Creating the table '{_shown(identifier)}'", catalog):
+    with translated(f"Creating the table '{shown(identifier)}'", catalog):
         check_new_location(catalog, identifier, location, properties or {})
         try:
             table, updates = iceberg.stage_table(
@@ -181,11 +204,11 @@ def stage_table(
                 partition_spec=partition_spec,
                 sort_order=UNSORTED_SORT_ORDER,
                 location=location,
-                properties=_with_format_version(properties),
+                properties=with_format_version(properties),
             )
         except (BadRequestError, ServerError) as error:
             # Not every server knows the option `stage-create`; if it is something else, the creation will say so.
-            _LOGGER.warning("'%s' cannot stage tables, so a table is created before its rows: %s", catalog.name, error)
+            LOGGER.warning("'%s' cannot stage tables, so a table is created before its rows: %s", catalog.name, error)
             return None
     return TableState(table=table, updates=updates, requirements=(AssertCreate(),))
 
@@ -204,19 +227,19 @@ def drop_table(catalog: Catalog, identifier: Identifier, *, purge: bool = False)
         NotSupportedError: one of them may not be a file of this table; the table is still there.
         DmlError: the catalog failed.
     """
-    with translated(f"Dropping the table '{_shown(identifier)}'", catalog):
+    with translated(f"Dropping the table '{shown(identifier)}'", catalog):
         if not purge:
             catalog.drop_table(identifier)
         elif isinstance(catalog, MetastoreCatalog):
-            _purge(catalog, identifier)
+            purge_files(catalog, identifier)
         else:
             catalog.purge_table(identifier)
 
 
-def _purge(catalog: Catalog, identifier: Identifier) -> None:
+def purge_files(catalog: Catalog, identifier: Identifier) -> None:
     """Drop a table and delete its files, as PyIceberg does, but only those that the table may have."""
     table = catalog.load_table(identifier)
-    locations = _files(table)
+    locations = files(table)
     for location in locations:
         check_location(table.io, location)
     catalog.drop_table(identifier)
@@ -226,10 +249,10 @@ def _purge(catalog: Catalog, identifier: Identifier) -> None:
         except FileNotFoundError:
             continue
         except Exception as error:  # noqa: BLE001 - every storage has errors of its own, and the table is gone
-            _LOGGER.warning("Could not delete '%s' of the dropped table '%s': %s", location, _shown(identifier), error)
+            LOGGER.warning("Could not delete '%s' of the dropped table '%s': %s", location, shown(identifier), error)
 
 
-def _files(table: Table) -> list[str]:
+def files(table: Table) -> list[str]:
     """All files that a table's snapshots and its metadata log name, data files first and its newest metadata last."""
     lists = dict.fromkeys(snapshot.manifest_list for snapshot in table.metadata.snapshots)
     manifests = {
@@ -251,7 +274,7 @@ def rename_table(catalog: Catalog, old: Identifier, new: Identifier) -> Table:
         AlreadyExistsError: the new name is taken.
         DmlError: the catalog failed.
     """
-    with translated(f"Renaming the table '{_shown(old)}' to '{_shown(new)}'", catalog):
+    with translated(f"Renaming the table '{shown(old)}' to '{shown(new)}'", catalog):
         return catalog.rename_table(old, new)
 
 
@@ -274,14 +297,14 @@ def set_properties(table: Table, updates: Mapping[str, str], removals: Collectio
     changes: list[TableUpdate] = []
     settings = dict(updates)
     if FORMAT_VERSION in settings:
-        changes += _upgrade(table, format_version(settings.pop(FORMAT_VERSION)))
+        changes += upgrade(table, format_version(settings.pop(FORMAT_VERSION)))
     if settings:
         changes.append(SetPropertiesUpdate(updates=settings))
     present = [key for key in removals if key in table.metadata.properties]
     if present:
         changes.append(RemovePropertiesUpdate(removals=present))
     name = table.name()
-    with translated(f"Setting properties of the table '{_shown(name)}'", table.catalog):
+    with translated(f"Setting properties of the table '{shown(name)}'", table.catalog):
         if changes:
             requirement = AssertTableUUID(uuid=table.metadata.table_uuid)
             iceberg.commit_table(table.catalog, table, (requirement,), tuple(changes))
@@ -305,29 +328,29 @@ def format_version(text: str) -> int:
     return version
 
 
-def _with_format_version(properties: Mapping[str, str] | None) -> dict[str, str]:
+def with_format_version(properties: Mapping[str, str] | None) -> dict[str, str]:
     settings = dict(properties or {})
     version = format_version(settings.get(FORMAT_VERSION, str(DEFAULT_FORMAT_VERSION)))
     return {**settings, FORMAT_VERSION: str(version)}
 
 
-def _upgrade(table: Table, version: int) -> list[TableUpdate]:
+def upgrade(table: Table, version: int) -> list[TableUpdate]:
     current = table.metadata.format_version
     if version < current:
         raise AnalysisError(
-            f"The table '{_shown(table.name())}' has format version {current} and cannot go back to {version}",
+            f"The table '{shown(table.name())}' has format version {current} and cannot go back to {version}",
             kind=ErrorKind.INVALID_PROPERTY,
             property=FORMAT_VERSION,
         )
     return [UpgradeFormatVersionUpdate(format_version=version)] if version > current else []
 
 
-def _names(catalog: Catalog, namespace: Identifier) -> list[str]:
+def names(catalog: Catalog, namespace: Identifier) -> list[str]:
     try:
         return [identifier[-1] for identifier in catalog.list_tables(namespace)]
     except NoSuchNamespaceError:
         return []
 
 
-def _shown(identifier: Identifier) -> str:
+def shown(identifier: Identifier) -> str:
     return ".".join(identifier)

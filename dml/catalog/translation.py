@@ -50,7 +50,7 @@ from dml.errors import (
 __all__ = ["error_text", "is_unreachable", "shown_cause", "translate", "translated"]
 
 # The first that fits counts: a class stands before its base class.
-_CLASSES: Final[tuple[tuple[tuple[type[Exception], ...], type[DmlError]], ...]] = (
+CLASSES: Final[tuple[tuple[tuple[type[Exception], ...], type[DmlError]], ...]] = (
     ((NoSuchTableError, NoSuchNamespaceError, NoSuchViewError, NoSuchIdentifierError), NotFoundError),
     ((TableAlreadyExistsError, NamespaceAlreadyExistsError, ViewAlreadyExistsError), AlreadyExistsError),
     ((CommitFailedException,), CommitConflictError),
@@ -61,22 +61,22 @@ _CLASSES: Final[tuple[tuple[tuple[type[Exception], ...], type[DmlError]], ...]] 
     ((NamespaceNotEmptyError, BadRequestError, ValidationError, ValueError), AnalysisError),
 )
 
-_REFUSED: Final = "Check the credentials among the catalog's properties, and what they are allowed to do"
-_SERVER: Final = "Check that the catalog's server runs, and its uri"
-_DATABASE: Final = "Check that the catalog's database runs, and its uri, user and password"
-_STORAGE: Final = (
+REFUSED: Final = "Check the credentials among the catalog's properties, and what they are allowed to do"
+SERVER: Final = "Check that the catalog's server runs, and its uri"
+DATABASE: Final = "Check that the catalog's database runs, and its uri, user and password"
+STORAGE: Final = (
     "Check that the storage can be reached, and the catalog's properties for it: its endpoint, region and credentials, "
     "and that the bucket or folder of the warehouse is there"
 )
 # The errors of AWS's client are no OSErrors, and it is not always installed.
-_STORAGE_PACKAGES: Final = frozenset({"aiobotocore", "aiohttp", "botocore"})
-_HINTS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
-    ((UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError, SignError), _REFUSED),
-    ((RequestException,), _SERVER),  # these are OSErrors too
-    ((SQLAlchemyError,), _DATABASE),
-    ((OSError,), _STORAGE),
+STORAGE_PACKAGES: Final = frozenset({"aiobotocore", "aiohttp", "botocore"})
+HINTS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
+    ((UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError, SignError), REFUSED),
+    ((RequestException,), SERVER),  # these are OSErrors too
+    ((SQLAlchemyError,), DATABASE),
+    ((OSError,), STORAGE),
 )
-_BACKGROUND: Final = re.compile(r"\s*\(Background on this error at: \S+\)")
+BACKGROUND: Final = re.compile(r"\s*\(Background on this error at: \S+\)")
 
 
 @contextmanager
@@ -108,8 +108,8 @@ def translate(error: Exception, action: str, properties: Mapping[str, Any]) -> D
     """
     if isinstance(error, DmlError):
         return error
-    target = next((ours for theirs, ours in _CLASSES if isinstance(error, theirs)), ExecutionError)
-    return target(f"{action} failed: {error_text(error, properties)}", hint=_hint(error))
+    target = next((ours for theirs, ours in CLASSES if isinstance(error, theirs)), ExecutionError)
+    return target(f"{action} failed: {error_text(error, properties)}", hint=hint_for(error))
 
 
 def error_text(error: Exception, properties: Mapping[str, Any]) -> str:
@@ -119,19 +119,19 @@ def error_text(error: Exception, properties: Mapping[str, Any]) -> str:
         error: What was raised.
         properties: The catalog's properties, whose secrets are masked.
     """
-    text = _BACKGROUND.sub("", str(error)) or type(error).__name__
+    text = BACKGROUND.sub("", str(error)) or type(error).__name__
     return " ".join(redact(text, properties).split()).rstrip(".")
 
 
 def is_unreachable(error: Exception) -> bool:
     """Whether an error says that a catalog or a storage cannot be reached, or does not let us in."""
-    return _hint(error) is not None
+    return hint_for(error) is not None
 
 
-def _hint(error: Exception) -> str | None:
-    if type(error).__module__.partition(".")[0] in _STORAGE_PACKAGES:
-        return _STORAGE
-    return next((hint for theirs, hint in _HINTS if isinstance(error, theirs)), None)
+def hint_for(error: Exception) -> str | None:
+    if type(error).__module__.partition(".")[0] in STORAGE_PACKAGES:
+        return STORAGE
+    return next((hint for theirs, hint in HINTS if isinstance(error, theirs)), None)
 
 
 def shown_cause(error: Exception, properties: Mapping[str, Any]) -> Exception | None:

@@ -20,8 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from dml.catalog.table_state import LoadState, TableState
-from dml.catalog.tables import load_table
+from dml.catalog.tables import LoadState, TableState, load_table
 from dml.catalog.translation import error_text, shown_cause, translate
 from dml.commit.actions import Action, changes_of
 from dml.commit.changes import FileChanges

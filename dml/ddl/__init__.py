@@ -1,20 +1,19 @@
 """Statements on tables and namespaces: CREATE, ALTER, DROP, SHOW, DESCRIBE. Driver; no Spark.
 
-`execute` takes a statement of `dml.sqlparse` and the session's environment, and returns a small table of values.
-`stage_table` prepares the table of CREATE TABLE ... AS SELECT for the engine, which writes the rows and commits both.
+`execute` takes a statement of `dml.sqlparse` with the session's catalogs and time zone, and returns a small table of
+values. `stage_table` prepares the table of CREATE TABLE ... AS SELECT for the engine, which writes the rows and
+commits both.
 """
 
 from dml.ddl.create_table import create_table, stage_table
-from dml.ddl.environment import Environment
-from dml.ddl.result import DdlResult
+from dml.ddl.new_schema import schema_from_ddl, schema_from_json
 from dml.ddl.run import DdlStatement, execute
-from dml.ddl.spark_schema import schema_from_ddl, schema_from_json
+from dml.ddl.tables import DdlResult
 from dml.ddl.types import parse_type, type_text
 
 __all__ = [
     "DdlResult",
     "DdlStatement",
-    "Environment",
     "create_table",
     "execute",
     "parse_type",

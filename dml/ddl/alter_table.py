@@ -24,10 +24,15 @@ from pyiceberg.table.update import (
 )
 
 from dml import catalog as catalogs
-from dml.ddl.alter_columns import altered_column, with_columns, without_columns
-from dml.ddl.columns import check_format_version, refuse_reserved_name
-from dml.ddl.commit import MetadataChange, commit_change
-from dml.ddl.name_mapping import name_mapping_updates
+from dml.ddl.columns import altered_column, check_format_version, refuse_reserved_name, with_columns, without_columns
+from dml.ddl.commit import (
+    MetadataChange,
+    commit_change,
+    schema_updates,
+    sort_order_updates,
+    spec_updates,
+    upgrade_updates,
+)
 from dml.ddl.partitioning import (
     add_partition_field,
     check_partition_names,
@@ -35,12 +40,11 @@ from dml.ddl.partitioning import (
     replace_partition_field,
 )
 from dml.ddl.properties import check_properties, check_removals, split_format_version
-from dml.ddl.schema_change import rename_field
-from dml.ddl.sort_order import distribution_mode, new_sort_order
+from dml.ddl.schema_change import name_mapping_updates, rename_field
 from dml.ddl.tables import existing_table, missing_namespace, missing_table
-from dml.ddl.updates import schema_updates, sort_order_updates, spec_updates, upgrade_updates
+from dml.ddl.terms import distribution_mode, new_sort_order
 from dml.errors import NotSupportedError
-from dml.sqlparse.places import at
+from dml.sqlparse.diagnosis import at
 from dml.sqlparse.statements import (
     AddColumns,
     AddPartitionField,
@@ -88,7 +92,7 @@ def alter_table(
         CommitStateUnknownError: the catalog's answer was lost.
     """
     if isinstance(action, RenameTable):
-        _rename_table(action, catalog, identifier, catalog_name or catalog.name)
+        rename_table(action, catalog, identifier, catalog_name or catalog.name)
     else:
         commit_change(catalog, identifier, lambda metadata: metadata_change(action, metadata, time_zone=time_zone))
 
@@ -109,32 +113,32 @@ def metadata_change(action: AlterAction, metadata: TableMetadata, *, time_zone: 
     """
     match action:
         case SetProperties():
-            return _set_properties(action, metadata)
+            return set_properties(action, metadata)
         case UnsetProperties():
-            return _unset_properties(action, metadata)
+            return unset_properties(action, metadata)
         case AddColumns():
-            return _schema_change(metadata, with_columns(action, metadata, time_zone))
+            return schema_change(metadata, with_columns(action, metadata, time_zone))
         case DropColumns():
-            return _schema_change(metadata, without_columns(action, metadata))
+            return schema_change(metadata, without_columns(action, metadata))
         case RenameColumn():
             if len(action.column) == 1:
                 refuse_reserved_name(action.new_name)
-            return _schema_change(metadata, rename_field(metadata.schema(), action.column, action.new_name))
+            return schema_change(metadata, rename_field(metadata.schema(), action.column, action.new_name))
         case AlterColumn():
-            return _schema_change(metadata, _with_altered((action,), metadata.schema(), metadata, time_zone))
+            return schema_change(metadata, with_altered((action,), metadata.schema(), metadata, time_zone))
         case AlterColumns():
-            return _schema_change(metadata, _with_altered(action.columns, metadata.schema(), metadata, time_zone))
+            return schema_change(metadata, with_altered(action.columns, metadata.schema(), metadata, time_zone))
         case AddPartitionField():
             with at(action.term.span):
-                return _spec_change(metadata, add_partition_field(metadata, action.term))
+                return spec_change(metadata, add_partition_field(metadata, action.term))
         case DropPartitionField():
             with at(action.term.span):
-                return _spec_change(metadata, drop_partition_field(metadata, action.term))
+                return spec_change(metadata, drop_partition_field(metadata, action.term))
         case ReplacePartitionField():
             with at(action.old.span):
-                return _spec_change(metadata, replace_partition_field(metadata, action.old, action.new))
+                return spec_change(metadata, replace_partition_field(metadata, action.old, action.new))
         case SetWriteOrder():
-            return _write_order(action, metadata)
+            return write_order(action, metadata)
         case RenameTable():
             raise NotSupportedError("RENAME TO changes the catalog, not the table")
         case _:
@@ -159,39 +163,39 @@ def evolution_change(
         AnalysisError: as of `alter_table`.
     """
     grown = with_columns(added, metadata, time_zone)
-    return _schema_change(metadata, _with_altered(altered.columns, grown, metadata, time_zone))
+    return schema_change(metadata, with_altered(altered.columns, grown, metadata, time_zone))
 
 
 # ---- properties -----------------------------------------------------------------------------------------------
 
 
-def _set_properties(action: SetProperties, metadata: TableMetadata) -> MetadataChange:
+def set_properties(action: SetProperties, metadata: TableMetadata) -> MetadataChange:
     version, properties = split_format_version(action.properties)
     check_properties(properties)
     changed = {key: value for key, value in properties.items() if metadata.properties.get(key) != value}
-    return MetadataChange(updates=(*upgrade_updates(metadata, version), *_property_updates(changed)))
+    return MetadataChange(updates=(*upgrade_updates(metadata, version), *property_updates(changed)))
 
 
-def _unset_properties(action: UnsetProperties, metadata: TableMetadata) -> MetadataChange:
+def unset_properties(action: UnsetProperties, metadata: TableMetadata) -> MetadataChange:
     check_removals(action.keys)
     there = [key for key in dict.fromkeys(action.keys) if key in metadata.properties]
     return MetadataChange(updates=(RemovePropertiesUpdate(removals=there),) if there else ())
 
 
-def _property_updates(properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
+def property_updates(properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
     return (SetPropertiesUpdate(updates=dict(properties)),) if properties else ()
 
 
 # ---- schema, partitioning and order ---------------------------------------------------------------------------
 
 
-def _with_altered(actions: tuple[AlterColumn, ...], schema: Schema, metadata: TableMetadata, time_zone: str) -> Schema:
+def with_altered(actions: tuple[AlterColumn, ...], schema: Schema, metadata: TableMetadata, time_zone: str) -> Schema:
     for action in actions:
         schema = altered_column(action, schema, metadata.format_version, time_zone)
     return schema
 
 
-def _schema_change(metadata: TableMetadata, schema: Schema) -> MetadataChange:
+def schema_change(metadata: TableMetadata, schema: Schema) -> MetadataChange:
     updates = schema_updates(metadata, schema)
     if not updates:
         return MetadataChange()
@@ -206,7 +210,7 @@ def _schema_change(metadata: TableMetadata, schema: Schema) -> MetadataChange:
     )
 
 
-def _spec_change(metadata: TableMetadata, spec: PartitionSpec) -> MetadataChange:
+def spec_change(metadata: TableMetadata, spec: PartitionSpec) -> MetadataChange:
     return MetadataChange(
         updates=spec_updates(metadata, spec),
         requirements=(
@@ -217,13 +221,13 @@ def _spec_change(metadata: TableMetadata, spec: PartitionSpec) -> MetadataChange
     )
 
 
-def _write_order(action: SetWriteOrder, metadata: TableMetadata) -> MetadataChange:
+def write_order(action: SetWriteOrder, metadata: TableMetadata) -> MetadataChange:
     order = new_sort_order(metadata, action.terms)
     mode = distribution_mode(action)
     changed = mode is not None and metadata.properties.get(DISTRIBUTION_MODE) != mode
     properties = {DISTRIBUTION_MODE: mode.value} if mode is not None and changed else {}
     return MetadataChange(
-        updates=(*sort_order_updates(metadata, order), *_property_updates(properties)),
+        updates=(*sort_order_updates(metadata, order), *property_updates(properties)),
         requirements=(
             AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),
             AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
@@ -234,7 +238,7 @@ def _write_order(action: SetWriteOrder, metadata: TableMetadata) -> MetadataChan
 # ---- the name -------------------------------------------------------------------------------------------------
 
 
-def _rename_table(action: RenameTable, catalog: Catalog, identifier: tuple[str, ...], catalog_name: str) -> None:
+def rename_table(action: RenameTable, catalog: Catalog, identifier: tuple[str, ...], catalog_name: str) -> None:
     parts = action.new_name
     if len(parts) > 1 and parts[0] == catalog_name:
         parts = parts[1:]

@@ -1,27 +1,57 @@
 """A change of a table's metadata, made visible. Driver.
 
 Input: a function from the table's metadata to updates and requirements. Output: the catalog's new state. When another
-writer was first, the function runs again on the newer state: it never sees an old one twice. Source: Iceberg
-specification, "Optimistic Concurrency"; REST catalog, "Commit updates to a table".
+writer was first, the function runs again on the newer state: it never sees an old one twice. What the table has already
+(a schema, a spec, a sort order) is used again.
+
+A table that is replaced together with the snapshot of its first rows is committed by whoever wrote the rows: by the
+schema and partition spec that the replaced table has then. Where another commit would change these, the statement
+fails. Source: Iceberg specification, "Optimistic Concurrency"; REST catalog, "Commit updates to a table",
+"TableUpdate"; `TableMetadata.Builder`; `Transactions.replaceTableTransaction`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSortOrderUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from dml.catalog import translated
+from dml.catalog import TableState, translated
 from dml.ddl.quoting import quote_name
 from dml.ddl.tables import load_table
-from dml.errors import CommitConflictError
-from dml.iceberg import commit_table
+from dml.errors import CommitConflictError, NotSupportedError
+from dml.iceberg import changed_metadata, commit_table
 from dml.options import CommitOptions
 
-__all__ = ["MetadataChange", "commit_change"]
+__all__ = [
+    "MetadataChange",
+    "Replacement",
+    "commit_change",
+    "schema_updates",
+    "sort_order_updates",
+    "spec_updates",
+    "upgrade_updates",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +94,7 @@ def commit_change(
         ),
     )
     try:
-        return attempts(_attempt, catalog, identifier, change)
+        return attempts(attempt, catalog, identifier, change)
     except RetryError as error:
         raise CommitConflictError(
             f"The table {quote_name(identifier)} was changed by others {options.num_retries + 1} times in a row",
@@ -73,7 +103,7 @@ def commit_change(
         ) from error.last_attempt.exception()
 
 
-def _attempt(catalog: Catalog, identifier: tuple[str, ...], change: Callable[[TableMetadata], MetadataChange]) -> Table:
+def attempt(catalog: Catalog, identifier: tuple[str, ...], change: Callable[[TableMetadata], MetadataChange]) -> Table:
     table = load_table(catalog, identifier)
     planned = change(table.metadata)
     if not planned.updates:
@@ -82,3 +112,124 @@ def _attempt(catalog: Catalog, identifier: tuple[str, ...], change: Callable[[Ta
     with translated(f"Changing the table '{quote_name(identifier)}'", catalog):
         commit_table(catalog, table, (same_table, *planned.requirements), planned.updates)
     return load_table(catalog, identifier)
+
+
+LAST_ADDED = -1
+
+
+def schema_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
+    """Make a schema the current one."""
+    known = next((known for known in metadata.schemas if same_schema(known, schema)), None)
+    if known is not None:
+        current = known.schema_id == metadata.current_schema_id
+        return () if current else (SetCurrentSchemaUpdate(schema_id=known.schema_id),)
+    schema_id = 1 + max(known.schema_id for known in metadata.schemas)
+    added = Schema(*schema.fields, schema_id=schema_id, identifier_field_ids=schema.identifier_field_ids)
+    return (AddSchemaUpdate(schema_=added), SetCurrentSchemaUpdate(schema_id=LAST_ADDED))
+
+
+def spec_updates(metadata: TableMetadata, spec: PartitionSpec) -> tuple[TableUpdate, ...]:
+    """Make a partition spec the default one; its id says whether the table has it."""
+    if spec.spec_id in metadata.specs():
+        current = spec.spec_id == metadata.default_spec_id
+        return () if current else (SetDefaultSpecUpdate(spec_id=spec.spec_id),)
+    return (AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=LAST_ADDED))
+
+
+def sort_order_updates(metadata: TableMetadata, order: SortOrder) -> tuple[TableUpdate, ...]:
+    """Make a sort order the default one; its id says whether the table has it."""
+    if metadata.sort_order_by_id(order.order_id) is not None:
+        current = order.order_id == metadata.default_sort_order_id
+        return () if current else (SetDefaultSortOrderUpdate(sort_order_id=order.order_id),)
+    return (AddSortOrderUpdate(sort_order=order), SetDefaultSortOrderUpdate(sort_order_id=order.order_id))
+
+
+def upgrade_updates(metadata: TableMetadata, format_version: int | None) -> tuple[TableUpdate, ...]:
+    """Raise the format version.
+
+    Raises:
+        NotSupportedError: the version is lower than the table's.
+    """
+    if format_version is None or format_version == metadata.format_version:
+        return ()
+    if format_version < metadata.format_version:
+        raise NotSupportedError(
+            f"The table has format version {metadata.format_version}, which cannot go back to {format_version}",
+            hint="Create a new table of the lower version, and insert the rows",
+            property="format-version",
+        )
+    return (UpgradeFormatVersionUpdate(format_version=format_version),)
+
+
+def same_schema(one: Schema, other: Schema) -> bool:
+    same_identifiers = set(one.identifier_field_ids) == set(other.identifier_field_ids)
+    return same_identifiers and one.as_struct() == other.as_struct()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A replacement that is not committed yet.
+
+    Attributes:
+        catalog: The catalog.
+        identifier: Namespace and name.
+        change: From the table's metadata to what is to change.
+        schema: By which rows are written.
+        spec: By which they are partitioned.
+    """
+
+    catalog: Catalog
+    identifier: tuple[str, ...]
+    change: Callable[[TableMetadata], MetadataChange]
+    schema: Schema
+    spec: PartitionSpec
+
+    @classmethod
+    def of(
+        cls, catalog: Catalog, identifier: tuple[str, ...], change: Callable[[TableMetadata], MetadataChange]
+    ) -> Self:
+        """The replacement of a table as it is now.
+
+        Raises:
+            NotFoundError: there is no such table.
+            DmlError: the definition does not fit the table.
+        """
+        metadata = load_table(catalog, identifier).metadata
+        replaced = changed_metadata(metadata, change(metadata).updates)
+        return cls(
+            catalog=catalog, identifier=identifier, change=change, schema=replaced.schema(), spec=replaced.spec()
+        )
+
+    def load(self) -> TableState:
+        """The table as it is now, replaced.
+
+        Raises:
+            CommitConflictError: rows that were written do not fit the replaced table any more.
+            NotFoundError: the table was dropped.
+        """
+        table = load_table(self.catalog, self.identifier)
+        base, change = table.metadata, self.change(table.metadata)
+        metadata = changed_metadata(base, change.updates)
+        if (metadata.schema().as_struct(), metadata.spec()) != (self.schema.as_struct(), self.spec):
+            raise CommitConflictError(
+                f"The columns or partitions of {quote_name(self.identifier)} were changed while it was being replaced",
+                hint="Run the statement again",
+                table=quote_name(self.identifier),
+            )
+        heads = {MAIN_BRANCH: None} | {name: ref.snapshot_id for name, ref in base.refs.items()}
+        return TableState(
+            table=Table(
+                identifier=table.name(),
+                metadata=metadata,
+                metadata_location=table.metadata_location,
+                io=table.io,
+                catalog=self.catalog,
+                config=table.config,
+            ),
+            updates=change.updates,
+            requirements=(
+                AssertTableUUID(uuid=base.table_uuid),
+                *change.requirements,
+                *(AssertRefSnapshotId(ref=name, snapshot_id=head) for name, head in heads.items()),
+            ),
+        )

@@ -28,18 +28,28 @@ from pyiceberg.types import NestedField
 from dml import catalog as catalogs
 from dml.catalog import LoadState
 from dml.ddl.columns import check_format_version, field_of, refuse_reserved_name
-from dml.ddl.commit import MetadataChange, commit_change
-from dml.ddl.field_ids import assign_field_ids, counting_ids, ids_by_name
-from dml.ddl.locations import check_location_is_absolute
+from dml.ddl.commit import (
+    MetadataChange,
+    Replacement,
+    commit_change,
+    schema_updates,
+    sort_order_updates,
+    spec_updates,
+    upgrade_updates,
+)
+from dml.ddl.new_schema import assign_field_ids, counting_ids, ids_by_name, schema_of
 from dml.ddl.partitioning import new_spec, reuse_partition_ids
-from dml.ddl.properties import COMMENT, FORMAT_VERSION, check_properties, split_format_version
+from dml.ddl.properties import (
+    COMMENT,
+    FORMAT_VERSION,
+    check_location_is_absolute,
+    check_properties,
+    split_format_version,
+)
 from dml.ddl.quoting import quote_name
-from dml.ddl.replacement import Replacement
-from dml.ddl.spark_schema import schema_of
 from dml.ddl.tables import existing_table, load_table, missing_namespace, missing_table
-from dml.ddl.updates import schema_updates, sort_order_updates, spec_updates, upgrade_updates
 from dml.errors import AlreadyExistsError, AnalysisError, NotSupportedError
-from dml.sqlparse.places import at
+from dml.sqlparse.diagnosis import at
 from dml.sqlparse.statements import ColumnDefinition, CreateTable
 
 __all__ = ["create_table", "stage_table"]
@@ -49,7 +59,7 @@ COMPRESSION = "write.parquet.compression-codec"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Definition:
+class Definition:
     # What the statement says, checked; the schema has fresh ids.
     schema: Schema
     spec: PartitionSpec
@@ -92,13 +102,13 @@ def create_table(
         AnalysisError: a type, a default, a transform or a property does not fit.
         NotSupportedError: another provider than Iceberg, or something that the format version does not have.
     """
-    _check_clauses(statement, schema)
+    check_clauses(statement, schema)
     exists = catalogs.table_exists(catalog, identifier)
     if exists and statement.if_not_exists:
         return load_table(catalog, identifier)
-    if _replaces(statement, catalog, identifier, exists=exists):
-        return commit_change(catalog, identifier, _replacing(statement, schema, time_zone))
-    definition = _definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
+    if replaces(statement, catalog, identifier, exists=exists):
+        return commit_change(catalog, identifier, replacing(statement, schema, time_zone))
+    definition = read_definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
     try:
         return catalogs.create_table(
             catalog,
@@ -133,10 +143,10 @@ def stage_table(
     Raises:
         AlreadyExistsError, NotFoundError, AnalysisError, NotSupportedError: as `create_table`.
     """
-    _check_clauses(statement, schema)
-    if _replaces(statement, catalog, identifier, exists=catalogs.table_exists(catalog, identifier)):
-        return Replacement.of(catalog, identifier, _replacing(statement, schema, time_zone)).load
-    definition = _definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
+    check_clauses(statement, schema)
+    if replaces(statement, catalog, identifier, exists=catalogs.table_exists(catalog, identifier)):
+        return Replacement.of(catalog, identifier, replacing(statement, schema, time_zone)).load
+    definition = read_definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
     state = catalogs.stage_table(
         catalog,
         identifier,
@@ -148,7 +158,7 @@ def stage_table(
     return None if state is None else lambda: state
 
 
-def _replaces(statement: CreateTable, catalog: Catalog, identifier: tuple[str, ...], *, exists: bool) -> bool:
+def replaces(statement: CreateTable, catalog: Catalog, identifier: tuple[str, ...], *, exists: bool) -> bool:
     """Whether the table is replaced, rather than created."""
     if exists and not (statement.or_replace or statement.replace_only):
         raise existing_table(identifier)
@@ -159,7 +169,7 @@ def _replaces(statement: CreateTable, catalog: Catalog, identifier: tuple[str, .
     return exists
 
 
-def _check_clauses(statement: CreateTable, schema: Schema | None) -> None:
+def check_clauses(statement: CreateTable, schema: Schema | None) -> None:
     name = quote_name(statement.table.parts)
     if statement.provider is not None and statement.provider.lower() != "iceberg":
         raise NotSupportedError(
@@ -175,7 +185,7 @@ def _check_clauses(statement: CreateTable, schema: Schema | None) -> None:
         raise AnalysisError(f"{name} has no columns", hint="Write CREATE TABLE name (column type, ...)")
 
 
-def _definition(statement: CreateTable, schema: Schema | None, time_zone: str, default_version: int) -> _Definition:
+def read_definition(statement: CreateTable, schema: Schema | None, time_zone: str, default_version: int) -> Definition:
     version, properties = split_format_version(statement.properties)
     format_version = version or default_version
     if statement.comment is not None:
@@ -184,14 +194,14 @@ def _definition(statement: CreateTable, schema: Schema | None, time_zone: str, d
     if statement.location is not None:
         check_location_is_absolute(statement.location)
     if schema is None:
-        fields = tuple(_field(column, format_version, time_zone) for column in statement.columns)
+        fields = tuple(field_with_place(column, format_version, time_zone) for column in statement.columns)
         schema = schema_of(fields, tuple(column.span for column in statement.columns))
     else:
         schema = Schema(*assign_field_ids(schema.fields, counting_ids(1)))
         for field in schema.fields:
             refuse_reserved_name(field.name)
     check_format_version(schema, format_version)
-    return _Definition(
+    return Definition(
         schema=schema,
         spec=new_spec(statement.partitioning, schema),
         format_version=format_version,
@@ -200,24 +210,24 @@ def _definition(statement: CreateTable, schema: Schema | None, time_zone: str, d
     )
 
 
-def _field(column: ColumnDefinition, format_version: int, time_zone: str) -> NestedField:
+def field_with_place(column: ColumnDefinition, format_version: int, time_zone: str) -> NestedField:
     with at(column.span):
         return field_of(column, format_version=format_version, time_zone=time_zone)
 
 
-def _replacing(
+def replacing(
     statement: CreateTable, schema: Schema | None, time_zone: str
 ) -> Callable[[TableMetadata], MetadataChange]:
     def change(metadata: TableMetadata) -> MetadataChange:
-        return _replacement(_definition(statement, schema, time_zone, metadata.format_version), metadata)
+        return replacement(read_definition(statement, schema, time_zone, metadata.format_version), metadata)
 
     return change
 
 
-def _replacement(definition: _Definition, metadata: TableMetadata) -> MetadataChange:
+def replacement(definition: Definition, metadata: TableMetadata) -> MetadataChange:
     ids = counting_ids(metadata.last_column_id + 1, ids_by_name(metadata.schema().fields))
     schema = Schema(*assign_field_ids(definition.schema.fields, ids))
-    spec = reuse_partition_ids(metadata, _rebound(definition.spec, definition.schema, schema), schema)
+    spec = reuse_partition_ids(metadata, rebound(definition.spec, definition.schema, schema), schema)
     updates: list[TableUpdate] = [*upgrade_updates(metadata, definition.format_version)]
     if MAIN_BRANCH in metadata.refs:
         updates.append(RemoveSnapshotRefUpdate(ref_name=MAIN_BRANCH))
@@ -237,7 +247,7 @@ def _replacement(definition: _Definition, metadata: TableMetadata) -> MetadataCh
     )
 
 
-def _rebound(spec: PartitionSpec, old: Schema, new: Schema) -> PartitionSpec:
+def rebound(spec: PartitionSpec, old: Schema, new: Schema) -> PartitionSpec:
     # The spec of one schema on another that has the same names.
     ids = {old_id: ids_by_name(new.fields)[name] for name, old_id in ids_by_name(old.fields).items()}
     return PartitionSpec(*(field.model_copy(update={"source_id": ids[field.source_id]}) for field in spec.fields))

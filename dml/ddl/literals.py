@@ -49,7 +49,7 @@ MOMENTS = {exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMPNTZ
 NOT_CONSTANT = "A default is a constant: a number, a string, TRUE, FALSE, NULL, X'..', DATE '..', TIMESTAMP '..'"
 
 
-class _UnfitError(Exception):
+class UnfitError(Exception):
     # The value does not fit the type; the text says why.
     pass
 
@@ -71,10 +71,10 @@ def constant(text: str, kind: IcebergType, *, column: str, time_zone: str = "UTC
         NotSupportedError: columns of the type can have no default.
     """
     try:
-        value = _value(text)
-        return None if value is None else _converted(value, kind, ZoneInfo(time_zone))
-    except (_UnfitError, SqlglotError, ValueError, OverflowError, InvalidOperation) as error:
-        known = isinstance(error, _UnfitError)
+        value = value_of(text)
+        return None if value is None else converted(value, kind, ZoneInfo(time_zone))
+    except (UnfitError, SqlglotError, ValueError, OverflowError, InvalidOperation) as error:
+        known = isinstance(error, UnfitError)
         raise AnalysisError(
             f"The default {text.strip()} does not fit column '{column}' of type {type_text(kind)}",
             kind=ErrorKind.INVALID_VALUE,
@@ -83,13 +83,13 @@ def constant(text: str, kind: IcebergType, *, column: str, time_zone: str = "UTC
         ) from None
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
     if STRING.fullmatch(text.strip()):
         return unquote_string(text.strip())
-    return _evaluated(sqlglot.parse_one(text, read="spark"))
+    return evaluated(sqlglot.parse_one(text, read="spark"))
 
 
-def _evaluated(node: Any) -> Any:
+def evaluated(node: Any) -> Any:
     match node:
         case exp.Null():
             return None
@@ -98,50 +98,50 @@ def _evaluated(node: Any) -> Any:
         case exp.Literal() if node.is_string:
             return node.this
         case exp.Literal():
-            return float(node.this) if "e" in node.this.lower() else _number(node.this)
+            return float(node.this) if "e" in node.this.lower() else as_number(node.this)
         case exp.HexString():
             return bytes.fromhex(node.this)
         case exp.Paren():
-            return _evaluated(node.this)
+            return evaluated(node.this)
         case exp.Neg():
-            value = _evaluated(node.this)
+            value = evaluated(node.this)
             if isinstance(value, bool) or not isinstance(value, int | Decimal | float):
-                raise _UnfitError(NOT_CONSTANT)
+                raise UnfitError(NOT_CONSTANT)
             return -value
         case exp.Cast():
-            return _typed(_evaluated(node.this), node.to)
+            return typed(evaluated(node.this), node.to)
         case _:
-            raise _UnfitError(NOT_CONSTANT)
+            raise UnfitError(NOT_CONSTANT)
 
 
-def _number(text: str) -> int | Decimal:
+def as_number(text: str) -> int | Decimal:
     return Decimal(text) if "." in text else int(text)
 
 
-def _typed(value: Any, to: exp.DataType) -> Any:
+def typed(value: Any, to: exp.DataType) -> Any:
     # A typed literal, DATE '2020-01-01' or 5L, which sqlglot reads as a cast.
     kind = to.this
     number = isinstance(value, int | Decimal | float) and not isinstance(value, bool)
     if value is None:
         return None
     if kind in WHOLE and isinstance(value, int):
-        return _whole(value, WHOLE[kind])
+        return whole(value, WHOLE[kind])
     if kind in FRACTIONS and number:
         return float(value)
     if kind == exp.DType.DECIMAL and (number or isinstance(value, str)):
         return Decimal(str(value))
     if not isinstance(value, str):
-        raise _UnfitError(NOT_CONSTANT)
+        raise UnfitError(NOT_CONSTANT)
     if kind == exp.DType.DATE:
         return datetime.date.fromisoformat(value.strip())
     if kind in MOMENTS:
-        return _moment(value.strip())
+        return as_moment(value.strip())
     if kind == exp.DType.TIME:
         return datetime.time.fromisoformat(value.strip())
-    raise _UnfitError(NOT_CONSTANT)
+    raise UnfitError(NOT_CONSTANT)
 
 
-def _moment(text: str) -> datetime.datetime:
+def as_moment(text: str) -> datetime.datetime:
     try:
         return datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -149,10 +149,10 @@ def _moment(text: str) -> datetime.datetime:
         try:
             return datetime.datetime.fromisoformat(moment).replace(tzinfo=ZoneInfo(zone))
         except ZoneInfoNotFoundError as error:
-            raise _UnfitError(f"'{text}' is no timestamp; write '2020-01-31 12:00:00'") from error
+            raise UnfitError(f"'{text}' is no timestamp; write '2020-01-31 12:00:00'") from error
 
 
-def _converted(value: Any, kind: IcebergType, zone: ZoneInfo) -> Any:
+def converted(value: Any, kind: IcebergType, zone: ZoneInfo) -> Any:
     converter = CONVERTERS.get(type(kind))
     if converter is None:
         raise NotSupportedError(
@@ -161,58 +161,58 @@ def _converted(value: Any, kind: IcebergType, zone: ZoneInfo) -> Any:
         )
     classes, convert, expected = converter
     if type(value) not in classes:
-        raise _UnfitError(f"Write {expected}")
+        raise UnfitError(f"Write {expected}")
     return convert(value, kind, zone)
 
 
-def _midnight(value: datetime.date) -> datetime.datetime:
+def midnight(value: datetime.date) -> datetime.datetime:
     return value if isinstance(value, datetime.datetime) else datetime.datetime.combine(value, datetime.time())
 
 
-def _whole(value: int, bits: int) -> int:
+def whole(value: int, bits: int) -> int:
     if not -(1 << bits) <= value < 1 << bits:
-        raise _UnfitError(f"The type holds {-(1 << bits)} to {(1 << bits) - 1}")
+        raise UnfitError(f"The type holds {-(1 << bits)} to {(1 << bits) - 1}")
     return value
 
 
-def _fraction(value: float, kind: IcebergType) -> float:
+def fraction(value: float, kind: IcebergType) -> float:
     if isinstance(kind, FloatType):
         value = struct.unpack("f", struct.pack("f", value))[0]
     if not math.isfinite(value):
-        raise _UnfitError("The number is too large for the type")
+        raise UnfitError("The number is too large for the type")
     return value
 
 
-def _decimal(value: Decimal, kind: DecimalType) -> Decimal:
+def decimal(value: Decimal, kind: DecimalType) -> Decimal:
     with localcontext(prec=80):
         scaled = value.quantize(Decimal(1).scaleb(-kind.scale))
         if scaled != value or len(scaled.as_tuple().digits) > kind.precision:
-            raise _UnfitError(
+            raise UnfitError(
                 f"The type holds {kind.precision - kind.scale} digits before the point, {kind.scale} after"
             )
         return scaled
 
 
-def _fixed(value: bytes, kind: FixedType) -> bytes:
+def fixed(value: bytes, kind: FixedType) -> bytes:
     if len(value) != len(kind):
-        raise _UnfitError(f"The type holds {len(kind)} bytes, no more and no less")
+        raise UnfitError(f"The type holds {len(kind)} bytes, no more and no less")
     return value
 
 
-def _time(value: str | datetime.time) -> datetime.time:
+def as_time(value: str | datetime.time) -> datetime.time:
     time = datetime.time.fromisoformat(value) if isinstance(value, str) else value
     if time.tzinfo is not None:
-        raise _UnfitError("Times have no time zone")
+        raise UnfitError("Times have no time zone")
     return time
 
 
-def _instant(value: datetime.date, zone: ZoneInfo) -> datetime.datetime:
-    moment = _midnight(value)
+def instant(value: datetime.date, zone: ZoneInfo) -> datetime.datetime:
+    moment = midnight(value)
     return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(datetime.UTC)
 
 
-def _local(value: datetime.date, zone: ZoneInfo) -> datetime.datetime:
-    moment = _midnight(value)
+def local(value: datetime.date, zone: ZoneInfo) -> datetime.datetime:
+    moment = midnight(value)
     return moment.astimezone(zone).replace(tzinfo=None) if moment.tzinfo else moment
 
 
@@ -220,19 +220,19 @@ MOMENT = (datetime.date, datetime.datetime)
 NUMBER = (int, float, Decimal)
 CONVERTERS: dict[type[IcebergType], tuple[tuple[type, ...], Callable[[Any, Any, ZoneInfo], Any], str]] = {
     BooleanType: ((bool,), lambda value, _kind, _zone: value, "TRUE or FALSE"),
-    IntegerType: ((int,), lambda value, _kind, _zone: _whole(value, 31), "a whole number"),
-    LongType: ((int,), lambda value, _kind, _zone: _whole(value, 63), "a whole number"),
-    FloatType: (NUMBER, lambda value, kind, _zone: _fraction(float(value), kind), "a number"),
-    DoubleType: (NUMBER, lambda value, kind, _zone: _fraction(float(value), kind), "a number"),
-    DecimalType: ((int, Decimal), lambda value, kind, _zone: _decimal(Decimal(value), kind), "a decimal number"),
+    IntegerType: ((int,), lambda value, _kind, _zone: whole(value, 31), "a whole number"),
+    LongType: ((int,), lambda value, _kind, _zone: whole(value, 63), "a whole number"),
+    FloatType: (NUMBER, lambda value, kind, _zone: fraction(float(value), kind), "a number"),
+    DoubleType: (NUMBER, lambda value, kind, _zone: fraction(float(value), kind), "a number"),
+    DecimalType: ((int, Decimal), lambda value, kind, _zone: decimal(Decimal(value), kind), "a decimal number"),
     StringType: ((str,), lambda value, _kind, _zone: value, "a string in quotes"),
     UUIDType: ((str,), lambda value, _kind, _zone: uuid.UUID(value), "the UUID in quotes"),
     BinaryType: ((bytes,), lambda value, _kind, _zone: value, "X'..'"),
-    FixedType: ((bytes,), lambda value, kind, _zone: _fixed(value, kind), "X'..'"),
+    FixedType: ((bytes,), lambda value, kind, _zone: fixed(value, kind), "X'..'"),
     DateType: ((datetime.date,), lambda value, _kind, _zone: value, "DATE '2020-01-31'"),
-    TimeType: ((datetime.time, str), lambda value, _kind, _zone: _time(value), "TIME '12:00:00'"),
-    TimestamptzType: (MOMENT, lambda value, _kind, zone: _instant(value, zone), "TIMESTAMP '2020-01-31 12:00:00'"),
-    TimestampType: (MOMENT, lambda value, _kind, zone: _local(value, zone), "TIMESTAMP_NTZ '2020-01-31 12:00:00'"),
+    TimeType: ((datetime.time, str), lambda value, _kind, _zone: as_time(value), "TIME '12:00:00'"),
+    TimestamptzType: (MOMENT, lambda value, _kind, zone: instant(value, zone), "TIMESTAMP '2020-01-31 12:00:00'"),
+    TimestampType: (MOMENT, lambda value, _kind, zone: local(value, zone), "TIMESTAMP_NTZ '2020-01-31 12:00:00'"),
 }
 """For each type: the Python classes of constants that it takes, how they become its values, and what to write."""
 

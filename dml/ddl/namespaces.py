@@ -11,8 +11,7 @@ from pyiceberg.catalog import Catalog
 
 from dml import catalog as catalogs
 from dml.ddl.quoting import quote_name
-from dml.ddl.result import NO_ROWS, DdlResult
-from dml.ddl.tables import missing_namespace
+from dml.ddl.tables import NO_ROWS, DdlResult, missing_namespace
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
 from dml.sqlparse.statements import (
     CreateNamespace,
@@ -62,10 +61,10 @@ def drop_namespace(statement: DropNamespace, catalog: Catalog, namespace: tuple[
             return NO_ROWS
         raise missing_namespace(catalog, namespace)
     if statement.cascade:
-        _empty(catalog, namespace)
-    inside = [quote_name(name) for name in [*catalogs.list_tables(catalog, namespace), *_children(catalog, namespace)]]
+        empty(catalog, namespace)
+    inside = [quote_name(name) for name in [*catalogs.list_tables(catalog, namespace), *children(catalog, namespace)]]
     if inside:
-        raise _not_empty(namespace, sorted(inside))
+        raise not_empty(namespace, sorted(inside))
     # A catalog that keeps no record of a namespace forgets it with its last table.
     if catalogs.namespace_exists(catalog, namespace):
         catalogs.drop_namespace(catalog, namespace)
@@ -84,7 +83,7 @@ def show_tables(statement: ShowTables, catalog: Catalog, namespace: tuple[str, .
         raise missing_namespace(catalog, namespace) from None
     return DdlResult(
         columns=(("namespace", "string"), ("tableName", "string"), ("isTemporary", "boolean")),
-        rows=tuple((quote_name(namespace), name, False) for name in _matching(names, statement.pattern)),
+        rows=tuple((quote_name(namespace), name, False) for name in matching(names, statement.pattern)),
     )
 
 
@@ -95,11 +94,11 @@ def show_namespaces(statement: ShowNamespaces, catalog: Catalog, parent: tuple[s
         NotFoundError: the parent is not there.
     """
     try:
-        names = sorted(quote_name(name) for name in _children(catalog, parent))
+        names = sorted(quote_name(name) for name in children(catalog, parent))
     except NotFoundError:
         raise missing_namespace(catalog, parent) from None
     return DdlResult(
-        columns=(("namespace", "string"),), rows=tuple((name,) for name in _matching(names, statement.pattern))
+        columns=(("namespace", "string"),), rows=tuple((name,) for name in matching(names, statement.pattern))
     )
 
 
@@ -123,22 +122,22 @@ def describe_namespace(
     return DdlResult(columns=(("info_name", "string"), ("info_value", "string")), rows=tuple(rows))
 
 
-def _children(catalog: Catalog, parent: tuple[str, ...]) -> list[tuple[str, ...]]:
+def children(catalog: Catalog, parent: tuple[str, ...]) -> list[tuple[str, ...]]:
     # Some catalogs answer with names relative to the parent, some with full ones.
     found = catalogs.list_namespaces(catalog, parent)
     return [name if name[: len(parent)] == parent and len(name) > len(parent) else (*parent, *name) for name in found]
 
 
-def _empty(catalog: Catalog, namespace: tuple[str, ...]) -> None:
-    for child in _children(catalog, namespace):
-        _empty(catalog, child)
+def empty(catalog: Catalog, namespace: tuple[str, ...]) -> None:
+    for child in children(catalog, namespace):
+        empty(catalog, child)
         if catalogs.namespace_exists(catalog, child):
             catalogs.drop_namespace(catalog, child)
     for identifier in catalogs.list_tables(catalog, namespace):
         catalogs.drop_table(catalog, identifier)
 
 
-def _not_empty(namespace: tuple[str, ...], inside: list[str]) -> AnalysisError:
+def not_empty(namespace: tuple[str, ...], inside: list[str]) -> AnalysisError:
     name = quote_name(namespace)
     held = f": it holds {', '.join(inside[:5])}" + (f" and {len(inside) - 5} more" if len(inside) > 5 else "")
     return AnalysisError(
@@ -148,7 +147,7 @@ def _not_empty(namespace: tuple[str, ...], inside: list[str]) -> AnalysisError:
     )
 
 
-def _matching(names: Iterable[str], pattern: str | None) -> list[str]:
+def matching(names: Iterable[str], pattern: str | None) -> list[str]:
     # Spark's own patterns: `*` is any text, `|` separates alternatives, case does not count.
     if pattern is None:
         return list(names)

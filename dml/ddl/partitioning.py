@@ -13,11 +13,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, TimeTransform, VoidTransform
 from pyiceberg.types import NestedField
 
-from dml.ddl.field_ids import ids_by_name
+from dml.ddl.new_schema import ids_by_name
 from dml.ddl.quoting import quote_name
-from dml.ddl.transforms import AnyTransform, bind_term, term_text
+from dml.ddl.terms import AnyTransform, bind_term, term_text
 from dml.errors import AlreadyExistsError, NotFoundError, NotSupportedError
-from dml.sqlparse.places import at
+from dml.sqlparse.diagnosis import at
 from dml.sqlparse.statements import TransformTerm
 
 __all__ = [
@@ -49,18 +49,18 @@ def new_spec(terms: tuple[TransformTerm, ...], schema: Schema) -> PartitionSpec:
     fields: list[PartitionField] = []
     for term in terms:
         with at(term.span):
-            fields.append(_new_field(term, schema, fields))
+            fields.append(new_field(term, schema, fields))
     spec = PartitionSpec(*fields)
     check_partition_names((spec,), schema)
     return spec
 
 
-def _new_field(term: TransformTerm, schema: Schema, before: Sequence[PartitionField]) -> PartitionField:
+def new_field(term: TransformTerm, schema: Schema, before: Sequence[PartitionField]) -> PartitionField:
     source, transform = bind_term(term, schema)
-    name = term.name or _source_name(schema, source) + SUFFIXES.get(term.transform, f"_{term.transform}")
+    name = term.name or source_name(schema, source) + SUFFIXES.get(term.transform, f"_{term.transform}")
     added = PartitionField(source.field_id, PARTITION_FIELD_ID_START + len(before), transform, name)
     for field in before:
-        if field.source_id == added.source_id and _redundant(field.transform, transform):
+        if field.source_id == added.source_id and redundant(field.transform, transform):
             raise AlreadyExistsError(
                 f"The partition field {term_text(added, schema)} repeats {term_text(field, schema)}",
                 hint="Leave one of them out",
@@ -82,7 +82,7 @@ def add_partition_field(metadata: TableMetadata, term: TransformTerm) -> Partiti
         AnalysisError: the term does not bind.
         AlreadyExistsError: the field, or one of its name, is there.
     """
-    return _finished(metadata, _with_added(metadata, list(metadata.spec().fields), term))
+    return finished(metadata, with_added(metadata, list(metadata.spec().fields), term))
 
 
 def drop_partition_field(metadata: TableMetadata, term: TransformTerm) -> PartitionSpec:
@@ -98,7 +98,7 @@ def drop_partition_field(metadata: TableMetadata, term: TransformTerm) -> Partit
     Raises:
         NotFoundError: there is no such field.
     """
-    return _finished(metadata, _without(metadata, term))
+    return finished(metadata, without(metadata, term))
 
 
 def replace_partition_field(metadata: TableMetadata, old: TransformTerm, new: TransformTerm) -> PartitionSpec:
@@ -116,17 +116,17 @@ def replace_partition_field(metadata: TableMetadata, old: TransformTerm, new: Tr
         NotFoundError: the old field is not there.
         AlreadyExistsError: the new field, or one of its name, is there.
     """
-    dropped = _found(metadata, old)
+    dropped = find_spec_field(metadata, old)
     with at(new.span):
         source, transform = bind_term(new, metadata.schema())
     if dropped.source_id == source.field_id and dropped.transform == transform:
         renamed = [
-            _renamed(field, new.name or field.name) if field == dropped else field for field in metadata.spec().fields
+            with_name(field, new.name or field.name) if field == dropped else field for field in metadata.spec().fields
         ]
-        return _finished(metadata, renamed)
-    kept = _without(metadata, old)
+        return finished(metadata, renamed)
+    kept = without(metadata, old)
     with at(new.span):
-        return _finished(metadata, _with_added(metadata, kept, new))
+        return finished(metadata, with_added(metadata, kept, new))
 
 
 def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Schema) -> PartitionSpec:
@@ -144,27 +144,27 @@ def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Sc
     Raises:
         NotSupportedError: a version 1 table would keep a field without its column.
     """
-    _refuse_orphaned(metadata, schema)
+    refuse_orphaned(metadata, schema)
     fields: list[PartitionField] = []
     fresh = list(spec.fields)
     if metadata.format_version == 1:
         names = {field.name for field in fresh}
         for old in metadata.spec().fields:
-            same = next((new for new in fresh if _same_values(new, old)), None)
+            same = next((new for new in fresh if same_values(new, old)), None)
             if same is None:
-                fields.append(_renamed(_void(old), f"{old.name}_{old.field_id}" if old.name in names else old.name))
+                fields.append(with_name(void(old), f"{old.name}_{old.field_id}" if old.name in names else old.name))
             else:
                 fresh.remove(same)
                 fields.append(PartitionField(same.source_id, old.field_id, same.transform, same.name))
-    last = _last_partition_id(metadata)
+    last = last_partition_id(metadata)
     for field in fresh:
-        known = None if metadata.format_version == 1 else _historical(metadata, field.source_id, field.transform, None)
+        known = None if metadata.format_version == 1 else historical(metadata, field.source_id, field.transform, None)
         last += known is None
         field_id = last if known is None else known.field_id
-        taken = metadata.format_version >= 2 and _had_name(metadata, field.name, field_id)
+        taken = metadata.format_version >= 2 and had_name(metadata, field.name, field_id)
         name = f"{field.name}_{field_id}" if taken else field.name
         fields.append(PartitionField(field.source_id, field_id, field.transform, name))
-    return _with_spec_id(metadata, fields)
+    return with_spec_id(metadata, fields)
 
 
 def check_partition_names(specs: Iterable[PartitionSpec], schema: Schema) -> None:
@@ -192,25 +192,25 @@ def check_partition_names(specs: Iterable[PartitionSpec], schema: Schema) -> Non
                 )
 
 
-def _source_name(schema: Schema, source: NestedField) -> str:
+def source_name(schema: Schema, source: NestedField) -> str:
     return schema.find_column_name(source.field_id) or source.name
 
 
-def _same_values(one: PartitionField, other: PartitionField) -> bool:
+def same_values(one: PartitionField, other: PartitionField) -> bool:
     return one.source_id == other.source_id and one.transform == other.transform
 
 
-def _redundant(one: AnyTransform, other: AnyTransform) -> bool:
+def redundant(one: AnyTransform, other: AnyTransform) -> bool:
     return one == other or (isinstance(one, TimeTransform) and isinstance(other, TimeTransform))
 
 
-def _evolved_name(schema: Schema, source: NestedField, term: TransformTerm) -> str:
+def evolved_name(schema: Schema, source: NestedField, term: TransformTerm) -> str:
     # ALTER puts the number into the name, CREATE does not; so two bucketings of a column can follow each other.
-    name = _source_name(schema, source) + SUFFIXES.get(term.transform, f"_{term.transform}")
+    name = source_name(schema, source) + SUFFIXES.get(term.transform, f"_{term.transform}")
     return name if term.argument is None else f"{name}_{term.argument}"
 
 
-def _with_added(metadata: TableMetadata, kept: list[PartitionField], term: TransformTerm) -> list[PartitionField]:
+def with_added(metadata: TableMetadata, kept: list[PartitionField], term: TransformTerm) -> list[PartitionField]:
     schema = metadata.schema()
     source, transform = bind_term(term, schema)
     for field in kept:
@@ -221,21 +221,21 @@ def _with_added(metadata: TableMetadata, kept: list[PartitionField], term: Trans
             )
     known = None
     if metadata.format_version >= 2:
-        known = _historical(metadata, source.field_id, transform, term.name)
+        known = historical(metadata, source.field_id, transform, term.name)
     added = known or PartitionField(
         source.field_id,
-        _last_partition_id(metadata) + 1,
+        last_partition_id(metadata) + 1,
         transform,
-        term.name or _evolved_name(schema, source, term),
+        term.name or evolved_name(schema, source, term),
     )
-    if metadata.format_version >= 2 and _had_name(metadata, added.name, added.field_id):
+    if metadata.format_version >= 2 and had_name(metadata, added.name, added.field_id):
         raise AlreadyExistsError(
             f"The table had another partition field of the name '{added.name}'",
             hint="Readers would mix the two up: name the new one AS ...",
         )
     # The void remains of a dropped field make way for a new field of its name.
     freed = [
-        _renamed(field, f"{field.name}_{field.field_id}")
+        with_name(field, f"{field.name}_{field.field_id}")
         if field.name == added.name and isinstance(field.transform, VoidTransform)
         else field
         for field in kept
@@ -243,15 +243,15 @@ def _with_added(metadata: TableMetadata, kept: list[PartitionField], term: Trans
     return [*freed, added]
 
 
-def _without(metadata: TableMetadata, term: TransformTerm) -> list[PartitionField]:
-    dropped = _found(metadata, term)
+def without(metadata: TableMetadata, term: TransformTerm) -> list[PartitionField]:
+    dropped = find_spec_field(metadata, term)
     fields = metadata.spec().fields
     if metadata.format_version == 1:
-        return [_void(field) if field == dropped else field for field in fields]
+        return [void(field) if field == dropped else field for field in fields]
     return [field for field in fields if field != dropped]
 
 
-def _found(metadata: TableMetadata, term: TransformTerm) -> PartitionField:
+def find_spec_field(metadata: TableMetadata, term: TransformTerm) -> PartitionField:
     schema, fields = metadata.schema(), metadata.spec().fields
     live = [field for field in fields if not isinstance(field.transform, VoidTransform)]
     bare = term.transform == "identity" and len(term.column) == 1
@@ -267,18 +267,18 @@ def _found(metadata: TableMetadata, term: TransformTerm) -> PartitionField:
     if not found:
         known = ", ".join(f"{term_text(field, schema)} AS {field.name}" for field in live)
         raise NotFoundError(
-            f"The table has no partition field {term.column[0] if bare else _written(term)}",
+            f"The table has no partition field {term.column[0] if bare else written(term)}",
             hint=f"It is partitioned by {known}" if known else "It is not partitioned",
         )
     return found[0]
 
 
-def _written(term: TransformTerm) -> str:
+def written(term: TransformTerm) -> str:
     arguments = [] if term.argument is None else [str(term.argument)]
     return f"{term.transform}({', '.join([*arguments, quote_name(term.column)])})"
 
 
-def _historical(
+def historical(
     metadata: TableMetadata, source_id: int, transform: AnyTransform, name: str | None
 ) -> PartitionField | None:
     for spec in reversed(metadata.partition_specs):
@@ -288,14 +288,14 @@ def _historical(
     return None
 
 
-def _had_name(metadata: TableMetadata, name: str, field_id: int) -> bool:
+def had_name(metadata: TableMetadata, name: str, field_id: int) -> bool:
     # Readers put the fields of all specs into one struct, so a name must not mean two of them.
     return any(
         field.name == name and field.field_id != field_id for spec in metadata.partition_specs for field in spec.fields
     )
 
 
-def _refuse_orphaned(metadata: TableMetadata, schema: Schema) -> None:
+def refuse_orphaned(metadata: TableMetadata, schema: Schema) -> None:
     if metadata.format_version > 1:
         return
     ids = set(ids_by_name(schema.fields).values())
@@ -307,13 +307,13 @@ def _refuse_orphaned(metadata: TableMetadata, schema: Schema) -> None:
             )
 
 
-def _finished(metadata: TableMetadata, fields: list[PartitionField]) -> PartitionSpec:
-    spec = _with_spec_id(metadata, fields)
+def finished(metadata: TableMetadata, fields: list[PartitionField]) -> PartitionSpec:
+    spec = with_spec_id(metadata, fields)
     check_partition_names((spec,), metadata.schema())
     return spec
 
 
-def _with_spec_id(metadata: TableMetadata, fields: list[PartitionField]) -> PartitionSpec:
+def with_spec_id(metadata: TableMetadata, fields: list[PartitionField]) -> PartitionSpec:
     spec = PartitionSpec(*fields)
     for known in metadata.partition_specs:
         if spec.compatible_with(known):
@@ -321,13 +321,13 @@ def _with_spec_id(metadata: TableMetadata, fields: list[PartitionField]) -> Part
     return PartitionSpec(*fields, spec_id=1 + max(known.spec_id for known in metadata.partition_specs))
 
 
-def _last_partition_id(metadata: TableMetadata) -> int:
+def last_partition_id(metadata: TableMetadata) -> int:
     return metadata.last_partition_id or PARTITION_FIELD_ID_START - 1
 
 
-def _void(field: PartitionField) -> PartitionField:
+def void(field: PartitionField) -> PartitionField:
     return PartitionField(field.source_id, field.field_id, VoidTransform(), field.name)
 
 
-def _renamed(field: PartitionField, name: str) -> PartitionField:
+def with_name(field: PartitionField, name: str) -> PartitionField:
     return PartitionField(field.source_id, field.field_id, field.transform, name)

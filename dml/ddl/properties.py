@@ -1,14 +1,20 @@
-"""Table properties: what SET and UNSET may say, checked before they are kept. Pure; driver.
+"""Table properties and locations: what statements may set, checked before it is kept. Pure; driver.
 
-Input: the properties that a statement sets. Output: the properties to store, and the format version apart: the
-specification keeps it outside the properties. Source: Iceberg documentation, "Configuration".
+Input: the properties that a statement sets, or a location. Output: the properties to store, and the format version
+apart: the specification keeps it outside the properties.
+
+A relative path means another folder in each program that reads the table, so its files would seem to be lost there.
+PyIceberg takes `file://a/b` for the relative path `a/b`, where Hadoop's local file system refuses it. Source: Iceberg
+documentation, "Configuration".
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
 
-from dml.ddl.locations import check_folders
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.options import (
+    FOLDER_PROPERTIES,
     Command,
     CommitOptions,
     DistributionMode,
@@ -19,7 +25,15 @@ from dml.options import (
     row_probe_bytes,
 )
 
-__all__ = ["COMMENT", "FORMAT_VERSION", "check_properties", "check_removals", "split_format_version"]
+__all__ = [
+    "COMMENT",
+    "FORMAT_VERSION",
+    "check_folders",
+    "check_location_is_absolute",
+    "check_properties",
+    "check_removals",
+    "split_format_version",
+]
 
 COMMENT = "comment"
 FORMAT_VERSION = "format-version"
@@ -54,7 +68,7 @@ def check_properties(changes: Mapping[str, str]) -> None:
         AnalysisError: a value is none that its property can have, or the property is not for setting.
     """
     for key in changes:
-        _refuse_reserved(key)
+        refuse_reserved(key)
     for command in Command:
         row_level_operation_mode(changes, command)
         isolation_level(changes, command)
@@ -63,9 +77,9 @@ def check_properties(changes: Mapping[str, str]) -> None:
     WriteOptions.from_properties(changes)
     CommitOptions.from_properties(changes)
     for key in DISTRIBUTION_MODES:
-        _one_of(changes, key, tuple(DistributionMode))
+        one_of(changes, key, tuple(DistributionMode))
     for key in FORMAT_KEYS:
-        _one_of(changes, key, FORMATS)
+        one_of(changes, key, FORMATS)
     check_folders(changes)
 
 
@@ -109,10 +123,10 @@ def check_removals(keys: Iterable[str]) -> None:
                 hint="It can be set to a higher one",
                 property=FORMAT_VERSION,
             )
-        _refuse_reserved(key)
+        refuse_reserved(key)
 
 
-def _refuse_reserved(key: str) -> None:
+def refuse_reserved(key: str) -> None:
     if key in CLAUSES:
         raise NotSupportedError(
             f"The table property '{key}' is reserved",
@@ -129,7 +143,7 @@ def _refuse_reserved(key: str) -> None:
         )
 
 
-def _one_of(properties: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> None:
+def one_of(properties: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> None:
     value = properties.get(key)
     if value is not None and value.strip().lower() not in allowed:
         raise AnalysisError(
@@ -138,3 +152,41 @@ def _one_of(properties: Mapping[str, str], key: str, allowed: tuple[str, ...]) -
             hint="It must be one of " + ", ".join(f"'{name}'" for name in allowed),
             property=key,
         )
+
+
+WHY: Final = "depends on the folder in which a program runs"
+WAY_OUT: Final = "Give an absolute path, such as /lake/t or file:///lake/t, or a URI such as s3://bucket/t"
+
+
+def check_location_is_absolute(location: str) -> None:
+    """Refuse a LOCATION that depends on the folder in which a program runs.
+
+    Raises:
+        AnalysisError: it is a relative path, or has the scheme `file` and names a host.
+    """
+    if is_relative(location):
+        raise AnalysisError(f"The location '{location}' {WHY}", hint=WAY_OUT, location=location)
+
+
+def check_folders(properties: Mapping[str, str]) -> None:
+    """Refuse table properties that name such a folder.
+
+    Raises:
+        AnalysisError: as `check_location_is_absolute`.
+    """
+    for key in FOLDER_PROPERTIES:
+        value = properties.get(key)
+        if value is not None and is_relative(value):
+            raise AnalysisError(
+                f"The table property '{key}' is '{value}', which {WHY}",
+                kind=ErrorKind.INVALID_PROPERTY,
+                hint=WAY_OUT,
+                property=key,
+            )
+
+
+def is_relative(location: str) -> bool:
+    parts = urlsplit(location)
+    if parts.scheme in {"", "file"}:
+        return bool(parts.netloc) or not parts.path.startswith("/")
+    return False

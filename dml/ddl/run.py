@@ -1,19 +1,17 @@
 """One statement on tables or namespaces, from its dataclass to its rows. Driver.
 
-Input: a statement and the session's environment. Output: `DdlResult`. Each family of statements has a module of its
-own; this one resolves names and picks the module.
+Input: a statement, and the session's catalogs and time zone. Output: `DdlResult`. Each family of statements has a
+module of its own; this one resolves names and picks the module.
 """
 
 from typing import assert_never
 
+from dml.catalog.registry import CatalogRegistry
 from dml.ddl.alter_table import alter_table
 from dml.ddl.create_table import create_table
-from dml.ddl.drop_table import drop_table
-from dml.ddl.environment import Environment
 from dml.ddl.namespaces import create_namespace, describe_namespace, drop_namespace, show_namespaces, show_tables
-from dml.ddl.result import NO_ROWS, DdlResult
 from dml.ddl.show_table import describe_table, show_create_table, show_properties
-from dml.ddl.tables import load_table
+from dml.ddl.tables import NO_ROWS, DdlResult, drop_table, load_table
 from dml.errors import NotSupportedError
 from dml.sqlparse.statements import (
     AlterTable,
@@ -46,12 +44,13 @@ DdlStatement = (
 )
 
 
-def execute(statement: DdlStatement, environment: Environment) -> DdlResult:
+def execute(statement: DdlStatement, registry: CatalogRegistry, *, time_zone: str) -> DdlResult:
     """Run a statement that changes or shows tables and namespaces.
 
     Args:
         statement: The statement; CREATE TABLE ... AS SELECT is the engine's, with `create_table`.
-        environment: How names resolve, and the time zone.
+        registry: How names resolve.
+        time_zone: The session's, by which TIMESTAMP literals without a zone are read.
 
     Returns:
         The rows, in the columns that Spark gives; none for a statement that changes something.
@@ -66,39 +65,40 @@ def execute(statement: DdlStatement, environment: Environment) -> DdlResult:
     """
     match statement:
         case CreateNamespace():
-            _, catalog, namespace = environment.namespace_of(statement.name)
+            _, catalog, namespace = registry.namespace(statement.name)
             return create_namespace(statement, catalog, namespace)
         case DropNamespace():
-            _, catalog, namespace = environment.namespace_of(statement.name)
+            _, catalog, namespace = registry.namespace(statement.name)
             return drop_namespace(statement, catalog, namespace)
         case DescribeNamespace():
-            name, catalog, namespace = environment.namespace_of(statement.name)
+            name, catalog, namespace = registry.namespace(statement.name)
             return describe_namespace(statement, catalog, name, namespace)
         case ShowTables():
-            _, catalog, namespace = environment.namespace_of(statement.namespace)
+            _, catalog, namespace = registry.namespace(statement.namespace)
             return show_tables(statement, catalog, namespace)
         case ShowNamespaces():
-            _, catalog, parent = environment.namespace_of(statement.parent)
+            _, catalog, parent = registry.namespace(statement.parent)
             return show_namespaces(statement, catalog, parent if statement.parent is not None else ())
         case _:
-            return _on_table(statement, environment)
+            return on_table(statement, registry, time_zone)
 
 
-def _on_table(
+def on_table(
     statement: AlterTable | CreateTable | Describe | DropTable | ShowCreateTable | ShowProperties,
-    environment: Environment,
+    registry: CatalogRegistry,
+    time_zone: str,
 ) -> DdlResult:
-    catalog_name, catalog, identifier = environment.catalog_of(statement.table.parts)
+    catalog_name, identifier = registry.split(statement.table.parts)
+    catalog = registry.catalog(catalog_name)
     full_name = (catalog_name, *identifier)
     match statement:
         case CreateTable():
             if statement.query is not None:
                 raise NotSupportedError("CREATE TABLE ... AS SELECT runs with the engine that evaluates its query")
-            create_table(statement, catalog, identifier, time_zone=environment.time_zone())
+            create_table(statement, catalog, identifier, time_zone=time_zone)
             return NO_ROWS
         case AlterTable():
-            zone = environment.time_zone()
-            alter_table(statement.action, catalog, identifier, catalog_name=catalog_name, time_zone=zone)
+            alter_table(statement.action, catalog, identifier, catalog_name=catalog_name, time_zone=time_zone)
             return NO_ROWS
         case DropTable():
             return drop_table(statement, catalog, identifier)

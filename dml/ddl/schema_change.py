@@ -1,14 +1,19 @@
 """How ALTER TABLE changes a schema: columns added, dropped, renamed, retyped, moved. Pure; driver.
 
-Input: a schema and one change. Output: a new schema with the same ids for what stays. Names are found without regard
-to case, and a path goes through structs, `element` of an array and `value` of a map. Source: Iceberg specification,
-"Schema Evolution"; `SchemaUpdate.java`.
+Input: a schema and one change. Output: a new schema with the same ids for what stays, and the update of the name
+mapping of a table that has one: files without field ids are read by names, so the mapping keeps the old names of a
+column and learns new ones. Names are found without regard to case, and a path goes through structs, `element` of an
+array and `value` of a map. Source: Iceberg specification, "Schema Evolution", "Column Projection"; `SchemaUpdate.java`,
+`MappingUtil.update`.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import parse_mapping_from_json, update_mapping
+from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -22,7 +27,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from dml.ddl.field_ids import assign_field_ids, counting_ids, with_field
+from dml.ddl.new_schema import assign_field_ids, counting_ids, with_field
 from dml.ddl.quoting import quote_name
 from dml.ddl.types import type_text
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotSupportedError
@@ -37,6 +42,7 @@ __all__ = [
     "find_field",
     "is_promotion",
     "move_field",
+    "name_mapping_updates",
     "rename_field",
     "subtree",
 ]
@@ -61,7 +67,7 @@ def find_field(schema: Schema, path: Path) -> NestedField:
     """
     fields: Fields = schema.fields
     for depth in range(len(path)):
-        found = fields[_index(fields, path, depth)]
+        found = fields[index_of(fields, path, depth)]
         fields = children_of(found.field_type)
     return found
 
@@ -101,11 +107,11 @@ def add_field(
     (added,) = assign_field_ids((field,), counting_ids(last_column_id + 1))
 
     def change(fields: Fields) -> Fields:
-        _refuse_taken(fields, path)
+        refuse_taken(fields, path)
         grown = (*fields, with_field(added, name=path[-1]))
-        return grown if move is None else _moved(grown, len(fields), path, move)
+        return grown if move is None else moved(grown, len(fields), path, move)
 
-    return _with_fields(schema, _in_struct(schema.fields, path, 0, change))
+    return with_fields(schema, in_struct(schema.fields, path, 0, change))
 
 
 def drop_field(schema: Schema, path: Path) -> Schema:
@@ -128,7 +134,7 @@ def drop_field(schema: Schema, path: Path) -> Schema:
             )
         return fields[:index] + fields[index + 1 :]
 
-    return _with_fields(schema, _at(schema.fields, path, 0, change))
+    return with_fields(schema, at(schema.fields, path, 0, change))
 
 
 def rename_field(schema: Schema, path: Path, new_name: str) -> Schema:
@@ -141,10 +147,10 @@ def rename_field(schema: Schema, path: Path, new_name: str) -> Schema:
 
     def change(fields: Fields, index: int) -> Fields:
         others = fields[:index] + fields[index + 1 :]
-        _refuse_taken(others, (*path[:-1], new_name))
+        refuse_taken(others, (*path[:-1], new_name))
         return (*fields[:index], with_field(fields[index], name=new_name), *fields[index + 1 :])
 
-    return _with_fields(schema, _at(schema.fields, path, 0, change))
+    return with_fields(schema, at(schema.fields, path, 0, change))
 
 
 def move_field(schema: Schema, path: Path, move: ColumnPosition) -> Schema:
@@ -153,7 +159,7 @@ def move_field(schema: Schema, path: Path, move: ColumnPosition) -> Schema:
     Raises:
         AnalysisError: the field or the one that it goes behind is not there.
     """
-    return _with_fields(schema, _at(schema.fields, path, 0, lambda fields, index: _moved(fields, index, path, move)))
+    return with_fields(schema, at(schema.fields, path, 0, lambda fields, index: moved(fields, index, path, move)))
 
 
 def alter_field(schema: Schema, path: Path, **changes: Any) -> Schema:
@@ -174,10 +180,10 @@ def alter_field(schema: Schema, path: Path, **changes: Any) -> Schema:
     def change(fields: Fields, index: int) -> Fields:
         return (*fields[:index], with_field(fields[index], **changes), *fields[index + 1 :])
 
-    return _with_fields(schema, _at(schema.fields, path, 0, change, inside=True))
+    return with_fields(schema, at(schema.fields, path, 0, change, inside=True))
 
 
-def _with_fields(schema: Schema, fields: Fields) -> Schema:
+def with_fields(schema: Schema, fields: Fields) -> Schema:
     return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
@@ -194,7 +200,7 @@ def children_of(kind: IcebergType) -> tuple[NestedField, ...]:
             return ()
 
 
-def _rebuilt(kind: IcebergType, children: Fields) -> IcebergType:
+def rebuilt(kind: IcebergType, children: Fields) -> IcebergType:
     match kind:
         case StructType():
             return StructType(*children)
@@ -214,7 +220,7 @@ def _rebuilt(kind: IcebergType, children: Fields) -> IcebergType:
             return kind
 
 
-def _index(fields: Fields, path: Path, depth: int) -> int:
+def index_of(fields: Fields, path: Path, depth: int) -> int:
     name = path[depth]
     found = [index for index, field in enumerate(fields) if field.name.lower() == name.lower()]
     if len(found) > 1:
@@ -238,13 +244,13 @@ def _index(fields: Fields, path: Path, depth: int) -> int:
     return found[0]
 
 
-def _at(fields: Fields, path: Path, depth: int, change: FieldsChange, *, inside: bool = False) -> Fields:
+def at(fields: Fields, path: Path, depth: int, change: FieldsChange, *, inside: bool = False) -> Fields:
     # Changes the group of fields that holds the last name of the path; `inside` lets that be an array's element.
-    index = _index(fields, path, depth)
+    index = index_of(fields, path, depth)
     found = fields[index]
     if depth == len(path) - 1:
         return change(fields, index)
-    _refuse_map_key(found, path, depth)
+    refuse_map_key(found, path, depth)
     last = depth == len(path) - 2
     if last and not inside and isinstance(found.field_type, ListType | MapType):
         raise NotSupportedError(
@@ -252,37 +258,37 @@ def _at(fields: Fields, path: Path, depth: int, change: FieldsChange, *, inside:
             hint="Only its type and its comment can change",
             column=quote_name(path),
         )
-    children = _at(children_of(found.field_type), path, depth + 1, change, inside=inside)
-    changed = with_field(found, field_type=_rebuilt(found.field_type, children))
+    children = at(children_of(found.field_type), path, depth + 1, change, inside=inside)
+    changed = with_field(found, field_type=rebuilt(found.field_type, children))
     return (*fields[:index], changed, *fields[index + 1 :])
 
 
-def _in_struct(fields: Fields, path: Path, depth: int, change: Callable[[Fields], Fields]) -> Fields:
+def in_struct(fields: Fields, path: Path, depth: int, change: Callable[[Fields], Fields]) -> Fields:
     # Changes the fields of the struct that all but the last name of the path lead to.
     if depth == len(path) - 1:
         return change(fields)
-    index = _index(fields, path, depth)
+    index = index_of(fields, path, depth)
     found = fields[index]
-    _refuse_map_key(found, path, depth)
+    refuse_map_key(found, path, depth)
     if depth == len(path) - 2:
-        kind = _grown(found.field_type, path, change)
+        kind = with_child(found.field_type, path, change)
     else:
-        children = _in_struct(children_of(found.field_type), path, depth + 1, change)
-        kind = _rebuilt(found.field_type, children)
+        children = in_struct(children_of(found.field_type), path, depth + 1, change)
+        kind = rebuilt(found.field_type, children)
     return (*fields[:index], with_field(found, field_type=kind), *fields[index + 1 :])
 
 
-def _grown(kind: IcebergType, path: Path, change: Callable[[Fields], Fields]) -> IcebergType:
+def with_child(kind: IcebergType, path: Path, change: Callable[[Fields], Fields]) -> IcebergType:
     # `tags.x` may stand for `tags.element.x`, and `m.x` for `m.value.x`, as in Iceberg's own API.
     match kind:
         case StructType():
             return StructType(*change(kind.fields))
         case ListType() if isinstance(kind.element_type, StructType):
-            grown = with_field(kind.element_field, field_type=_grown(kind.element_type, path, change))
-            return _rebuilt(kind, (grown,))
+            grown = with_field(kind.element_field, field_type=with_child(kind.element_type, path, change))
+            return rebuilt(kind, (grown,))
         case MapType() if isinstance(kind.value_type, StructType):
-            grown = with_field(kind.value_field, field_type=_grown(kind.value_type, path, change))
-            return _rebuilt(kind, (kind.key_field, grown))
+            grown = with_field(kind.value_field, field_type=with_child(kind.value_type, path, change))
+            return rebuilt(kind, (kind.key_field, grown))
         case _:
             raise AnalysisError(
                 f"{quote_name(path[:-1])} of type {type_text(kind)} has no fields, so '{path[-1]}' cannot be added",
@@ -291,7 +297,7 @@ def _grown(kind: IcebergType, path: Path, change: Callable[[Fields], Fields]) ->
             )
 
 
-def _refuse_map_key(found: NestedField, path: Path, depth: int) -> None:
+def refuse_map_key(found: NestedField, path: Path, depth: int) -> None:
     if isinstance(found.field_type, MapType) and path[depth + 1].lower() == "key":
         raise NotSupportedError(
             f"{quote_name(path)} is in the key of a map",
@@ -300,7 +306,7 @@ def _refuse_map_key(found: NestedField, path: Path, depth: int) -> None:
         )
 
 
-def _refuse_taken(fields: Fields, path: Path) -> None:
+def refuse_taken(fields: Fields, path: Path) -> None:
     for field in fields:
         if field.name.lower() == path[-1].lower():
             raise AlreadyExistsError(
@@ -310,7 +316,7 @@ def _refuse_taken(fields: Fields, path: Path) -> None:
             )
 
 
-def _moved(fields: Fields, index: int, path: Path, move: ColumnPosition) -> Fields:
+def moved(fields: Fields, index: int, path: Path, move: ColumnPosition) -> Fields:
     field = fields[index]
     others = fields[:index] + fields[index + 1 :]
     if move.after is None:
@@ -319,7 +325,7 @@ def _moved(fields: Fields, index: int, path: Path, move: ColumnPosition) -> Fiel
         raise AnalysisError(
             f"Column {quote_name(path)} cannot go after itself", hint="Name another column", column=move.after
         )
-    behind = _index(others, (*path[:-1], move.after), len(path) - 1) + 1
+    behind = index_of(others, (*path[:-1], move.after), len(path) - 1) + 1
     return (*others[:behind], field, *others[behind:])
 
 
@@ -328,3 +334,35 @@ def subtree(field: NestedField) -> Iterable[NestedField]:
     yield field
     for child in children_of(field.field_type):
         yield from subtree(child)
+
+
+NAME_MAPPING = "schema.name-mapping.default"
+ROOT = -1
+"""What PyIceberg takes for the parent of a top-level column."""
+
+
+def name_mapping_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
+    """Keep the name mapping in step with a new schema; nothing where the table has none."""
+    text = metadata.properties.get(NAME_MAPPING)
+    if text is None:
+        return ()
+    old, new = with_parents(metadata.schema().fields), with_parents(schema.fields)
+    renamed = {
+        field_id: field
+        for field_id, (field, _) in new.items()
+        if field_id in old and old[field_id][0].name != field.name
+    }
+    added: dict[int, list[NestedField]] = {}
+    for field_id, (field, parent) in new.items():
+        if field_id not in old and (parent == ROOT or parent in old):
+            added.setdefault(parent, []).append(field)
+    mapping = update_mapping(parse_mapping_from_json(text), renamed, added)
+    return (SetPropertiesUpdate(updates={NAME_MAPPING: mapping.model_dump_json()}),)
+
+
+def with_parents(fields: tuple[NestedField, ...], parent: int = ROOT) -> dict[int, tuple[NestedField, int]]:
+    found: dict[int, tuple[NestedField, int]] = {}
+    for field in fields:
+        found[field.field_id] = (field, parent)
+        found.update(with_parents(children_of(field.field_type), field.field_id))
+    return found

@@ -13,9 +13,8 @@ from pyiceberg.types import NestedField
 from dml.ddl.literals import literal_text
 from dml.ddl.properties import COMMENT, FORMAT_VERSION
 from dml.ddl.quoting import quote_identifier, quote_name, quote_string
-from dml.ddl.result import DdlResult
-from dml.ddl.sort_order import sort_order_text
-from dml.ddl.transforms import term_text
+from dml.ddl.tables import DdlResult
+from dml.ddl.terms import sort_order_text, term_text
 from dml.ddl.types import type_text
 from dml.errors import AnalysisError, ErrorKind
 from dml.sqlparse.statements import Describe, ShowProperties
@@ -36,7 +35,7 @@ def show_properties(statement: ShowProperties, table: Table) -> DdlResult:
     Raises:
         AnalysisError: the key that the statement asks for is not there.
     """
-    properties = _shown_properties(table.metadata)
+    properties = shown_properties(table.metadata)
     key = statement.key
     if key is not None and key not in properties:
         raise AnalysisError(
@@ -61,9 +60,9 @@ def show_create_table(table: Table, name: tuple[str, ...]) -> DdlResult:
     """
     metadata = table.metadata
     schema = metadata.schema()
-    columns = ",\n".join(f"  {_column_text(field)}" for field in schema.fields)
+    columns = ",\n".join(f"  {column_text(field)}" for field in schema.fields)
     lines = [f"CREATE TABLE {quote_name(name)} (\n{columns})", "USING iceberg"]
-    fields = _live_fields(metadata)
+    fields = live_fields(metadata)
     if fields:
         lines.append(f"PARTITIONED BY ({', '.join(term_text(field, schema) for field in fields)})")
     if COMMENT in metadata.properties:
@@ -92,15 +91,15 @@ def describe_table(statement: Describe, table: Table, name: tuple[str, ...]) -> 
     """
     metadata = table.metadata
     rows: list[Row] = [(field.name, type_text(field.field_type), field.doc) for field in metadata.schema().fields]
-    rows += _partition_rows(metadata)
+    rows += partition_rows(metadata)
     if statement.extended:
-        rows += _default_rows(metadata)
-        rows += _metadata_column_rows(metadata)
-        rows += _detail_rows(metadata, name)
+        rows += default_rows(metadata)
+        rows += metadata_column_rows(metadata)
+        rows += detail_rows(metadata, name)
     return DdlResult(columns=DESCRIBE_COLUMNS, rows=tuple(rows))
 
 
-def _column_text(field: NestedField) -> str:
+def column_text(field: NestedField) -> str:
     text = f"{quote_identifier(field.name)} {type_text(field.field_type)}"
     if field.required:
         text += " NOT NULL"
@@ -109,7 +108,7 @@ def _column_text(field: NestedField) -> str:
     return text if field.doc is None else f"{text} COMMENT {quote_string(field.doc)}"
 
 
-def _shown_properties(metadata: TableMetadata) -> dict[str, str]:
+def shown_properties(metadata: TableMetadata) -> dict[str, str]:
     schema, order = metadata.schema(), metadata.sort_order()
     shown = {key: value for key, value in metadata.properties.items() if key not in {COMMENT, OWNER}}
     shown["current-snapshot-id"] = str(metadata.current_snapshot_id or "none")
@@ -122,12 +121,12 @@ def _shown_properties(metadata: TableMetadata) -> dict[str, str]:
     return shown
 
 
-def _live_fields(metadata: TableMetadata) -> list[PartitionField]:
+def live_fields(metadata: TableMetadata) -> list[PartitionField]:
     return [field for field in metadata.spec().fields if not isinstance(field.transform, VoidTransform)]
 
 
-def _partition_rows(metadata: TableMetadata) -> list[Row]:
-    schema, fields = metadata.schema(), _live_fields(metadata)
+def partition_rows(metadata: TableMetadata) -> list[Row]:
+    schema, fields = metadata.schema(), live_fields(metadata)
     if not fields:
         return []
     if all(isinstance(field.transform, IdentityTransform) for field in fields):
@@ -141,7 +140,7 @@ def _partition_rows(metadata: TableMetadata) -> list[Row]:
     return [EMPTY, ("# Partitioning", "", ""), *parts]
 
 
-def _default_rows(metadata: TableMetadata) -> list[Row]:
+def default_rows(metadata: TableMetadata) -> list[Row]:
     rows: list[Row] = [
         (field.name, type_text(field.field_type), literal_text(field.write_default, field.field_type))
         for field in metadata.schema().fields
@@ -150,7 +149,7 @@ def _default_rows(metadata: TableMetadata) -> list[Row]:
     return [EMPTY, ("# Column Default Values", "", ""), *rows] if rows else []
 
 
-def _metadata_column_rows(metadata: TableMetadata) -> list[Row]:
+def metadata_column_rows(metadata: TableMetadata) -> list[Row]:
     # The partition as a struct over all specs, as queries see `_partition`.
     fields: dict[int, NestedField] = {}
     for spec in metadata.partition_specs:
@@ -168,7 +167,7 @@ def _metadata_column_rows(metadata: TableMetadata) -> list[Row]:
     return [EMPTY, ("# Metadata Columns", "", ""), *rows]
 
 
-def _detail_rows(metadata: TableMetadata, name: tuple[str, ...]) -> list[Row]:
+def detail_rows(metadata: TableMetadata, name: tuple[str, ...]) -> list[Row]:
     rows: list[Row] = [
         EMPTY,
         ("# Detailed Table Information", "", ""),
@@ -180,6 +179,6 @@ def _detail_rows(metadata: TableMetadata, name: tuple[str, ...]) -> list[Row]:
     rows += [("Location", metadata.location, ""), ("Provider", "iceberg", "")]
     if OWNER in metadata.properties:
         rows.append(("Owner", metadata.properties[OWNER], ""))
-    shown = ",".join(f"{key}={value}" for key, value in sorted(_shown_properties(metadata).items()))
+    shown = ",".join(f"{key}={value}" for key, value in sorted(shown_properties(metadata).items()))
     rows.append(("Table Properties", f"[{shown}]", ""))
     return rows

@@ -1,17 +1,23 @@
-"""Tables and namespaces in a catalog, found or said to be missing. Driver.
+"""Tables in a catalog: found, dropped, or said to be missing. Driver.
 
-Input: a catalog and an identifier. Output: PyIceberg tables, and errors that name what could have been meant.
+Input: a catalog and an identifier. Output: PyIceberg tables, errors that name what could have been meant, and
+`DdlResult`, the small table of values that a statement here returns. DROP TABLE without PURGE keeps the files, as with
+Iceberg's Spark catalog. Source: Iceberg's Spark DDL, "DROP TABLE"; `gc.enabled` of Iceberg's configuration.
 """
+
+from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from dml import catalog as catalogs
 from dml.ddl.quoting import quote_name
-from dml.errors import AlreadyExistsError, NotFoundError
+from dml.errors import AlreadyExistsError, NotFoundError, NotSupportedError
+from dml.sqlparse.statements import DropTable
 from dml.suggestions import did_you_mean
 
-__all__ = ["existing_table", "load_table", "missing_namespace", "missing_table"]
+__all__ = ["NO_ROWS", "DdlResult", "drop_table", "existing_table", "load_table", "missing_namespace", "missing_table"]
 
 
 def load_table(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
@@ -57,3 +63,59 @@ def existing_table(identifier: tuple[str, ...]) -> AlreadyExistsError:
         hint="Use CREATE TABLE IF NOT EXISTS, CREATE OR REPLACE TABLE, or another name",
         table=name,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlResult:
+    """Rows with named, typed columns.
+
+    Attributes:
+        columns: Name and Spark type text of each column, `("col_name", "string")`.
+        rows: The rows, one value for each column.
+    """
+
+    columns: tuple[tuple[str, str], ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.columns) for row in self.rows)
+
+
+NO_ROWS = DdlResult()
+
+
+GC_ENABLED = "gc.enabled"
+
+
+def drop_table(statement: DropTable, catalog: Catalog, identifier: tuple[str, ...]) -> DdlResult:
+    """Drop a table; PURGE deletes its files, too.
+
+    Args:
+        statement: The statement.
+        catalog: The catalog.
+        identifier: Namespace and name.
+
+    Returns:
+        No rows.
+
+    Raises:
+        NotFoundError: it is not there, and IF EXISTS is not.
+        NotSupportedError: PURGE of a table whose files are not its own (`gc.enabled` = false).
+    """
+    try:
+        if statement.purge:
+            refuse_shared_files(catalog, identifier)
+        catalogs.drop_table(catalog, identifier, purge=statement.purge)
+    except NotFoundError:
+        if not statement.if_exists:
+            raise missing_table(catalog, identifier) from None
+    return NO_ROWS
+
+
+def refuse_shared_files(catalog: Catalog, identifier: tuple[str, ...]) -> None:
+    properties = load_table(catalog, identifier).properties
+    if properties.get(GC_ENABLED, "true").strip().lower() == "false":
+        raise NotSupportedError(
+            f"The table {quote_name(identifier)} has {GC_ENABLED} = false: its files may belong to others",
+            hint="DROP TABLE without PURGE keeps the files",
+        )

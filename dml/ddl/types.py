@@ -2,7 +2,7 @@
 
 Input: the text of a type as it stands in a statement, `struct<a: int NOT NULL, b: array<string>>`. Output: PyIceberg
 types. Iceberg's types that Spark lacks have names of their own: `uuid`, `fixed(16)`, `timestamp_ns`,
-`timestamptz_ns`. Field ids are all 0 here: `dml.ddl.field_ids` gives them out when the place of a type in a schema
+`timestamptz_ns`. Field ids are all 0 here: `dml.ddl.new_schema` gives them out when the place of a type in a schema
 is known. Source: Iceberg specification, "Primitive Types" and "Nested Types"; Spark SQL reference, "Data Types".
 """
 
@@ -82,7 +82,7 @@ TOKEN = re.compile(
 
 
 @dataclass(slots=True)
-class _Reader:
+class Reader:
     # Tokens of one type text: (kind, value, offset).
     text: str
     tokens: list[tuple[str, str, int]] = field(default_factory=list)
@@ -158,8 +158,8 @@ def parse_type(text: str) -> IcebergType:
         AnalysisError: the text is no type.
         NotSupportedError: Iceberg cannot store the type.
     """
-    reader = _Reader(text)
-    parsed = _type(reader)
+    reader = Reader(text)
+    parsed = read_type(reader)
     if reader.peek()[0] != "end":
         raise reader.error(f"'{reader.peek()[1]}' is too much")
     return parsed
@@ -178,16 +178,16 @@ def parse_fields(text: str) -> tuple[NestedField, ...]:
         AnalysisError: the text does not read.
         NotSupportedError: Iceberg cannot store a type in it.
     """
-    reader = _Reader(text)
-    fields = [_field(reader)] if reader.tokens else []
+    reader = Reader(text)
+    fields = [read_field(reader)] if reader.tokens else []
     while reader.take_mark(","):
-        fields.append(_field(reader))
+        fields.append(read_field(reader))
     if reader.peek()[0] != "end":
         raise reader.error(f"'{reader.peek()[1]}' is too much")
     return tuple(fields)
 
 
-def _type(reader: _Reader) -> IcebergType:
+def read_type(reader: Reader) -> IcebergType:
     start = reader.at
     kind, value = reader.peek()
     if kind != "name":
@@ -202,7 +202,7 @@ def _type(reader: _Reader) -> IcebergType:
         if word == "timestamp" and reader.take_words("without", "time", "zone"):
             return TimestampType()
         if word == "string" and reader.take_words("collate"):
-            _binary_collation(reader)
+            binary_collation(reader)
         return PRIMITIVES[word]
     reader.at = start
     raise AnalysisError(
@@ -213,22 +213,22 @@ def _type(reader: _Reader) -> IcebergType:
     )
 
 
-def _binary_collation(reader: _Reader) -> None:
+def binary_collation(reader: Reader) -> None:
     if (collation := reader.name()).upper() != "UTF8_BINARY":
         raise NotSupportedError(
             f"Iceberg keeps no collation '{collation}'", hint="Leave COLLATE out, and collate in queries"
         )
 
 
-def _struct(reader: _Reader) -> IcebergType:
+def struct(reader: Reader) -> IcebergType:
     if reader.take_mark("<>"):
         raise reader.error("a struct needs at least one field")
     reader.expect("<")
     if reader.take_mark(">"):
         raise reader.error("a struct needs at least one field")
-    fields = [_field(reader)]
+    fields = [read_field(reader)]
     while reader.take_mark(","):
-        fields.append(_field(reader))
+        fields.append(read_field(reader))
     reader.expect(">")
     folded: set[str] = set()
     for nested in fields:
@@ -238,10 +238,10 @@ def _struct(reader: _Reader) -> IcebergType:
     return StructType(*fields)
 
 
-def _field(reader: _Reader) -> NestedField:
+def read_field(reader: Reader) -> NestedField:
     name = reader.name()
     reader.take_mark(":")
-    kind = _type(reader)
+    kind = read_type(reader)
     required = reader.take_words("not", "null")
     comment = None
     if reader.take_words("comment"):
@@ -252,23 +252,23 @@ def _field(reader: _Reader) -> NestedField:
     return NestedField(0, name, kind, required=required, doc=comment)
 
 
-def _array(reader: _Reader) -> IcebergType:
+def array(reader: Reader) -> IcebergType:
     reader.expect("<")
-    element = _type(reader)
+    element = read_type(reader)
     reader.expect(">")
     return ListType(element_id=0, element=element, element_required=False)
 
 
-def _map(reader: _Reader) -> IcebergType:
+def read_map(reader: Reader) -> IcebergType:
     reader.expect("<")
-    key = _type(reader)
+    key = read_type(reader)
     reader.expect(",")
-    value = _type(reader)
+    value = read_type(reader)
     reader.expect(">")
     return MapType(key_id=0, key_type=key, value_id=0, value_type=value, value_required=False)
 
 
-def _decimal(reader: _Reader) -> IcebergType:
+def decimal(reader: Reader) -> IcebergType:
     precision, scale = 10, 0
     if reader.take_mark("("):
         precision = reader.number()
@@ -285,7 +285,7 @@ def _decimal(reader: _Reader) -> IcebergType:
     return DecimalType(precision, scale)
 
 
-def _text_with_length(reader: _Reader) -> IcebergType:
+def text_with_length(reader: Reader) -> IcebergType:
     # Iceberg has no lengths: Spark's own connector stores char and varchar as string, too.
     reader.expect("(")
     reader.number()
@@ -293,7 +293,7 @@ def _text_with_length(reader: _Reader) -> IcebergType:
     return StringType()
 
 
-def _fixed(reader: _Reader) -> IcebergType:
+def fixed(reader: Reader) -> IcebergType:
     closing = ")" if reader.take_mark("(") else "]"
     if closing == "]":
         reader.expect("[")
@@ -304,7 +304,7 @@ def _fixed(reader: _Reader) -> IcebergType:
     return FixedType(length)
 
 
-def _time(reader: _Reader) -> IcebergType:
+def time(reader: Reader) -> IcebergType:
     precision = 6
     if reader.take_mark("("):
         precision = reader.number()
@@ -315,18 +315,18 @@ def _time(reader: _Reader) -> IcebergType:
     return TimeType()
 
 
-SHAPES: dict[str, Callable[[_Reader], IcebergType]] = {
-    "struct": _struct,
-    "array": _array,
-    "map": _map,
-    "decimal": _decimal,
-    "dec": _decimal,
-    "numeric": _decimal,
-    "varchar": _text_with_length,
-    "char": _text_with_length,
-    "character": _text_with_length,
-    "fixed": _fixed,
-    "time": _time,
+SHAPES: dict[str, Callable[[Reader], IcebergType]] = {
+    "struct": struct,
+    "array": array,
+    "map": read_map,
+    "decimal": decimal,
+    "dec": decimal,
+    "numeric": decimal,
+    "varchar": text_with_length,
+    "char": text_with_length,
+    "character": text_with_length,
+    "fixed": fixed,
+    "time": time,
 }
 
 
@@ -341,7 +341,7 @@ def type_text(kind: IcebergType) -> str:
     """
     match kind:
         case StructType():
-            return f"struct<{','.join(_field_text(nested) for nested in kind.fields)}>"
+            return f"struct<{','.join(field_text(nested) for nested in kind.fields)}>"
         case ListType():
             return f"array<{type_text(kind.element_type)}>"
         case MapType():
@@ -354,7 +354,7 @@ def type_text(kind: IcebergType) -> str:
             return NAMES.get(type(kind), str(kind))
 
 
-def _field_text(nested: NestedField) -> str:
+def field_text(nested: NestedField) -> str:
     required = " NOT NULL" if nested.required else ""
     comment = f" COMMENT {quote_string(nested.doc)}" if nested.doc else ""
     return f"{quote_identifier(nested.name)}:{type_text(nested.field_type)}{required}{comment}"

@@ -21,7 +21,6 @@ from dml.catalog.registry import ResolvedTable
 from dml.catalog.tables import drop_table, load_table
 from dml.ddl import schema_from_json
 from dml.engine.engine import Engine
-from dml.engine.environment import SessionEnvironment
 from dml.engine.insert import write_rows
 from dml.engine.query import statement_views
 from dml.engine.settings import StatementSettings
@@ -41,10 +40,9 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame 
         DmlError: the table is there already, or does not fit; or the query failed.
     """
     settings = StatementSettings.of(engine.spark)
-    environment = SessionEnvironment(engine=engine, time_zone_name=settings.time_zone)
     nothing = engine.spark.createDataFrame([], StructType([]))
     if statement.query is None:
-        ddl.execute(statement, environment)
+        ddl.execute(statement, engine.registry, time_zone=settings.time_zone)
         return nothing
     started = time.perf_counter()
     views = statement_views(engine, sql, settings)

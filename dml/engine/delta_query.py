@@ -23,7 +23,7 @@ from dml.plan.row_delta_plan import (
 )
 from dml.spark.store_assignment import Assign, default_sql, literal
 from dml.spark.types import spark_type, type_text
-from dml.sqlparse.places import at
+from dml.sqlparse.diagnosis import at
 
 __all__ = ["delta_frame", "value_sql"]
 

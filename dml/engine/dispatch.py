@@ -15,7 +15,6 @@ from dml.commit import IdempotencyKey
 from dml.engine.call import run_call, table_of_call
 from dml.engine.create_as_select import create_table
 from dml.engine.engine import Engine
-from dml.engine.environment import SessionEnvironment
 from dml.engine.explain import explain
 from dml.engine.idempotency import run_once
 from dml.engine.insert import run_insert
@@ -255,7 +254,7 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
     if reference is not None and is_sparks(engine, reference):
         return spark_sql(engine, text)
     time_zone = StatementSettings.of(engine.spark).time_zone
-    result = ddl.execute(statement, SessionEnvironment(engine=engine, time_zone_name=time_zone))
+    result = ddl.execute(statement, engine.registry, time_zone=time_zone)
     schema = ", ".join(f"`{name}` {kind}" for name, kind in result.columns)
     return engine.spark.createDataFrame(list(result.rows), schema or StructType([]))
 

@@ -21,8 +21,7 @@ from dml.errors import AnalysisError, DataError, DmlError, ErrorKind, NotFoundEr
 from dml.model.columns import INTERNAL_PREFIX, METADATA_COLUMNS
 from dml.spark.errors import failure_of
 from dml.sqlparse.cursor import unexpected
-from dml.sqlparse.diagnosis import CLAUSES, diagnose_syntax
-from dml.sqlparse.places import AT, words_at
+from dml.sqlparse.diagnosis import AT, CLAUSES, diagnose_syntax, words_at
 from dml.sqlparse.statements import (
     Assignment,
     ColumnReference,

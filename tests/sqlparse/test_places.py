@@ -3,7 +3,7 @@
 import pytest
 
 from dml.errors import AnalysisError
-from dml.sqlparse.places import AT, at, words_at
+from dml.sqlparse.diagnosis import AT, at, words_at
 from dml.sqlparse.statements import Span
 
 

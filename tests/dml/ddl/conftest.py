@@ -8,6 +8,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from dml.catalog import load
+from dml.catalog.registry import CatalogRegistry
 from dml.ddl import DdlResult, execute
 from dml.sqlparse import parse
 
@@ -17,20 +18,10 @@ class Lake:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-
-    def catalog_of(self, parts: tuple[str, ...]) -> tuple[str, Catalog, tuple[str, ...]]:
-        parts = parts[1:] if parts[0] == "lake" else parts
-        return "lake", self.catalog, parts if len(parts) > 1 else ("db", *parts)
-
-    def namespace_of(self, parts: tuple[str, ...] | None) -> tuple[str, Catalog, tuple[str, ...]]:
-        parts = ("db",) if parts is None else parts
-        return "lake", self.catalog, parts[1:] if parts[:1] == ("lake",) else parts
-
-    def time_zone(self) -> str:
-        return "Europe/Berlin"
+        self.registry = CatalogRegistry(catalogs={"lake": catalog}, current_catalog="lake", current_namespace=("db",))
 
     def run(self, sql: str) -> DdlResult:
-        return execute(parse(sql), self)
+        return execute(parse(sql), self.registry, time_zone="Europe/Berlin")
 
     def table(self, name: str = "t") -> Table:
         return self.catalog.load_table(("db", name))

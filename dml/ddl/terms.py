@@ -1,13 +1,16 @@
-"""Transform terms bound to columns, and shown as SQL. Pure; driver.
+"""Terms of PARTITIONED BY, partition field DDL and WRITE ORDERED BY, bound to columns and shown as SQL. Pure; driver.
 
-Input: terms of PARTITIONED BY, partition field DDL and WRITE ORDERED BY, and a schema. Output: source columns and
-PyIceberg transforms. Source: Iceberg specification, "Partition Transforms".
+Input: terms as written, and the table's schema or metadata. Output: source columns with PyIceberg transforms, sort
+orders, and the value of `write.distribution-mode`. Source: Iceberg specification, "Partition Transforms", "Sort
+Orders"; Iceberg's Spark DDL, "ALTER TABLE ... WRITE ORDERED BY".
 """
 
 from typing import Any
 
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -25,10 +28,20 @@ from dml.ddl.quoting import quote_name
 from dml.ddl.schema_change import find_field
 from dml.ddl.types import type_text
 from dml.errors import AnalysisError, ErrorKind
-from dml.sqlparse.statements import TransformTerm
+from dml.options import DistributionMode
+from dml.sqlparse.diagnosis import at
+from dml.sqlparse.statements import SetWriteOrder, TransformTerm
 from dml.suggestions import did_you_mean
 
-__all__ = ["AnyTransform", "bind_term", "term_text", "transform_text"]
+__all__ = [
+    "AnyTransform",
+    "bind_term",
+    "distribution_mode",
+    "new_sort_order",
+    "sort_order_text",
+    "term_text",
+    "transform_text",
+]
 
 AnyTransform = Transform[Any, Any]
 
@@ -75,7 +88,7 @@ def bind_term(term: TransformTerm, schema: Schema) -> tuple[NestedField, AnyTran
             kind=ErrorKind.TYPE_MISMATCH,
             hint="Choose another transform or column",
         )
-    _refuse_inside_collection(schema, source, term)
+    refuse_inside_collection(schema, source, term)
     return source, transform
 
 
@@ -100,7 +113,7 @@ def transform_text(transform: AnyTransform, column: str) -> str:
             return f"{PLURALS.get(str(transform), str(transform))}({column})"
 
 
-def _refuse_inside_collection(schema: Schema, source: NestedField, term: TransformTerm) -> None:
+def refuse_inside_collection(schema: Schema, source: NestedField, term: TransformTerm) -> None:
     inside = any(
         not find_field(schema, term.column[:depth]).field_type.is_struct for depth in range(1, len(term.column))
     )
@@ -110,3 +123,59 @@ def _refuse_inside_collection(schema: Schema, source: NestedField, term: Transfo
             hint="Choose a column or a field of a struct",
             column=source.name,
         )
+
+
+def new_sort_order(metadata: TableMetadata, terms: tuple[TransformTerm, ...]) -> SortOrder:
+    """The sort order of some terms.
+
+    Args:
+        metadata: The table.
+        terms: As written; none is the unsorted order, whose id is always 0.
+
+    Returns:
+        The order, with the id of an equal one that the table has, else a new one.
+
+    Raises:
+        AnalysisError: a term does not bind.
+    """
+    schema = metadata.schema()
+    fields = [sort_field(term, schema) for term in terms]
+    if not fields:
+        return SortOrder(order_id=0)
+    for known in metadata.sort_orders:
+        if list(known.fields) == fields:
+            return known
+    return SortOrder(*fields, order_id=1 + max((known.order_id for known in metadata.sort_orders), default=0))
+
+
+def distribution_mode(clause: SetWriteOrder) -> DistributionMode | None:
+    """What the clause makes of `write.distribution-mode`; None leaves it as it is (LOCALLY ORDERED BY)."""
+    if clause.distributed_by_partition:
+        return DistributionMode.HASH
+    if clause.unordered:
+        return DistributionMode.NONE
+    return None if clause.locally else DistributionMode.RANGE
+
+
+def sort_order_text(order: SortOrder, schema: Schema) -> str:
+    """A sort order as SQL, `dep ASC NULLS FIRST, bucket(4, id) DESC NULLS LAST`."""
+    return ", ".join(sort_field_text(field, schema) for field in order.fields)
+
+
+def sort_field(term: TransformTerm, schema: Schema) -> SortField:
+    with at(term.span):
+        source, transform = bind_term(term, schema)
+    return SortField(
+        source_id=source.field_id,
+        transform=transform,
+        direction=SortDirection.ASC if term.ascending else SortDirection.DESC,
+        null_order=NullOrder.NULLS_FIRST if term.nulls_first else NullOrder.NULLS_LAST,
+    )
+
+
+def sort_field_text(field: SortField, schema: Schema) -> str:
+    column = schema.find_column_name(field.source_id)
+    name = quote_name(column.split(".")) if column else f"column {field.source_id}"
+    direction = "ASC" if field.direction == SortDirection.ASC else "DESC"
+    nulls = "FIRST" if field.null_order == NullOrder.NULLS_FIRST else "LAST"
+    return f"{transform_text(field.transform, name)} {direction} NULLS {nulls}"
