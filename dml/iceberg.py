@@ -49,8 +49,8 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from sqlalchemy.exc import DBAPIError
 
 from dml.errors import DmlError, storage_failure
+from dml.files.file_io import delete_files
 from dml.files.schemes import check_location
-from dml.model.deletion import delete_files
 
 __all__ = [
     "changed_metadata",

@@ -28,8 +28,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from dml.commit.changes import FileChanges, Operation, RowLevelChanges, RowProbe, Validation
 from dml.commit.validation import check_rewrite_replaces_files
 from dml.deletes.delete_file_index import partition_key
-from dml.model.content_file import ContentFile
-from dml.model.listing import DeleteFileKey, Listing
+from dml.model.manifest import ContentFile, DeleteFileKey, Listing
 from dml.model.summary_keys import ROWS_DELETED
 from dml.options import Command, IsolationLevel
 

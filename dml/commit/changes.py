@@ -14,12 +14,9 @@ from pyiceberg.table.metadata import TableMetadata
 
 from dml.deletes.deletion_vector import decode
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.model.changed_file import ChangedFile
-from dml.model.content_file import ContentFile
-from dml.model.file_deletes import FileDeletes
-from dml.model.listing import DeleteFileKey, Listing, Partition
-from dml.model.row_origins import RowOrigins
-from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.model.manifest import ContentFile, DeleteFileKey, Listing, Partition
+from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
+from dml.model.write_task import ChangedFile, RowOrigins
 
 __all__ = ["FileChanges", "Operation", "RowLevelChanges", "RowProbe", "Validation"]
 

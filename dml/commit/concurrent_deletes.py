@@ -22,13 +22,10 @@ from dml.commit.window import CommitWindow
 from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.model.content_file import ContentFile, FileContent
-from dml.model.file_deletes import FileDeletes
-from dml.model.listing import DeleteFileKey
-from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
-from dml.model.row_origins import RowOrigins
-from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.model.manifest import ContentFile, DeleteFileKey, EntryStatus, FileContent, ManifestContent, ManifestEntry
+from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
 from dml.model.summary_keys import DELETES_REAPPLIED
+from dml.model.write_task import RowOrigins
 
 __all__ = ["ConcurrentDeletes"]
 

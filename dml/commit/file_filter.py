@@ -19,10 +19,7 @@ from pyiceberg.types import StructType
 from dml.deletes.delete_file_index import partition_key
 from dml.errors import CommitConflictError
 from dml.manifests.write import partition_type
-from dml.model.content_file import ContentFile, FileContent
-from dml.model.listing import Partition
-from dml.model.manifest import ManifestFile
-from dml.model.partition_specs import unpartitioned_specs
+from dml.model.manifest import ContentFile, FileContent, ManifestFile, Partition, unpartitioned_specs
 from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
 from dml.pruning.filter_text import filter_text

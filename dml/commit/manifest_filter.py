@@ -18,9 +18,7 @@ from dml.commit.file_filter import PartitionSet, RowFilter
 from dml.commit.new_manifests import NewManifests
 from dml.commit.window import EntryReader
 from dml.errors import CommitConflictError, ValidationFailedError
-from dml.model.content_file import ContentFile
-from dml.model.listing import Partition
-from dml.model.manifest import EntryStatus, ManifestEntry, ManifestFile
+from dml.model.manifest import ContentFile, EntryStatus, ManifestEntry, ManifestFile, Partition
 
 __all__ = ["FilteredManifests", "ManifestFilter"]
 

@@ -20,8 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from dml.commit.window import EntryReader
 from dml.manifests.write import ManifestWriter
-from dml.model.content_file import ContentFile
-from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from dml.options import CommitOptions
 
 __all__ = ["NewManifests", "merge_manifests", "pack_from_end"]

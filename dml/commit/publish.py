@@ -31,8 +31,8 @@ from dml.commit.retry import retrying
 from dml.commit.snapshot_producer import Prepared, SnapshotProducer, Target, parent_of
 from dml.commit.window import EntryReader
 from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError
+from dml.files.file_io import delete_files
 from dml.iceberg import commit_table
-from dml.model.deletion import delete_files
 from dml.options import CommitOptions
 
 __all__ = ["Action", "CommittedSnapshot", "commit"]

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dml.errors import RowConservationError
-from dml.model.changed_file import ChangedFile
-from dml.model.content_file import ContentFile
+from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
 from dml.model.summary_keys import ROWS_CARRIED, ROWS_DELETED, ROWS_INSERTED, ROWS_UPDATED
+from dml.model.write_task import ChangedFile
 
 __all__ = [
     "RowCounts",

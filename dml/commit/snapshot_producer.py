@@ -44,9 +44,7 @@ from dml.commit.window import CommitWindow, EntryReader, open_window
 from dml.errors import AnalysisError, NotFoundError
 from dml.iceberg import next_row_id
 from dml.manifests.write import write_manifest_list
-from dml.model.listing import DeleteFileKey
-from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
-from dml.model.partition_specs import unpartitioned_specs
+from dml.model.manifest import DeleteFileKey, EntryStatus, ManifestContent, ManifestFile, unpartitioned_specs
 from dml.model.summary_keys import ROWS_VANISHED, UNKNOWN
 from dml.options import CommitOptions
 from dml.suggestions import did_you_mean

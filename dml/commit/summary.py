@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 from pyiceberg.table.metadata import TableMetadata
 
 from dml.manifests.write import partition_type
-from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import ContentFile, FileContent
 
 __all__ = ["SummaryBuilder"]
 

@@ -32,9 +32,7 @@ from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CommitConflictError, ValidationFailedError
-from dml.model.content_file import ContentFile, FileContent
-from dml.model.listing import DeleteFileKey
-from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
+from dml.model.manifest import ContentFile, DeleteFileKey, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from dml.pruning.filter_text import filter_text
 
 __all__ = [

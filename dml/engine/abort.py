@@ -17,9 +17,9 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
+from dml.files.file_io import delete_files
 from dml.files.schemes import check_location
-from dml.model.deletion import delete_files
-from dml.model.write_context import WriteContext
+from dml.model.write_task import WriteContext
 
 __all__ = ["delete_late", "delete_others", "delete_uncommitted"]
 

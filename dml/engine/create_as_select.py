@@ -26,7 +26,7 @@ from dml.engine.query import statement_views
 from dml.engine.settings import StatementSettings
 from dml.engine.target import target_of
 from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
-from dml.model.delta_layout import value_name
+from dml.model.columns import value_name
 from dml.result import Result
 from dml.sqlparse.statements import CreateTable
 

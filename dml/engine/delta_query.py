@@ -10,8 +10,7 @@ from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType
 
-from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, ROW_OPERATION, RowOperation
-from dml.model.delta_layout import value_name
+from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, ROW_OPERATION, RowOperation, value_name
 from dml.plan.row_delta_plan import (
     DefaultValue,
     DeltaQuery,

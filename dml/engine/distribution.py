@@ -15,10 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.functions import arrow_udf
 
-from dml.model.delta_layout import value_name
-from dml.model.partition_specs import is_unpartitioned
+from dml.model.columns import value_name
+from dml.model.manifest import is_unpartitioned
 from dml.options import DistributionMode, choice
-from dml.write.partition_hash import PartitionHash, partition_sources
+from dml.write.partition_values import PartitionHash, partition_sources
 from dml.write.sorting import row_order
 
 __all__ = ["distribute_rows", "distribution_mode", "orders_rows", "partition_column", "sorts"]

@@ -26,7 +26,7 @@ from dml.model.summary_keys import (
     ROWS_MATCHED,
     ROWS_UPDATED,
 )
-from dml.model.task_commit import TaskMetrics
+from dml.model.write_task import TaskMetrics
 from dml.result import PhaseSeconds, Result
 
 __all__ = ["replay_summary", "run_once", "unchanged"]

@@ -31,8 +31,8 @@ from dml.engine.settings import StatementSettings
 from dml.engine.target import Target, resolve_target
 from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import ErrorKind, NotSupportedError
-from dml.model.delta_layout import DeltaLayout, value_name
-from dml.model.partition_specs import is_unpartitioned
+from dml.model.columns import DeltaLayout, value_name
+from dml.model.manifest import is_unpartitioned
 from dml.model.summary_keys import ROWS_INSERTED
 from dml.options import IsolationLevel
 from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults

@@ -18,7 +18,7 @@ from dml.engine.query import statement_views
 from dml.engine.results import committed_result, nothing_changed
 from dml.engine.settings import StatementSettings
 from dml.engine.target import Target, resolve_target
-from dml.model.content_file import ContentFile
+from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
 from dml.result import PhaseSeconds, Result
 from dml.scan.planner import ScanPlan, plan_scan

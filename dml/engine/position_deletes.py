@@ -11,13 +11,12 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.planned_statement import PlannedStatement
 from dml.engine.results import WriteOutcome
 from dml.model.columns import RowOperation
-from dml.model.content_file import ContentFile
-from dml.model.file_deletes import FileDeletes
-from dml.model.scan_task import DeleteFileRef, ScanTask
-from dml.model.write_context import WriteContext
+from dml.model.manifest import ContentFile
+from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
+from dml.model.write_task import WriteContext
 from dml.options import IsolationLevel, isolation_level, row_level_concurrency
 from dml.read.applied_deletes import DeleteLoader
-from dml.write.late_deletes import write_late_deletes
+from dml.write.delete_files import write_late_deletes
 
 __all__ = ["TablePositionDeletes", "compares_rows", "rests_on_rows", "row_level_changes"]
 

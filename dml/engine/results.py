@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from dml.commit import CommittedSnapshot, RowCounts
 from dml.engine.target import Target
 from dml.errors import ExecutionError
-from dml.model.changed_file import ChangedFile
-from dml.model.content_file import ContentFile
-from dml.model.row_origins import RowOrigins
+from dml.model.manifest import ContentFile
 from dml.model.summary_keys import ROWS_DELETED
-from dml.model.task_commit import TaskCommit, TaskMetrics
+from dml.model.write_task import ChangedFile, RowOrigins, TaskCommit, TaskMetrics
 from dml.result import PhaseSeconds, Result
 
 __all__ = [

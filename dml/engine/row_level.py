@@ -33,11 +33,10 @@ from dml.engine.target_files import ScannedFiles
 from dml.engine.writes import run_writer, write_context
 from dml.errors import DataError, ErrorKind, NotSupportedError
 from dml.iceberg import changed_metadata
-from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION
-from dml.model.delta_layout import DeltaLayout
-from dml.model.partition_specs import is_unpartitioned
+from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, DeltaLayout
+from dml.model.manifest import is_unpartitioned
 from dml.model.scan_task import ScanTask
-from dml.model.write_context import WriteContext
+from dml.model.write_task import WriteContext
 from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
 from dml.plan.delete_update import plan_delete, plan_update
 from dml.plan.merge import plan_merge

@@ -23,7 +23,7 @@ from dml.engine.row_probe import statement_probe
 from dml.engine.writes import UncommittedFiles
 from dml.errors import RowConservationError
 from dml.model.scan_task import ScanTask
-from dml.model.write_context import WriteContext
+from dml.model.write_task import WriteContext
 from dml.options import Command, IsolationLevel, RowLevelOperationMode, isolation_level
 from dml.plan.row_delta_plan import ALWAYS
 from dml.scan.planner import ScanPlan

@@ -22,13 +22,13 @@ from dml.engine.planned_statement import PlannedStatement
 from dml.engine.scans import scan_files
 from dml.errors import DmlError
 from dml.model.columns import POS
-from dml.model.content_file import ContentFile
+from dml.model.manifest import ContentFile
 from dml.model.scan_task import KeyFilter, ScanTask
 from dml.options import row_level_concurrency, row_probe_bytes
 from dml.read.reader import TaskReader
-from dml.scan.context import scan_context
 from dml.scan.planner import plan_scan
 from dml.scan.pruner import Pruner
+from dml.scan.source import scan_context
 
 __all__ = ["StatementProbe", "statement_probe"]
 

@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.engine.settings import StatementSettings
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.options import integer
-from dml.scan.context import scan_context
 from dml.scan.planner import FileTest, ScanPlan, plan_scan
-from dml.scan.source import dataframe
+from dml.scan.source import dataframe, scan_context
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, packed, split
 
 __all__ = ["Scan", "scan_files", "scan_table"]

@@ -12,8 +12,7 @@ from dml.catalog.credentials import storage_properties
 from dml.engine.abort import delete_late, delete_others, delete_uncommitted
 from dml.engine.results import WriteOutcome
 from dml.errors import CommitStateUnknownError, DmlError, ExecutionError
-from dml.model.task_commit import TaskCommit
-from dml.model.write_context import WriteContext
+from dml.model.write_task import TaskCommit, WriteContext
 from dml.options import WriteOptions
 from dml.spark.interrupts import cancelled_on_interrupt
 

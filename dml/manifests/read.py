@@ -39,8 +39,15 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from dml.errors import CorruptFileError, DmlError, storage_failure
 from dml.manifests.avro_container import AvroContainer
 from dml.manifests.avro_decoder import CheckedDecoder, check_elements
-from dml.model.content_file import ContentFile, FileContent
-from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
+from dml.model.manifest import (
+    ContentFile,
+    EntryStatus,
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    PartitionSummary,
+)
 
 __all__ = ["ENTRY_READ_SCHEMA", "MANIFEST_LIST_SCHEMA", "entries_of", "manifests_of", "read_manifest_list"]
 

@@ -35,8 +35,7 @@ from pyiceberg.types import (
 
 from dml.errors import ValidationFailedError, storage_failure
 from dml.manifests.read import ENTRY_READ_SCHEMA
-from dml.model.content_file import ContentFile
-from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
+from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 
 __all__ = ["ManifestWriter", "partition_type", "write_manifest_list"]
 

@@ -1,15 +1,98 @@
-"""Manifests and their entries, as read or about to be written. Worker-safe: plain data.
+"""Files of a table and the manifests that list them, as read or about to be written. Worker-safe: plain data.
 
-Source: Iceberg specification, "Manifests" and "Manifest Lists". The names of the fields are those that PyIceberg's
-evaluators ask for, so `ManifestFile` and `ContentFile` can be given to them.
+Source: Iceberg specification, "Manifests", "Manifest Lists" and "Partitioning". The names of the fields are those that
+PyIceberg's evaluators ask for, so `ManifestFile` and `ContentFile` can be given to them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
-from dml.model.content_file import ContentFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.transforms import VoidTransform
 
-__all__ = ["EntryStatus", "ManifestContent", "ManifestEntry", "ManifestFile", "PartitionSummary"]
+__all__ = [
+    "ContentFile",
+    "DeleteFileKey",
+    "EntryStatus",
+    "FileContent",
+    "Listing",
+    "ManifestContent",
+    "ManifestEntry",
+    "ManifestFile",
+    "Partition",
+    "PartitionSummary",
+    "is_unpartitioned",
+    "unpartitioned_specs",
+]
+
+
+class FileContent(IntEnum):
+    """`content` of a data_file struct."""
+
+    DATA = 0
+    POSITION_DELETES = 1
+    EQUALITY_DELETES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentFile:
+    """A data file, position delete file or deletion vector, as written.
+
+    Attributes:
+        content: What it holds.
+        path: Full location, as the manifest will have it.
+        file_format: Lower case: `parquet`, `orc`, `avro`, `puffin`.
+        spec_id: Partition spec under which `partition` is a tuple.
+        partition: Values in Iceberg's internal form, in spec field order.
+        record_count: Rows; for a deletion vector its cardinality.
+        file_size_in_bytes: Size of the whole file.
+        column_sizes: Bytes on disk by field id.
+        value_counts: Values by field id, nulls included.
+        null_value_counts: Nulls by field id.
+        nan_value_counts: NaNs by field id.
+        lower_bounds: Serialised bounds by field id (specification, "Appendix D").
+        upper_bounds: Serialised bounds by field id.
+        split_offsets: Start of each row group or stripe, ascending.
+        sort_order_id: The table's sort order that the rows follow; None for position deletes.
+        referenced_data_file: The one data file that a deletion vector or file-scoped position delete file covers.
+        content_offset: Deletion vectors: offset of the blob.
+        content_size_in_bytes: Deletion vectors: length of the blob.
+        equality_ids: Equality delete files: the field ids by which rows are equal.
+        key_metadata: Encryption, as its writer left it.
+    """
+
+    content: FileContent
+    path: str
+    file_format: str
+    spec_id: int
+    partition: tuple[Any, ...]
+    record_count: int
+    file_size_in_bytes: int
+    column_sizes: Mapping[int, int] = field(default_factory=dict)
+    value_counts: Mapping[int, int] = field(default_factory=dict)
+    null_value_counts: Mapping[int, int] = field(default_factory=dict)
+    nan_value_counts: Mapping[int, int] = field(default_factory=dict)
+    lower_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    split_offsets: tuple[int, ...] = ()
+    sort_order_id: int | None = None
+    referenced_data_file: str | None = None
+    content_offset: int | None = None
+    content_size_in_bytes: int | None = None
+    equality_ids: tuple[int, ...] = ()
+    key_metadata: bytes | None = None
+
+    @property
+    def is_deletion_vector(self) -> bool:
+        """Whether it is a blob in a Puffin file."""
+        return self.content is FileContent.POSITION_DELETES and self.content_offset is not None
+
+    @property
+    def key(self) -> tuple[str, int | None, int | None]:
+        """Its identity: many deletion vectors share one Puffin file."""
+        return self.path, self.content_offset, self.content_size_in_bytes
 
 
 class ManifestContent(IntEnum):
@@ -115,3 +198,42 @@ class ManifestEntry:
     def is_live(self) -> bool:
         """Whether the file is in the table after the manifest's snapshot."""
         return self.status is not EntryStatus.DELETED
+
+
+DeleteFileKey = tuple[str, int | None, int | None]
+"""Path, content offset and content size: many deletion vectors share one Puffin file."""
+
+Partition = tuple[int, tuple[Any, ...]]
+"""Spec id and partition tuple."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Where the snapshot that a statement read lists some files.
+
+    A manifest never changes, so as long as a newer snapshot has it, the files are in it. Where it was merged with
+    others or lost files, they are in another manifest, which the partitions help to find.
+
+    Attributes:
+        data_manifests: Locations of the manifests that list the data files.
+        delete_manifests: Locations of those that list the delete files, and all deletion vectors of the data files.
+        partitions: Of the data files.
+    """
+
+    data_manifests: frozenset[str]
+    delete_manifests: frozenset[str]
+    partitions: frozenset[Partition]
+
+
+def is_unpartitioned(spec: PartitionSpec) -> bool:
+    """Whether all rows are of one partition: the spec has no fields, or void ones alone.
+
+    Format version 1 keeps a dropped field as one of transform `void`, so that a table that is not partitioned any more
+    still has fields in its spec, and a NULL for each in its partition tuples.
+    """
+    return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
+
+
+def unpartitioned_specs(specs: Mapping[int, PartitionSpec]) -> frozenset[int]:
+    """The ids of those specs that partition nothing: their equality deletes apply to the whole table."""
+    return frozenset(spec_id for spec_id, spec in specs.items() if is_unpartitioned(spec))

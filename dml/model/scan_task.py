@@ -7,7 +7,9 @@ but the `ScanContext` to read rows.
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["DeleteFileRef", "KeyFilter", "ScanContext", "ScanTask"]
+from dml.deletes.position_index import PositionDeleteIndex
+
+__all__ = ["DeleteFileRef", "FileDeletes", "KeyFilter", "ScanContext", "ScanTask"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,3 +137,20 @@ class ScanContext:
     key_filter: KeyFilter | None = None
     batch_rows: int = 65536
     case_sensitive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDeletes:
+    """Deleted positions of one data file.
+
+    Attributes:
+        path: The data file.
+        spec_id: Its partition spec.
+        partition: Its partition tuple.
+        positions: The positions.
+    """
+
+    path: str
+    spec_id: int
+    partition: tuple[Any, ...]
+    positions: PositionDeleteIndex

@@ -33,8 +33,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from dml.model.content_file import ContentFile
-from dml.model.manifest import PartitionSummary
+from dml.model.manifest import ContentFile, PartitionSummary
 from dml.pruning.row_tests import Bounds, BoundsOf, ColumnBounds
 
 __all__ = ["MetricColumn", "file_bounds", "metric_columns", "partition_bounds", "summary_bounds"]

@@ -24,12 +24,9 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError
 from dml.files.file_io import file_io, read_range
 from dml.model.scan_task import DeleteFileRef, ScanTask
-from dml.read.arrow_types import arrow_type
-from dml.read.batches import counted
-from dml.read.data_file import DataFile
-from dml.read.file_fields import FileField
+from dml.read.data_file import DataFile, FileField, counted
 from dml.read.open_data_file import open_data_file
-from dml.read.projection import projector
+from dml.read.projection import arrow_type, projector
 
 __all__ = ["DeleteLoader", "EqualityDeletes"]
 

@@ -1,12 +1,16 @@
-"""Avro data files. Worker-safe.
+"""Avro data files and their schemas. Worker-safe.
 
-Input: an open file. Output: record batches; of the file, one block at a time is in memory.
-Spec: Avro 1.11, "Object Container Files"; Iceberg "Appendix A", Avro.
+Input: an open file. Output: its columns with ids, and record batches; of the file, one block at a time is in memory.
+The JSON of its schema becomes functions that decode values in the form that Arrow takes as it is.
+Spec: Avro 1.11, "Object Container Files", "Schema Declaration"; Iceberg "Appendix A", Avro.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table.name_mapping import NameMapping
@@ -15,12 +19,237 @@ from pyiceberg.types import NestedField
 from dml.manifests.avro_container import AvroContainer
 from dml.manifests.avro_decoder import CheckedDecoder
 from dml.pruning.row_tests import Bounds
-from dml.read.avro_schema import AvroField, avro_fields
-from dml.read.batches import empty_rows
-from dml.read.data_file import Piece
-from dml.read.file_fields import FileField, mapped, walk
+from dml.read.data_file import FileField, Piece, empty_rows, mapped, walk
 
-__all__ = ["AvroFile"]
+__all__ = ["AvroField", "AvroFile", "Decode", "avro_fields"]
+
+Decode = Callable[[CheckedDecoder], Any]
+
+MAX_DEPTH = 64
+MAX_ITEMS_WITHOUT_BYTES = 2**16  # in each block of a list; a null, for example, takes none
+ELEMENT, KEY, VALUE = "element", "key", "value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroField:
+    """A field of a record: what it is in the table's terms, and how to decode it."""
+
+    field: FileField
+    decode: Decode
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The named types met so far, and how deep the schema is nested."""
+
+    types: dict[str, Any] = field(default_factory=dict)
+    depth: int = 0
+
+    def deeper(self) -> "Names":
+        """One level down.
+
+        Raises:
+            ValueError: too deep: the schema is hostile, or a type holds itself.
+        """
+        if self.depth == MAX_DEPTH:
+            raise ValueError(f"its schema is nested more than {MAX_DEPTH} deep")
+        return replace(self, depth=self.depth + 1)
+
+
+def avro_fields(schema: Any) -> tuple[AvroField, ...]:
+    """The fields of a file's root record.
+
+    Raises:
+        ValueError: the schema is none, or has a type that no Iceberg table has.
+    """
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise ValueError("its schema is no record")
+    return record_fields(schema, Names())
+
+
+def record_fields(schema: dict[str, Any], names: Names) -> tuple[AvroField, ...]:
+    """The fields of a record."""
+    if "name" in schema:
+        names.types[schema["name"]] = schema
+    return tuple(
+        named(converted(entry["type"], names.deeper()), entry["name"], entry.get("field-id"))
+        for entry in schema["fields"]
+    )
+
+
+def named(value: AvroField, name: str, field_id: Any) -> AvroField:
+    """A value as a field."""
+    return replace(value, field=replace(value.field, name=name, field_id=None if field_id is None else int(field_id)))
+
+
+def anonymous(arrow_type: pa.DataType, decode: Decode, *children: FileField) -> AvroField:
+    """A value that has no name yet."""
+    return AvroField(field=FileField(name="", field_id=None, type=arrow_type, children=children), decode=decode)
+
+
+def converted(schema: Any, names: Names) -> AvroField:
+    """A type, of any kind."""
+    match schema:
+        case str() if schema in names.types:
+            return converted(names.types[schema], names.deeper())
+        case str():
+            return primitive({"type": schema})
+        case list():
+            return union(schema, names)
+        case {"type": "record"}:
+            return record(schema, names)
+        case {"type": "array", "logicalType": "map", "items": dict(items)}:
+            return entry_array(items, names)
+        case {"type": "array"}:
+            return array(schema, names)
+        case {"type": "map"}:
+            return string_map(schema, names)
+        case {"type": "fixed" | "enum", "name": str(name)}:
+            names.types[name] = schema
+            return primitive(schema)
+        case {"type": dict() | list() as inner}:
+            return converted(inner, names.deeper())
+        case {"type": str(name)} if name in names.types:
+            return converted(names.types[name], names.deeper())
+        case {"type": str()}:
+            return primitive(schema)
+    raise ValueError(f"its schema has an unknown type {schema!r}")
+
+
+def union(branches: list[Any], names: Names) -> AvroField:
+    """A value that may be NULL; in which order the branches stand is up to the writer."""
+    values = [branch for branch in branches if branch != "null"]
+    if len(values) != 1 or len(branches) > 2:
+        raise ValueError(f"its schema has a union of {len(values)} types")
+    value = converted(values[0], names.deeper())
+    if len(branches) == 1:
+        return value
+    place, decode = branches.index(values[0]), value.decode
+
+    def optional(decoder: CheckedDecoder) -> Any:
+        branch = decoder.read_int()
+        if branch not in {0, 1}:
+            raise ValueError(f"branch {branch} of a union of two")
+        return decode(decoder) if branch == place else None
+
+    return replace(value, decode=optional)
+
+
+def record(schema: dict[str, Any], names: Names) -> AvroField:
+    """A struct."""
+    fields = record_fields(schema, names)
+    steps = [(entry.field.name, entry.decode) for entry in fields]
+    arrow = pa.struct([pa.field(entry.field.name, entry.field.type) for entry in fields])
+    return anonymous(
+        arrow,
+        lambda decoder: {name: decode(decoder) for name, decode in steps},
+        *(entry.field for entry in fields),
+    )
+
+
+def blocks(decoder: CheckedDecoder, decode: Decode) -> list[Any]:
+    """The items of an array or map, which come in counted blocks."""
+    items: list[Any] = []
+    while count := decoder.read_int():
+        if count < 0:
+            decoder.read_int()
+            count = -count
+        if count > max(decoder.remaining, MAX_ITEMS_WITHOUT_BYTES):
+            raise ValueError(f"a list or map claims {count} items")
+        items.extend(decode(decoder) for _ in range(count))
+    return items
+
+
+def array(schema: dict[str, Any], names: Names) -> AvroField:
+    """A list."""
+    element = named(converted(schema["items"], names.deeper()), ELEMENT, schema.get("element-id"))
+    decode = element.decode
+    arrow = pa.list_(pa.field(ELEMENT, element.field.type))
+    return anonymous(arrow, lambda decoder: blocks(decoder, decode), element.field)
+
+
+def entry_array(items: dict[str, Any], names: Names) -> AvroField:
+    """A map whose keys are no strings: an array of records of a key and a value."""
+    key, value = record_fields(items, names.deeper())
+    return map_of(key, value)
+
+
+def string_map(schema: dict[str, Any], names: Names) -> AvroField:
+    """A map with string keys."""
+    key = named(primitive({"type": "string"}), KEY, schema.get("key-id"))
+    return map_of(key, named(converted(schema["values"], names.deeper()), VALUE, schema.get("value-id")))
+
+
+def map_of(key: AvroField, value: AvroField) -> AvroField:
+    """A map of decoded keys and values."""
+    decode_key, decode_value = key.decode, value.decode
+
+    def entry(decoder: CheckedDecoder) -> tuple[Any, Any]:
+        decoded = decode_key(decoder)
+        return decoded, decode_value(decoder)
+
+    arrow = pa.map_(pa.field(KEY, key.field.type, nullable=False), pa.field(VALUE, value.field.type))
+    return anonymous(arrow, lambda decoder: blocks(decoder, entry), key.field, value.field)
+
+
+LONGS = {
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("ms"),
+    "timestamp-micros": pa.timestamp("us"),
+    "timestamp-nanos": pa.timestamp("ns"),
+    "local-timestamp-millis": pa.timestamp("ms"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+
+
+def primitive(schema: dict[str, Any]) -> AvroField:
+    """A type without fields."""
+    logical = schema.get("logicalType")
+    if logical == "decimal" and schema["type"] in {"bytes", "fixed"}:
+        return decimal(schema)
+    match schema["type"]:
+        case "null":
+            return anonymous(pa.null(), lambda _: None)
+        case "boolean":
+            return anonymous(pa.bool_(), lambda decoder: decoder.read_boolean())
+        case "int":
+            return anonymous(pa.date32() if logical == "date" else pa.int32(), lambda decoder: decoder.read_int())
+        case "long":
+            return anonymous(LONGS.get(str(logical), pa.int64()), lambda decoder: decoder.read_int())
+        case "float":
+            return anonymous(pa.float32(), lambda decoder: decoder.read_float())
+        case "double":
+            return anonymous(pa.float64(), lambda decoder: decoder.read_double())
+        case "bytes":
+            return anonymous(pa.binary(), lambda decoder: decoder.read_bytes())
+        case "string":
+            return anonymous(pa.string(), lambda decoder: decoder.read_utf8())
+        case "fixed":
+            size = int(schema["size"])
+            return anonymous(pa.binary(size), lambda decoder: decoder.read(size))
+        case "enum":
+            symbols = list(schema["symbols"])
+            return anonymous(pa.string(), lambda decoder: symbols[decoder.read_int()])
+    raise ValueError(f"its schema has an unknown type {schema['type']!r}")
+
+
+def decimal(schema: dict[str, Any]) -> AvroField:
+    """A decimal: its unscaled value in big-endian two's complement."""
+    precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
+    size = int(schema["size"]) if schema["type"] == "fixed" else None
+
+    def decode(decoder: CheckedDecoder) -> Decimal:
+        raw = decoder.read_bytes() if size is None else decoder.read(size)
+        return Decimal((0, (0,), 0)) if not raw else scaled(int.from_bytes(raw, "big", signed=True), scale)
+
+    return anonymous(pa.decimal128(precision, scale), decode)
+
+
+def scaled(unscaled: int, scale: int) -> Decimal:
+    """A decimal of its unscaled value, exactly: arithmetic would round to the context's digits."""
+    digits = tuple(map(int, str(abs(unscaled))))
+    return Decimal((int(unscaled < 0), digits, -scale))
+
 
 UNKNOWN = Bounds()
 SCHEMA_KEY = "avro.schema"

@@ -18,8 +18,7 @@ from pyiceberg.types import NestedField
 
 from dml.model import columns
 from dml.model.scan_task import ScanTask
-from dml.read.arrow_types import arrow_field
-from dml.read.projection import constant_array
+from dml.read.projection import arrow_field, constant_array
 
 __all__ = ["LINEAGE_IDS", "MetadataColumns", "partition_fields"]
 

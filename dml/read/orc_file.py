@@ -12,9 +12,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import NestedField
 
 from dml.pruning.row_tests import Bounds
-from dml.read.batches import empty_batches
-from dml.read.data_file import Piece
-from dml.read.file_fields import file_fields
+from dml.read.data_file import Piece, empty_batches, file_fields
 
 __all__ = ["OrcFile"]
 

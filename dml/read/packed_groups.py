@@ -4,20 +4,29 @@ Input: groups and a context on the driver. Output: on a worker, the record batch
 given. Spark pickles the function by reference to this module and its data as bytes, unpacked only for the group asked.
 """
 
+import gc
 import pickle
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 
 from dml.model.scan_task import ScanContext, ScanTask
-from dml.model.worker_process import settle
-from dml.read.batches import coalesced
+from dml.read.data_file import coalesced
 from dml.read.reader import TaskReader
 
-__all__ = ["PackedGroups"]
+__all__ = ["PackedGroups", "settle"]
+
+
+@cache
+def settle() -> None:
+    """Keep all that is imported by now out of later collections; only the first call in a process does something."""
+    gc.collect()
+    gc.freeze()
+
 
 LEVEL = 1
 

@@ -18,9 +18,7 @@ from pyiceberg.types import DateType, NestedField
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
 from dml.pruning.row_tests import Bounds
-from dml.read.batches import empty_batches
-from dml.read.data_file import Piece
-from dml.read.file_fields import FileField, file_fields, leaf_columns
+from dml.read.data_file import FileField, Piece, empty_batches, file_fields, leaf_columns
 
 __all__ = ["ParquetFile"]
 

@@ -28,14 +28,11 @@ from dml.files.file_io import file_io
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.pruning.row_tests import Bounds, any_match
 from dml.read.applied_deletes import DeleteLoader, EqualityDeletes
-from dml.read.arrow_types import arrow_field
-from dml.read.batches import coalesced, counted, empty_rows, wrong_rows
-from dml.read.data_file import DataFile, Piece
-from dml.read.key_set import KeySet
+from dml.read.data_file import DataFile, Piece, coalesced, counted, empty_rows, wrong_rows
 from dml.read.metadata_columns import LINEAGE_IDS, MetadataColumns
 from dml.read.open_data_file import open_data_file
-from dml.read.projection import Projector, constant_array, projector
-from dml.read.row_filter import row_filter
+from dml.read.projection import Projector, arrow_field, constant_array, projector
+from dml.read.row_filter import KeySet, row_filter
 
 __all__ = ["FileBatch", "TaskReader", "output_schema", "read", "scan_file"]
 

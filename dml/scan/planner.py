@@ -25,10 +25,16 @@ from dml.deletes.delete_file_index import DeleteEntry, DeleteFileIndex, DeleteKi
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CorruptFileError, NotFoundError
 from dml.manifests.read import entries_of, manifests_of
-from dml.model.content_file import ContentFile, FileContent
-from dml.model.listing import DeleteFileKey, Listing
-from dml.model.manifest import ManifestContent, ManifestEntry, ManifestFile
-from dml.model.partition_specs import unpartitioned_specs
+from dml.model.manifest import (
+    ContentFile,
+    DeleteFileKey,
+    FileContent,
+    Listing,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    unpartitioned_specs,
+)
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.scan.pruner import Pruner
 

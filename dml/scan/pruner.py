@@ -11,8 +11,7 @@ from pyiceberg.expressions.visitors import inclusive_projection
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from dml.model.content_file import ContentFile
-from dml.model.manifest import ManifestFile
+from dml.model.manifest import ContentFile, ManifestFile
 from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
 from dml.pruning.row_tests import any_match

@@ -12,8 +12,7 @@ from typing import Final
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.commit.changes import Operation
-from dml.model.content_file import FileContent
-from dml.model.manifest import ManifestEntry
+from dml.model.manifest import FileContent, ManifestEntry
 from dml.model.summary_keys import ROWS_CARRIED, ROWS_DELETED, ROWS_INSERTED, ROWS_UPDATED, ROWS_VANISHED, VERSION
 from dml.verification.recount import Recounter, SnapshotFiles, deletes_of
 from dml.verification.report import Count, FileRole, VerifiedFile

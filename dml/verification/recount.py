@@ -23,14 +23,13 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError, DmlError, ExecutionError
 from dml.files.file_io import file_errors
 from dml.manifests.read import entries_of, manifests_of
-from dml.model.content_file import FileContent
-from dml.model.manifest import ManifestEntry
+from dml.model.manifest import FileContent, ManifestEntry
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.read.applied_deletes import DELETE_COLUMNS, DeleteLoader, place_of
 from dml.read.open_data_file import open_data_file
 from dml.read.reader import TaskReader
-from dml.scan.context import scan_context
 from dml.scan.planner import PlannedFile, delete_index, scan_task
+from dml.scan.source import scan_context
 
 __all__ = ["FileKey", "OpenedFile", "Recounter", "SnapshotFiles", "deletes_of", "files_of"]
 

@@ -1,18 +1,22 @@
 """Column metrics of a Parquet file, from its footer and from counting NaNs. Worker.
 
-Input: the footer of a file that was just written, the modes of its columns. Output: the metrics of a `ContentFile`.
+Input: the footer of a file that was just written, the table's properties. Output: the metrics of a `ContentFile`.
 Spec: "Manifests" (fields 108 to 128).
 
 Footers tell all but NaNs: Arrow leaves NaN out of a column's least and greatest value. Fields inside lists and maps
 have sizes only, as in Iceberg's Java library: their values are not the rows'.
+
+Which metrics a column has is said by `write.metadata.metrics.*`: Iceberg's documentation, and `MetricsConfig`.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -25,10 +29,120 @@ from pyiceberg.types import (
     StructType,
 )
 
+from dml.errors import AnalysisError, ErrorKind
+from dml.options import integer
 from dml.write.bounds import lower_bound, upper_bound
-from dml.write.metrics_modes import MetricsMode
 
-__all__ = ["ColumnMetrics", "Leaf", "NanCounter", "leaves", "parquet_metrics"]
+__all__ = ["ColumnMetrics", "Leaf", "MetricsMode", "NanCounter", "leaves", "metrics_modes", "parquet_metrics"]
+
+DEFAULT_KEY = "write.metadata.metrics.default"
+COLUMN_PREFIX = "write.metadata.metrics.column."
+MAX_COLUMNS_KEY = "write.metadata.metrics.max-inferred-column-defaults"
+MAX_COLUMNS = 100
+TRUNCATE = re.compile(r"truncate\((\d+)\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsMode:
+    """How much is told of a column.
+
+    Attributes:
+        counts: Whether values, nulls and NaNs are counted.
+        bounds: Whether there are bounds.
+        length: To how many characters or bytes bounds are cut; None keeps them whole.
+    """
+
+    counts: bool = True
+    bounds: bool = True
+    length: int | None = 16
+
+
+NONE = MetricsMode(counts=False, bounds=False)
+COUNTS = MetricsMode(bounds=False)
+FULL = MetricsMode(length=None)
+TRUNCATE_16 = MetricsMode()
+
+
+def parsed(key: str, text: str) -> MetricsMode:
+    """The mode of a property's value.
+
+    Raises:
+        AnalysisError: it is none.
+    """
+    word = text.strip().lower()
+    match word:
+        case "none":
+            return NONE
+        case "counts":
+            return COUNTS
+        case "full":
+            return FULL
+    truncate = TRUNCATE.fullmatch(word)
+    if truncate is None or int(truncate[1]) == 0:
+        raise AnalysisError(
+            f"The table property '{key}' is '{text}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint="It must be 'none', 'counts', 'truncate(n)' with n above 0, or 'full'",
+            property=key,
+        )
+    return MetricsMode(length=int(truncate[1]))
+
+
+def metrics_modes(
+    schema: Schema, properties: Mapping[str, str], sorted_ids: Iterable[int] = ()
+) -> dict[int, MetricsMode]:
+    """The mode of every primitive field.
+
+    Args:
+        schema: The table's schema.
+        properties: Its properties.
+        sorted_ids: Fields of its sort order: they have bounds by default, as sorting is for pruning.
+
+    Raises:
+        AnalysisError: a property has a value that it cannot have.
+    """
+    ids = list(primitive_ids(schema.as_struct()))
+    if DEFAULT_KEY in properties:
+        modes = dict.fromkeys(ids, parsed(DEFAULT_KEY, properties[DEFAULT_KEY]))
+    else:
+        limit = integer(properties, MAX_COLUMNS_KEY, MAX_COLUMNS)
+        modes = {field_id: TRUNCATE_16 if place < limit else NONE for place, field_id in enumerate(ids)}
+    for field_id in sorted_ids:
+        if field_id in modes and not modes[field_id].bounds:
+            modes[field_id] = TRUNCATE_16
+    for key, text in properties.items():
+        if key.startswith(COLUMN_PREFIX):
+            mode = parsed(key, text)
+            field = find(schema, key.removeprefix(COLUMN_PREFIX))
+            if field is not None and field.field_id in modes:
+                modes[field.field_id] = mode
+    return modes
+
+
+def find(schema: Schema, name: str) -> NestedField | None:
+    try:
+        return schema.find_field(name)
+    except ValueError:
+        return None  # the property outlived its column
+
+
+def primitive_ids(struct: StructType) -> Iterator[int]:
+    """Primitive fields, level by level: a wide struct does not take the place of later columns."""
+    level: list[NestedField] = list(struct.fields)
+    while level:
+        yield from (field.field_id for field in level if field.field_type.is_primitive)
+        level = [child for field in level for child in children_of(field.field_type)]
+
+
+def children_of(field_type: IcebergType) -> tuple[NestedField, ...]:
+    match field_type:
+        case StructType():
+            return field_type.fields
+        case ListType():
+            return (field_type.element_field,)
+        case MapType():
+            return field_type.key_field, field_type.value_field
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,28 +174,17 @@ class ColumnMetrics:
 
 def leaves(columns: tuple[NestedField, ...]) -> tuple[Leaf, ...]:
     """The physical columns of a file, in its order."""
-    return tuple(leaf for place, column in enumerate(columns) for leaf in _leaves(column, (place,), repeated=False))
+    return tuple(leaf for place, column in enumerate(columns) for leaf in leaves_of(column, (place,), repeated=False))
 
 
-def _leaves(column: NestedField, path: tuple[int, ...], *, repeated: bool) -> tuple[Leaf, ...]:
-    children = _children(column.field_type)
+def leaves_of(column: NestedField, path: tuple[int, ...], *, repeated: bool) -> tuple[Leaf, ...]:
+    children = children_of(column.field_type)
     if not children:
         return () if isinstance(column.field_type, StructType) else (Leaf(field=column, path=path, repeated=repeated),)
     repeated = repeated or not isinstance(column.field_type, StructType)
     return tuple(
-        leaf for place, child in enumerate(children) for leaf in _leaves(child, (*path, place), repeated=repeated)
+        leaf for place, child in enumerate(children) for leaf in leaves_of(child, (*path, place), repeated=repeated)
     )
-
-
-def _children(field_type: IcebergType) -> tuple[NestedField, ...]:
-    match field_type:
-        case StructType():
-            return field_type.fields
-        case ListType():
-            return (field_type.element_field,)
-        case MapType():
-            return field_type.key_field, field_type.value_field
-    return ()
 
 
 class NanCounter:
@@ -134,11 +237,11 @@ def parquet_metrics(
         chunks = [group.column(place) for group in groups]
         result.column_sizes[field_id] = sum(chunk.total_compressed_size for chunk in chunks)
         if not leaf.repeated:
-            _add_chunks(result, leaf, mode, chunks)
+            add_chunks(result, leaf, mode, chunks)
     return result
 
 
-def _add_chunks(result: ColumnMetrics, leaf: Leaf, mode: MetricsMode, chunks: list[Any]) -> None:
+def add_chunks(result: ColumnMetrics, leaf: Leaf, mode: MetricsMode, chunks: list[Any]) -> None:
     field_id, field_type = leaf.field.field_id, leaf.field.field_type
     values = sum(chunk.num_values for chunk in chunks)
     result.value_counts[field_id] = values
@@ -150,22 +253,22 @@ def _add_chunks(result: ColumnMetrics, leaf: Leaf, mode: MetricsMode, chunks: li
     # A chunk whose values are too long for the footer has no bounds; one that holds only NaN neither: without a look
     # at the rows the two cannot be told apart, except that the NaNs of the file are known.
     bounded = [part for part in filled if part.has_min_max]
-    if not mode.bounds or not bounded or not _complete(filled, bounded, leaf):
+    if not mode.bounds or not bounded or not complete(filled, bounded, leaf):
         return
     assert isinstance(field_type, PrimitiveType)
-    low = lower_bound(min(_comparable(part.min_raw, field_type) for part in bounded), field_type, mode.length)
-    high = upper_bound(max(_comparable(part.max_raw, field_type) for part in bounded), field_type, mode.length)
+    low = lower_bound(min(comparable(part.min_raw, field_type) for part in bounded), field_type, mode.length)
+    high = upper_bound(max(comparable(part.max_raw, field_type) for part in bounded), field_type, mode.length)
     if low is not None:
         result.lower_bounds[field_id] = low
     if high is not None:
         result.upper_bounds[field_id] = high
 
 
-def _complete(filled: list[Any], bounded: list[Any], leaf: Leaf) -> bool:
+def complete(filled: list[Any], bounded: list[Any], leaf: Leaf) -> bool:
     return len(filled) == len(bounded) or isinstance(leaf.field.field_type, FloatType | DoubleType)
 
 
-def _comparable(raw: Any, field_type: PrimitiveType) -> Any:
+def comparable(raw: Any, field_type: PrimitiveType) -> Any:
     """A value of the footer in a form that compares as the column's values do: decimals may be bytes with a sign."""
     if isinstance(field_type, DecimalType) and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)

@@ -1,20 +1,25 @@
-"""Arrow arrays to exactly the type that a file has, copying nothing that fits already. Worker.
+"""Arrow arrays to exactly the type that a file has, copying nothing that fits already, and no NULL in them. Worker.
 
-Input: arrays as Spark or the scan's reader gives them. Output: arrays of the file's types.
+Input: arrays as Spark or the reader gives them. Output: arrays of the file's types, or an error that names the field.
 
 Spark sends a uuid as a string, a fixed as binary, strings as small or large, timestamps with the session's time zone,
 nested types with every field nullable. Where only names, nullability or a time zone differ, the buffers are reused.
+
+A column that the table requires must have a value; a field inside a struct, list or map must have one wherever what
+holds it has one. Spec: "Schemas and Data Types" (required fields).
 """
 
 import uuid
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from dml.errors import DataError, ErrorKind
 
-__all__ = ["converted", "required_but_null"]
+__all__ = ["NullCheck", "converted", "null_check", "required_but_null"]
 
 UUID_CHARACTERS = 36
 UUID_DASHES = (8, 13, 18, 23)
@@ -40,14 +45,14 @@ def converted(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
     if pa.types.is_dictionary(array.type):
         return converted(array.dictionary_decode(), target, column)
     if pa.types.is_struct(target) and pa.types.is_struct(array.type):
-        return _struct(array, target, column)
-    if pa.types.is_list(target) and _is_list(array.type):
-        return _list(array, target, column)
+        return struct(array, target, column)
+    if pa.types.is_list(target) and is_list_type(array.type):
+        return list_array(array, target, column)
     if pa.types.is_map(target) and pa.types.is_map(array.type):
-        return _map(array, target, column)
+        return map_array(array, target, column)
     if target == pa.uuid():
-        return _uuid(array, column)
-    return _cast(array, target, column)
+        return uuid_array(array, column)
+    return cast_array(array, target, column)
 
 
 def required_but_null(path: str) -> DataError:
@@ -60,7 +65,7 @@ def required_but_null(path: str) -> DataError:
     )
 
 
-def _struct(array: pa.StructArray, target: pa.StructType, column: str) -> pa.Array:
+def struct(array: pa.StructArray, target: pa.StructType, column: str) -> pa.Array:
     """Fields by place: their names were matched when the statement was planned."""
     if array.type.num_fields != target.num_fields:
         raise DataError(
@@ -72,14 +77,18 @@ def _struct(array: pa.StructArray, target: pa.StructType, column: str) -> pa.Arr
     children = [converted(array.field(place), field.type, column) for place, field in enumerate(fields)]
     mask = array.is_null() if array.null_count else None
     if not fields:
-        return pa.StructArray.from_buffers(target, len(array), [None]) if mask is None else _cast(array, target, column)
+        return (
+            pa.StructArray.from_buffers(target, len(array), [None])
+            if mask is None
+            else cast_array(array, target, column)
+        )
     for place, field in enumerate(fields):
         if not field.nullable and children[place].null_count:
-            children[place] = _required(children[place], array, f"{column}.{field.name}")
+            children[place] = required(children[place], array, f"{column}.{field.name}")
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
-def _required(child: pa.Array, parent: pa.StructArray, path: str) -> pa.Array:
+def required(child: pa.Array, parent: pa.StructArray, path: str) -> pa.Array:
     """A required field's values: NULL only where the whole struct is, and there Arrow and Parquet want no NULL."""
     live = child.filter(parent.is_valid()) if parent.null_count else child
     if live.null_count:
@@ -87,25 +96,25 @@ def _required(child: pa.Array, parent: pa.StructArray, path: str) -> pa.Array:
     if pa.types.is_struct(child.type):
         fields = [child.type.field(place) for place in range(child.type.num_fields)]
         return pa.StructArray.from_arrays([child.field(place) for place in range(len(fields))], fields=fields)
-    nested = [child.values] if _is_list(child.type) or pa.types.is_map(child.type) else None
+    nested = [child.values] if is_list_type(child.type) or pa.types.is_map(child.type) else None
     buffers = [None, *(child.buffers()[1:2] if nested else child.buffers()[1:])]
     return pa.Array.from_buffers(child.type, len(child), buffers, null_count=0, offset=child.offset, children=nested)
 
 
-def _is_list(source: pa.DataType) -> bool:
+def is_list_type(source: pa.DataType) -> bool:
     return bool(pa.types.is_list(source) or pa.types.is_large_list(source))
 
 
-def _list(array: pa.Array, target: pa.ListType, column: str) -> pa.Array:
+def list_array(array: pa.Array, target: pa.ListType, column: str) -> pa.Array:
     if pa.types.is_large_list(array.type):
-        array = _cast(array, pa.list_(array.type.value_field), column)
+        array = cast_array(array, pa.list_(array.type.value_field), column)
     values = converted(array.values, target.value_type, column)
     return pa.Array.from_buffers(
         target, len(array), array.buffers()[:2], array.null_count, offset=array.offset, children=[values]
     )
 
 
-def _map(array: pa.MapArray, target: pa.MapType, column: str) -> pa.Array:
+def map_array(array: pa.MapArray, target: pa.MapType, column: str) -> pa.Array:
     keys = converted(array.keys, target.key_type, column)
     items = converted(array.items, target.item_type, column)
     entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
@@ -114,11 +123,11 @@ def _map(array: pa.MapArray, target: pa.MapType, column: str) -> pa.Array:
     )
 
 
-def _cast(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
+def cast_array(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
     storage = array.storage if isinstance(array, pa.ExtensionArray) else array
     try:
         if pa.types.is_time64(target):
-            return _time(storage, target)
+            return time(storage, target)
         return storage.cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = str(error).split("\n", 1)[0]
@@ -130,36 +139,36 @@ def _cast(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
         ) from error
 
 
-def _time(array: pa.Array, target: pa.DataType) -> pa.Array:
+def time(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_integer(array.type):
         return array.cast(pa.int64()).cast(target)  # microseconds of the day, Iceberg's own form
     return array.cast(target, safe=False)  # Spark's times are in nanoseconds: what is finer than a microsecond goes
 
 
-def _uuid(array: pa.Array, column: str) -> pa.Array:
+def uuid_array(array: pa.Array, column: str) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_null(array.type):
         return pa.ExtensionArray.from_storage(pa.uuid(), pa.nulls(len(array), pa.binary(16)))
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
-        return pa.ExtensionArray.from_storage(pa.uuid(), _cast(array, pa.binary(16), column))
+        return pa.ExtensionArray.from_storage(pa.uuid(), cast_array(array, pa.binary(16), column))
     valid = array.drop_null() if array.null_count else array
-    values = _parse_canonical(valid)
+    values = parse_canonical(valid)
     if values is None:
-        values = _parse_each(valid, column)
+        values = parse_each(valid, column)
     if array.null_count:
-        values = _spread(values, array)
+        values = spread(values, array)
     return pa.ExtensionArray.from_storage(pa.uuid(), values)
 
 
-def _spread(values: pa.Array, nulls: pa.Array) -> pa.Array:
+def spread(values: pa.Array, nulls: pa.Array) -> pa.Array:
     """Values at the places where another array is not null."""
     valid = nulls.is_valid().to_numpy(zero_copy_only=False)
     places = np.cumsum(valid) - 1
     return values.take(pa.array(places, mask=~valid))
 
 
-def _parse_canonical(array: pa.Array) -> pa.Array | None:
+def parse_canonical(array: pa.Array) -> pa.Array | None:
     """Texts of 36 characters, all at once; None where one has another form."""
     rows = len(array)
     if not rows:
@@ -178,7 +187,7 @@ def _parse_canonical(array: pa.Array) -> pa.Array | None:
     return pa.Array.from_buffers(pa.binary(16), rows, [None, pa.py_buffer(packed)])
 
 
-def _parse_each(array: pa.Array, column: str) -> pa.Array:
+def parse_each(array: pa.Array, column: str) -> pa.Array:
     try:
         return pa.array([uuid.UUID(text).bytes for text in array.to_pylist()], pa.binary(16))
     except ValueError as error:
@@ -187,3 +196,77 @@ def _parse_each(array: pa.Array, column: str) -> pa.Array:
             hint="A UUID is written like 01234567-89ab-cdef-0123-456789abcdef",
             column=column,
         ) from error
+
+
+NullCheck = Callable[[pa.Array], None]
+
+
+def null_check(field: NestedField) -> NullCheck | None:
+    """The check of a column.
+
+    Args:
+        field: The column.
+
+    Returns:
+        A function that raises a `DataError` for an array with a NULL that must not be; None where any value may be.
+    """
+    return field_check(field, field.name)
+
+
+def field_check(field: NestedField, path: str) -> NullCheck | None:
+    inner = type_check(field.field_type, path)
+    if not field.required:
+        return inner
+
+    def check(array: pa.Array) -> None:
+        if array.null_count:
+            raise required_but_null(path)
+        if inner is not None:
+            inner(array)
+
+    return check
+
+
+def type_check(field_type: IcebergType, path: str) -> NullCheck | None:
+    match field_type:
+        case StructType():
+            return struct_check(field_type, path)
+        case ListType():
+            element = field_check(field_type.element_field, f"{path}.element")
+            return None if element is None else lambda array: element(array.flatten())
+        case MapType():
+            return map_check(field_type, path)
+    return None
+
+
+def struct_check(struct: StructType, path: str) -> NullCheck | None:
+    checks = [
+        (place, check)
+        for place, field in enumerate(struct.fields)
+        if (check := field_check(field, f"{path}.{field.name}")) is not None
+    ]
+    if not checks:
+        return None
+
+    def check_struct(array: pa.StructArray) -> None:
+        valid = array.is_valid() if array.null_count else None
+        for place, check in checks:
+            child = array.field(place)
+            if child.null_count or pa.types.is_nested(child.type):
+                check(child if valid is None else child.filter(valid))
+
+    return check_struct
+
+
+def map_check(field_type: MapType, path: str) -> NullCheck | None:
+    value = field_check(field_type.value_field, f"{path}.value")
+    if value is None:
+        return None
+
+    def check_map(array: pa.MapArray) -> None:
+        present = array.filter(array.is_valid()) if array.null_count else array
+        # The entries of all maps, without those of other slices of the same buffers.
+        entries = pc.list_flatten(present.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))))
+        value(entries.field(1))
+
+    return check_map

@@ -14,17 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dml.model.changed_file import ChangedFile
-from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, RowOperation
-from dml.model.delta_layout import DeltaLayout
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
 from dml.model.scan_task import ScanTask
 from dml.model.target_files import FileRows, TargetFiles
-from dml.write.change_cursor import ChangeCursor, check_live, misplaced
-from dml.write.data_writer import DataWriter
-from dml.write.delta_rows import Changes, FileDelta
+from dml.model.write_task import ChangedFile
+from dml.write.delta_rows import ChangeCursor, Changes, FileDelta, check_live, misplaced
 from dml.write.file_layout import FileLayout
-from dml.write.origin_log import OriginLog
+from dml.write.rolling import DataWriter
 from dml.write.row_builder import RowBuilder
+from dml.write.row_log import OriginLog
 
 __all__ = ["PatchWriter"]
 

@@ -13,11 +13,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dml.errors import DataError, ErrorKind, ExecutionError
-from dml.model.columns import BY_SOURCE, FILE_ORDINAL, POS, ROW_OPERATION, RowOperation
-from dml.model.delta_layout import DeltaLayout
+from dml.model.columns import BY_SOURCE, FILE_ORDINAL, POS, ROW_OPERATION, DeltaLayout, RowOperation
+from dml.model.scan_task import ScanTask
+from dml.model.target_files import FileRows
 from dml.write.row_log import RowLog
 
-__all__ = ["Changes", "DeltaCounts", "FileDelta", "InsertedRows", "delta_runs"]
+__all__ = [
+    "ChangeCursor",
+    "Changes",
+    "DeltaCounts",
+    "FileDelta",
+    "InsertedRows",
+    "check_live",
+    "delta_runs",
+    "misplaced",
+]
 
 Positions = npt.NDArray[np.int64]
 Operations = npt.NDArray[np.int32]
@@ -64,7 +74,7 @@ class Changes:
         return Changes(
             positions=self.positions[updates],
             operations=self.operations[updates],
-            values=_filtered(self.values, updates),
+            values=filtered(self.values, updates),
         )
 
     @staticmethod
@@ -128,45 +138,45 @@ def delta_runs(
         ExecutionError: rows are not sorted, or a file comes twice.
     """
     seen: set[int] = set()
-    for ordinal, run in groupby(_segments(batches), key=lambda segment: segment[0]):
+    for ordinal, run in groupby(segments(batches), key=lambda segment: segment[0]):
         parts = (batch for _, batch in run)
         if ordinal == NO_FILE:
-            yield InsertedRows(batches=_inserts(parts, counts))
+            yield InsertedRows(batches=inserted_values(parts, counts))
             continue
         if ordinal in seen:
             raise ExecutionError(f"The delta rows of data file {ordinal} do not lie together", file_ordinal=ordinal)
         seen.add(ordinal)
         log = RowLog()
-        yield FileDelta(ordinal=ordinal, changes=_file_changes(ordinal, parts, layout, counts, log), log=log)
+        yield FileDelta(ordinal=ordinal, changes=file_changes(ordinal, parts, layout, counts, log), log=log)
 
 
-def _segments(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def segments(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
     for batch in batches:
         if not batch.num_rows:
             continue
-        ordinals = _integers(batch.column(FILE_ORDINAL), NO_FILE)
+        ordinals = integers(batch.column(FILE_ORDINAL), NO_FILE)
         starts = [0, *(np.flatnonzero(np.diff(ordinals)) + 1).tolist(), batch.num_rows]
         for start, end in pairwise(starts):
             yield int(ordinals[start]), batch.slice(start, end - start)
 
 
-def _integers(column: pa.Array, null: int) -> npt.NDArray[np.int64]:
+def integers(column: pa.Array, null: int) -> npt.NDArray[np.int64]:
     filled = column.fill_null(null) if column.null_count else column
     values: npt.NDArray[np.int64] = filled.to_numpy(zero_copy_only=False)
     return values
 
 
-def _codes(batch: pa.RecordBatch) -> Operations:
-    return _integers(batch.column(ROW_OPERATION), RowOperation.MATCHED).astype(np.int32, copy=False)
+def operation_codes(batch: pa.RecordBatch) -> Operations:
+    return integers(batch.column(ROW_OPERATION), RowOperation.MATCHED).astype(np.int32, copy=False)
 
 
-def _operations(batch: pa.RecordBatch) -> Operations:
-    return _codes(batch) & ~BY_SOURCE
+def operations_of(batch: pa.RecordBatch) -> Operations:
+    return operation_codes(batch) & ~BY_SOURCE
 
 
-def _count_by_source(batch: pa.RecordBatch, counts: DeltaCounts) -> None:
+def count_by_source(batch: pa.RecordBatch, counts: DeltaCounts) -> None:
     # A target row that no source row matches comes once, so no change of it is passed over.
-    codes = _codes(batch)
+    codes = operation_codes(batch)
     deleted = int((codes == (RowOperation.DELETE | BY_SOURCE)).sum())
     updated = int((codes == (RowOperation.UPDATE | BY_SOURCE)).sum())
     counts.deleted_by_source += deleted
@@ -174,36 +184,36 @@ def _count_by_source(batch: pa.RecordBatch, counts: DeltaCounts) -> None:
     counts.matched -= deleted + updated
 
 
-def _values(batch: pa.RecordBatch) -> pa.RecordBatch:
+def value_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.drop_columns([ROW_OPERATION, FILE_ORDINAL, POS])
 
 
-def _filtered(values: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+def filtered(values: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
     # A delta that only deletes has no values, and Arrow does not filter rows without columns.
     return values.filter(pa.array(mask)) if values.num_columns else values
 
 
-def _inserts(parts: Iterable[pa.RecordBatch], counts: DeltaCounts) -> Iterator[pa.RecordBatch]:
+def inserted_values(parts: Iterable[pa.RecordBatch], counts: DeltaCounts) -> Iterator[pa.RecordBatch]:
     for batch in parts:
-        inserts = _operations(batch) == RowOperation.INSERT
-        if not inserts.all() and (~inserts & (_operations(batch) != RowOperation.MATCHED)).any():
+        inserts = operations_of(batch) == RowOperation.INSERT
+        if not inserts.all() and (~inserts & (operations_of(batch) != RowOperation.MATCHED)).any():
             raise ExecutionError("A delta row deletes or updates a row of no data file")
         number = int(inserts.sum())
         counts.inserted += number
         if number:
-            values = _values(batch)
-            yield values if number == batch.num_rows else _filtered(values, inserts)
+            values = value_columns(batch)
+            yield values if number == batch.num_rows else filtered(values, inserts)
 
 
-def _file_changes(
+def file_changes(
     ordinal: int, parts: Iterable[pa.RecordBatch], layout: DeltaLayout, counts: DeltaCounts, log: RowLog
 ) -> Iterator[Changes]:
     last_matched = last_changed = -1
     for batch in parts:
-        positions = _integers(batch.column(POS), -1)
-        operations = _operations(batch)
+        positions = integers(batch.column(POS), -1)
+        operations = operations_of(batch)
         steps = np.diff(positions, prepend=np.int64(last_matched))
-        _check_steps(ordinal, positions, operations, steps)
+        check_steps(ordinal, positions, operations, steps)
         repeated = steps == 0
         if layout.check_cardinality and repeated.any():
             raise DataError(
@@ -213,10 +223,10 @@ def _file_changes(
                 position=int(positions[repeated][0]),
             )
         counts.matched += len(positions) - int(repeated.sum())
-        _count_by_source(batch, counts)
+        count_by_source(batch, counts)
         last_matched = int(positions[-1])
         log.observed.add_many(positions[operations == RowOperation.MATCHED])
-        changes = _first_changes(positions, operations, batch, last_changed)
+        changes = first_changes(positions, operations, batch, last_changed)
         if len(changes):
             last_changed = int(changes.positions[-1])
             updates = int(changes.updates.sum())
@@ -226,20 +236,75 @@ def _file_changes(
             yield changes
 
 
-def _check_steps(ordinal: int, positions: Positions, operations: Operations, steps: Positions) -> None:
+def check_steps(ordinal: int, positions: Positions, operations: Operations, steps: Positions) -> None:
     if positions[0] < 0 or (steps < 0).any():
         raise ExecutionError(f"The delta rows of data file {ordinal} are not in its order", file_ordinal=ordinal)
     if (operations == RowOperation.INSERT).any():
         raise ExecutionError(f"Inserted rows name the data file {ordinal}", file_ordinal=ordinal)
 
 
-def _first_changes(positions: Positions, operations: Operations, batch: pa.RecordBatch, last: int) -> Changes:
+def first_changes(positions: Positions, operations: Operations, batch: pa.RecordBatch, last: int) -> Changes:
     """The first change of each position; rows that only matched are none."""
-    values = _values(batch)
+    values = value_columns(batch)
     changing = operations != RowOperation.MATCHED
     if not changing.all():
-        positions, operations, values = positions[changing], operations[changing], _filtered(values, changing)
+        positions, operations, values = positions[changing], operations[changing], filtered(values, changing)
     first = np.diff(positions, prepend=np.int64(last)) > 0
     if not first.all():
-        positions, operations, values = positions[first], operations[first], _filtered(values, first)
+        positions, operations, values = positions[first], operations[first], filtered(values, first)
     return Changes(positions=positions, operations=operations, values=values)
+
+
+class ChangeCursor:
+    """The changes of a data file, handed out up to a position.
+
+    Args:
+        changes: In the order of the file.
+    """
+
+    def __init__(self, changes: Iterator[Changes]) -> None:
+        self._changes = changes
+        self._head: Changes | None = next(changes, None)
+
+    def exhausted(self) -> bool:
+        """Whether all changes were handed out."""
+        return self._head is None
+
+    @property
+    def next_position(self) -> int:
+        """The position of the next change."""
+        assert self._head is not None
+        return int(self._head.positions[0])
+
+    def before(self, position: int) -> Changes | None:
+        """The changes before a position that were not handed out yet; None where there are none."""
+        parts: list[Changes] = []
+        while self._head is not None:
+            end = int(np.searchsorted(self._head.positions, position))
+            if end:
+                parts.append(self._head.slice(0, end))
+            if end < len(self._head):
+                self._head = self._head.slice(end, len(self._head))
+                break
+            self._head = next(self._changes, None)
+        return Changes.concat(parts) if parts else None
+
+
+def misplaced(task: ScanTask, position: int) -> ExecutionError:
+    """The error for a change of a row that is not there."""
+    return ExecutionError(
+        f"The row at position {position} of '{task.path}' is to be changed, but the file has no such row",
+        hint="The file was replaced while the statement ran; run the statement again",
+        file=task.path,
+        position=position,
+    )
+
+
+def check_live(rows: FileRows, places: npt.NDArray[np.int64]) -> None:
+    """A deleted row cannot be changed: its update would bring it back.
+
+    Raises:
+        ExecutionError: a change is for a row that was deleted before, or is not in the file.
+    """
+    if places[0] < 0 or (rows.live is not None and not rows.live[places].all()):
+        raise ExecutionError(f"A row that was deleted before is to be changed, near position {rows.start_position}")

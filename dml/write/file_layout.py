@@ -1,25 +1,138 @@
 """What data files of one write hold, worked out once per task. Worker.
 
-Input: the write's context. Output: columns, Arrow schema, checks and metrics modes of new data files.
+Input: the write's context: the table's Iceberg schema and properties. Output: columns, Arrow schema with field ids and
+requiredness, checks, metrics modes and bloom filters of new data files. Spec: "Reserved Field IDs", "Appendix A:
+Parquet"; `write.parquet.bloom-filter-*` in Iceberg's documentation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
-from pyiceberg.types import BooleanType, NestedField
+from pyiceberg.types import BooleanType, IcebergType, LongType, NestedField, UnknownType
 
-from dml.model.write_context import WriteContext
-from dml.write.arrow_schema import arrow_field, lineage_columns, stored_columns
-from dml.write.bloom_filters import bloom_filters
-from dml.write.column_metrics import Leaf, leaves
-from dml.write.conversion import converted
-from dml.write.metrics_modes import MetricsMode, metrics_modes
-from dml.write.not_null import NullCheck, null_check
+from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.model import columns
+from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
+from dml.model.write_task import WriteContext
+from dml.write.column_metrics import Leaf, MetricsMode, leaves, metrics_modes
+from dml.write.conversion import NullCheck, converted, null_check
 
-__all__ = ["FileLayout", "file_layout"]
+__all__ = [
+    "LINEAGE_FIELDS",
+    "FileLayout",
+    "arrow_field",
+    "arrow_type",
+    "bloom_filters",
+    "file_layout",
+    "lineage_columns",
+    "stored_columns",
+]
+
+LINEAGE_FIELDS = (
+    NestedField(columns.ROW_ID_ID, columns.ROW_ID, LongType(), required=False),
+    NestedField(
+        columns.LAST_UPDATED_SEQUENCE_NUMBER_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER, LongType(), required=False
+    ),
+)
+"""The columns of row lineage in files of updated or carried rows."""
+
+
+def arrow_type(iceberg_type: IcebergType, column: str) -> pa.DataType:
+    """The Arrow type that holds a column without loss.
+
+    Raises:
+        NotSupportedError: values of the type cannot be written.
+    """
+    return arrow_type_of(iceberg_type, partial(writable, column=column), partial(arrow_field, column=column))
+
+
+def writable(primitive: IcebergType, column: str) -> pa.DataType:
+    found = primitive_arrow_type(primitive)
+    if found is None:
+        raise NotSupportedError(
+            f"Rows cannot be written into the column '{column}': it holds values of the type {primitive}",
+            hint="DELETE in merge-on-read mode works, as it writes no rows",
+            column=column,
+        )
+    return found
+
+
+def arrow_field(field: NestedField, column: str | None = None) -> pa.Field:
+    """The Arrow field of a column or of a field inside one.
+
+    Args:
+        field: The field.
+        column: The column that it is in, for messages; None for a column itself.
+
+    Raises:
+        NotSupportedError: values of its type cannot be written.
+    """
+    metadata = {PARQUET_FIELD_ID: str(field.field_id).encode()}
+    target = arrow_type(field.field_type, column or field.name)
+    return pa.field(field.name, target, nullable=not field.required, metadata=metadata)
+
+
+def stored_columns(schema: Schema) -> tuple[NestedField, ...]:
+    """The columns that data files hold: columns of the type `unknown` hold nothing but NULL and are left out."""
+    return tuple(field for field in schema.fields if not isinstance(field.field_type, UnknownType))
+
+
+def lineage_columns(*, row_lineage: bool) -> tuple[NestedField, ...]:
+    """The columns of row lineage, where a file has them."""
+    return LINEAGE_FIELDS if row_lineage else ()
+
+
+ENABLED_PREFIX: Final = "write.parquet.bloom-filter-enabled.column."
+PROBABILITY_PREFIX: Final = "write.parquet.bloom-filter-fpp.column."
+DEFAULT_PROBABILITY: Final = 0.01
+
+
+def bloom_filters(properties: Mapping[str, str], columns: frozenset[str]) -> dict[str, float]:
+    """The false-positive probability of each physical column that is to have a bloom filter.
+
+    Args:
+        properties: The table's properties.
+        columns: Dotted names of the physical columns; properties that outlived their column do nothing.
+
+    Raises:
+        AnalysisError: a probability is none.
+    """
+    return {
+        column: probability(properties, PROBABILITY_PREFIX + column)
+        for key, text in properties.items()
+        if key.startswith(ENABLED_PREFIX)
+        and text.strip().lower() == "true"
+        and (column := key.removeprefix(ENABLED_PREFIX)) in columns
+    }
+
+
+def probability(properties: Mapping[str, str], key: str) -> float:
+    """A probability between 0 and 1.
+
+    Raises:
+        AnalysisError: it is none.
+    """
+    text = properties.get(key)
+    if text is None:
+        return DEFAULT_PROBABILITY
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise AnalysisError(
+            f"The table property '{key}' is '{text}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint="It must be a number between 0 and 1, both excluded",
+            property=key,
+        )
+    return value
+
 
 UNSORTED = 0
 

@@ -13,15 +13,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from dml.errors import ExecutionError
-from dml.model.changed_file import ChangedFile
-from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, ROW_ID, ROW_ID_ID
-from dml.model.delta_layout import DeltaLayout
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, ROW_ID, ROW_ID_ID, DeltaLayout
 from dml.model.target_files import FileRows, TargetFiles
-from dml.write.change_cursor import ChangeCursor, check_live, misplaced
-from dml.write.data_writer import DataWriter
-from dml.write.delete_writer import DeleteWriter
-from dml.write.delta_rows import Changes, FileDelta
+from dml.model.write_task import ChangedFile
+from dml.write.delete_files import DeleteWriter
+from dml.write.delta_rows import ChangeCursor, Changes, FileDelta, check_live, misplaced
 from dml.write.file_layout import FileLayout
+from dml.write.rolling import DataWriter
 from dml.write.row_builder import RowBuilder
 
 __all__ = ["NewRows", "PositionDeltaWriter"]

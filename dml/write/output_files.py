@@ -4,6 +4,7 @@ Input: the write's context and the task's identity. Output: open streams for new
 names follow Java's `OutputFileFactory`, so that tools that look for them find them.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,12 +19,41 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 
 from dml.errors import storage_failure
-from dml.files.file_io import file_io
-from dml.model.deletion import delete_files
-from dml.model.write_context import WriteContext
-from dml.write.task_identity import TaskIdentity
+from dml.files.file_io import delete_files, file_io
+from dml.model.write_task import WriteContext
 
-__all__ = ["OutputFile", "OutputFileFactory", "write_errors"]
+__all__ = ["OutputFile", "OutputFileFactory", "TaskIdentity", "current_task", "write_errors"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskIdentity:
+    """One attempt of one task.
+
+    Attributes:
+        partition_id: The Spark partition.
+        task_attempt_id: Unique among all attempts of all tasks of the application.
+        attempt_number: How often the task was tried before.
+    """
+
+    partition_id: int = 0
+    task_attempt_id: int = 0
+    attempt_number: int = 0
+
+
+def current_task() -> TaskIdentity:
+    """The attempt that runs this code; outside Spark the first attempt of task 0."""
+    # Writers must not load PySpark: they run without it in tests and other engines. In a Spark worker the worker's own
+    # main loop has loaded it before any of our code runs, so it is found here without an import.
+    pyspark = sys.modules.get("pyspark")
+    context = None if pyspark is None else pyspark.TaskContext.get()
+    if context is None:
+        return TaskIdentity()
+    return TaskIdentity(
+        partition_id=context.partitionId(),
+        task_attempt_id=context.taskAttemptId(),
+        attempt_number=context.attemptNumber(),
+    )
+
 
 EXTENSIONS = {"parquet": "parquet", "orc": "orc", "avro": "avro", "puffin": "puffin"}
 

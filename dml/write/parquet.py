@@ -2,6 +2,9 @@
 
 Input: record batches of the file's schema. Output: the file, and its size, split offsets and column metrics. Spec:
 "Appendix A: Parquet"; Parquet's key `iceberg.schema` is Java's.
+
+A dictionary makes columns that repeat their values small and fast to read; for others it costs a hash of each value,
+only to be given up when it grows too large: the first rows of a file tell which columns are worth one.
 """
 
 import inspect
@@ -9,15 +12,66 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dml.errors import AnalysisError, ErrorKind
 from dml.options import WriteOptions
 from dml.write.column_metrics import ColumnMetrics, NanCounter, parquet_metrics
-from dml.write.dictionary_choice import dictionary_columns
 from dml.write.file_layout import FileLayout
 
-__all__ = ["CODECS", "FileStatistics", "ParquetFileWriter", "check_codec", "write_parquet"]
+__all__ = ["CODECS", "FileStatistics", "ParquetFileWriter", "check_codec", "dictionary_columns", "write_parquet"]
+
+SAMPLES = 8
+SAMPLE_ROWS = 2048
+DISTINCT_SHARE = 0.4
+
+
+def dictionary_columns(table: pa.Table) -> list[str]:
+    """The dotted names of the physical columns that repeat their values.
+
+    Args:
+        table: The first row group.
+    """
+    sample = sample_of(table)
+    names: list[str] = []
+    for field, column in zip(table.schema, sample.columns, strict=True):
+        names.extend(repeating_names(field, field.name, column.combine_chunks()))
+    return names
+
+
+def sample_of(table: pa.Table) -> pa.Table:
+    if table.num_rows <= SAMPLES * SAMPLE_ROWS:
+        return table
+    step = table.num_rows // SAMPLES
+    return pa.concat_tables([table.slice(start * step, SAMPLE_ROWS) for start in range(SAMPLES)])
+
+
+def repeating_names(field: pa.Field, name: str, values: pa.Array) -> list[str]:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return [
+            inner
+            for place in range(kind.num_fields)
+            for inner in repeating_names(kind.field(place), f"{name}.{kind.field(place).name}", values.field(place))
+        ]
+    if pa.types.is_map(kind):
+        return [
+            *repeating_names(kind.key_field, f"{name}.key_value.key", values.keys),
+            *repeating_names(kind.item_field, f"{name}.key_value.value", values.items),
+        ]
+    if pa.types.is_list(kind):
+        return repeating_names(kind.value_field, f"{name}.list.element", values.values)
+    return [name] if repeats(values) else []
+
+
+def repeats(values: pa.Array) -> bool:
+    if pa.types.is_boolean(values.type):
+        return False
+    storage = values.storage if isinstance(values, pa.ExtensionArray) else values
+    filled = len(storage) - storage.null_count
+    return bool(filled == 0 or pc.count_distinct(storage).as_py() <= max(1, filled * DISTINCT_SHARE))
+
 
 CODECS = {
     "zstd": "zstd",

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from dml.deletes.delete_file_index import partition_key
 from dml.errors import DataError
-from dml.model.content_file import ContentFile
-from dml.write.data_writer import DataWriter
+from dml.model.manifest import ContentFile
 from dml.write.partition_values import PartitionRouter
+from dml.write.rolling import DataWriter
 
 __all__ = ["ClusteredDataWriter", "FanoutDataWriter", "PartitionWriter"]
 

@@ -1,20 +1,39 @@
-"""Rows of one partition into files of the target size. Worker.
+"""Rows of one partition into files of the target size, and what all writers of data files have in common. Worker.
 
-Input: batches of one partition. Output: data files; none if there was no row.
+Input: batches as `FileLayout.batch` makes them, of one partition. Output: data files; none if there was no row.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import ContentFile, FileContent
 from dml.options import WriteOptions
 from dml.write.file_layout import FileLayout
-from dml.write.origin_log import OriginLog
 from dml.write.output_files import OutputFile, OutputFileFactory, write_errors
 from dml.write.parquet import ParquetFileWriter
+from dml.write.row_log import OriginLog
 
-__all__ = ["RollingDataWriter"]
+__all__ = ["DataWriter", "RollingDataWriter"]
+
+
+class DataWriter(Protocol):
+    """Writes rows into data files; what was written before `abort` is deleted by the task's `OutputFileFactory`."""
+
+    def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
+        """Writes rows.
+
+        Args:
+            batch: The rows.
+            partition: The partition of all of them, where it is known; None works it out.
+        """
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Finishes all files."""
+
+    def abort(self) -> None:
+        """Gives up the open files."""
+
 
 CHECK_ROWS = 1000
 """A file's size is looked at no more often than after so many rows."""

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID
-from dml.model.delta_layout import DeltaLayout
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, DeltaLayout
 from dml.write.conversion import converted
 from dml.write.file_layout import FileLayout
 

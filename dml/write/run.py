@@ -10,19 +10,240 @@ report it as text inside a `SparkException`.
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
+from pyiceberg.table.sorting import SortOrder
 
 from dml.errors import DmlError, ExecutionError
-from dml.model.task_commit import TaskCommit
-from dml.model.worker_process import settle
-from dml.write.factory import open_job
-from dml.write.output_files import OutputFileFactory
-from dml.write.task_identity import TaskIdentity, current_task
-from dml.write.writer_spec import WriterSpec
+from dml.model.manifest import ContentFile, is_unpartitioned
+from dml.model.write_task import TaskCommit, TaskMetrics
+from dml.read.packed_groups import settle
+from dml.write.copy_on_write import PatchWriter
+from dml.write.delete_files import DeleteWriter, DeletionVectorWriter, PositionDeleteWriter, delete_file_options
+from dml.write.delta_rows import DeltaCounts, FileDelta, delta_runs
+from dml.write.file_layout import FileLayout, file_layout
+from dml.write.merge_on_read import NewRows, PositionDeltaWriter
+from dml.write.output_files import OutputFileFactory, TaskIdentity, current_task
+from dml.write.partition_values import PartitionRouter
+from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter, PartitionWriter
+from dml.write.rolling import DataWriter, RollingDataWriter
+from dml.write.row_builder import RowBuilder
+from dml.write.row_log import MAX_ENCODED_BYTES, OriginLog, within_limit
+from dml.write.sorting import SortingDataWriter, row_order
+from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriteJob, WriterSpec, current_spec
 
-__all__ = ["TASK_COMMIT", "TASK_COMMIT_SCHEMA", "WriteTask", "write_task"]
+__all__ = [
+    "TASK_COMMIT",
+    "TASK_COMMIT_SCHEMA",
+    "CopyOnWriteJob",
+    "MergeOnReadJob",
+    "OpenJob",
+    "RowsJob",
+    "WriteTask",
+    "open_job",
+    "write_task",
+]
+
+
+class OpenJob(Protocol):
+    """A job in one task."""
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+        """Writes all rows of the task."""
+
+    def abort(self) -> None:
+        """Gives up the open files."""
+
+
+def open_job(spec: WriterSpec, output: OutputFileFactory) -> OpenJob:
+    """The job with its writers open; no file is created before there is a row for it.
+
+    Args:
+        spec: The job.
+        output: Opens new files.
+    """
+    match spec.job:
+        case WriteJob.ROWS:
+            return RowsJob(spec, output)
+        case WriteJob.COPY_ON_WRITE:
+            return CopyOnWriteJob(spec, output)
+        case WriteJob.MERGE_ON_READ:
+            return MergeOnReadJob(spec, output)
+
+
+def open_data_writer(
+    spec: WriterSpec, layout: FileLayout, output: OutputFileFactory, origins: OriginLog | None = None
+) -> DataWriter:
+    """The writer of new data files.
+
+    Rows of a delta come in the order of the old files, so they keep all partitions open also where
+    `write.spark.fanout.enabled` is false: that property is about the order of inserted rows.
+    """
+    context = spec.context
+
+    order = None
+    if spec.sorts_rows:
+        order = row_order(SortOrder.model_validate_json(context.sort_order_json), layout.columns)
+
+    def open_partition(partition: tuple[Any, ...]) -> PartitionWriter:
+        writer = RollingDataWriter(layout, context.options, output, context.default_spec_id, partition, origins)
+        return writer if order is None else SortingDataWriter(order, writer)
+
+    partition_spec = current_spec(context)
+    if is_unpartitioned(partition_spec):
+        return open_partition((None,) * len(partition_spec.fields))
+    router = PartitionRouter(partition_spec, layout.columns)
+    if context.options.fanout is False and spec.job is WriteJob.ROWS:
+        return ClusteredDataWriter(router, open_partition)
+    return FanoutDataWriter(router, open_partition)
+
+
+class RowsJob:
+    """New rows into data files."""
+
+    def __init__(self, spec: WriterSpec, output: OutputFileFactory) -> None:
+        layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+        self._rows = RowBuilder(layout, spec.layout)
+        self._writer = open_data_writer(spec, layout, output)
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+        """Writes all rows of the task."""
+        inserted = 0
+        for batch in batches:
+            if batch.num_rows:
+                self._writer.write(self._rows.inserted(batch))
+                inserted += batch.num_rows
+        files = self._writer.close()
+        return TaskCommit(data_files=files, metrics=TaskMetrics(rows_inserted=inserted, bytes_written=bytes_of(files)))
+
+    def abort(self) -> None:
+        """Gives up the open files."""
+        self._writer.abort()
+
+
+class CopyOnWriteJob:
+    """A delta into rewritten data files."""
+
+    def __init__(self, spec: WriterSpec, output: OutputFileFactory) -> None:
+        assert spec.files is not None
+        self._layout = spec.layout
+        layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+        self._max_report_bytes = spec.max_report_bytes
+        max_encoded_bytes = min(MAX_ENCODED_BYTES, spec.max_report_bytes)
+        self._origins = OriginLog(max_encoded_bytes=max_encoded_bytes) if spec.tracks_origins else None
+        self._writer = open_data_writer(spec, layout, output, self._origins)
+        self._patch = PatchWriter(
+            files=spec.files,
+            layout=layout,
+            delta=spec.layout,
+            writer=self._writer,
+            row_lineage=spec.row_lineage,
+            spec_id=spec.context.default_spec_id,
+            source_ids=PartitionRouter(current_spec(spec.context), layout.columns).source_ids,
+            origins=self._origins,
+        )
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+        """Rewrites the data files that the task's delta changes."""
+        counts = DeltaCounts()
+        for run in delta_runs(batches, self._layout, counts):
+            if isinstance(run, FileDelta):
+                self._patch.patch(run)
+            else:
+                for values in run.batches:
+                    self._patch.insert(values)
+        files = self._writer.close()
+        metrics = TaskMetrics(
+            rows_matched=counts.matched,
+            rows_deleted=counts.deleted,
+            rows_updated=counts.updated,
+            rows_inserted=counts.inserted,
+            rows_deleted_by_source=counts.deleted_by_source,
+            rows_updated_by_source=counts.updated_by_source,
+            rows_carried=self._patch.rows_carried,
+            bytes_read=self._patch.bytes_read,
+            bytes_written=bytes_of(files),
+        )
+        return TaskCommit(
+            data_files=files,
+            removed_data_files=self._patch.removed_data_files,
+            changed_files=within_limit(self._patch.changed_files, self._max_report_bytes),
+            row_origins=() if self._origins is None else self._origins.report(),
+            metrics=metrics,
+        )
+
+    def abort(self) -> None:
+        """Gives up the open files."""
+        self._writer.abort()
+
+
+class MergeOnReadJob:
+    """A delta into delete files and new data files."""
+
+    def __init__(self, spec: WriterSpec, output: OutputFileFactory) -> None:
+        assert spec.files is not None
+        self._layout = spec.layout
+        self._max_report_bytes = spec.max_report_bytes
+        self._deletes = open_delete_writer(spec, output)
+        self._new_rows: NewRows | None = None
+        self._writer: DataWriter | None = None
+        if spec.writes_rows:  # a table with a column that cannot be written can still be deleted from
+            layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+            self._writer = open_data_writer(spec, layout, output)
+            self._new_rows = NewRows(
+                files=spec.files, layout=layout, delta=spec.layout, writer=self._writer, row_lineage=spec.row_lineage
+            )
+        self._delta = PositionDeltaWriter(deletes=self._deletes, new_rows=self._new_rows)
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+        """Writes what the task's delta deletes, updates and inserts."""
+        counts = DeltaCounts()
+        for run in delta_runs(batches, self._layout, counts):
+            if isinstance(run, FileDelta):
+                self._delta.apply(run)
+            else:
+                for values in run.batches:
+                    self._delta.insert(values)
+        files = self._writer.close() if self._writer is not None else ()
+        deletes = self._deletes.close()
+        metrics = TaskMetrics(
+            rows_matched=counts.matched,
+            rows_deleted=counts.deleted,
+            rows_updated=counts.updated,
+            rows_inserted=counts.inserted,
+            rows_deleted_by_source=counts.deleted_by_source,
+            rows_updated_by_source=counts.updated_by_source,
+            bytes_read=self._new_rows.bytes_read if self._new_rows is not None else 0,
+            bytes_written=bytes_of((*files, *deletes.delete_files)),
+        )
+        return TaskCommit(
+            data_files=files,
+            delete_files=deletes.delete_files,
+            rewritten_delete_files=deletes.rewritten_delete_files,
+            referenced_data_files=deletes.referenced_data_files,
+            changed_files=within_limit(self._delta.changed_files, self._max_report_bytes),
+            metrics=metrics,
+        )
+
+    def abort(self) -> None:
+        """Gives up the open files."""
+        if self._writer is not None:
+            self._writer.abort()
+
+
+def open_delete_writer(spec: WriterSpec, output: OutputFileFactory) -> DeleteWriter:
+    """The writer of deleted positions: from version 3 on always deletion vectors."""
+    assert spec.files is not None
+    if spec.context.format_version >= DELETION_VECTOR_VERSION:
+        return DeletionVectorWriter(files=spec.files, output=output)
+    return PositionDeleteWriter(files=spec.files, options=delete_file_options(spec.context), output=output)
+
+
+def bytes_of(files: Iterable[ContentFile]) -> int:
+    """The size of new files; deletion vectors share one."""
+    return sum({file.path: file.file_size_in_bytes for file in files}.values())
+
 
 TASK_COMMIT: Final = "task_commit"
 TASK_COMMIT_SCHEMA: Final = pa.schema([pa.field(TASK_COMMIT, pa.binary(), nullable=False)])

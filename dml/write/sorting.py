@@ -19,7 +19,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import NestedField
 
-from dml.model.content_file import ContentFile
+from dml.model.manifest import ContentFile
 from dml.write.partition_values import aligned, find_source, physical
 from dml.write.rolling import RollingDataWriter
 

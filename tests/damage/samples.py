@@ -15,12 +15,11 @@ from dml.catalog import create_namespace, load, load_table
 from dml.commit import AppendFiles, RowDelta, commit
 from dml.errors import DmlError
 from dml.manifests.read import manifests_of
-from dml.model.content_file import ContentFile
-from dml.model.manifest import ManifestContent
+from dml.model.manifest import ContentFile, ManifestContent
 from dml.options import Command
 from dml.read.reader import TaskReader
-from dml.scan.context import scan_context
 from dml.scan.planner import plan_scan
+from dml.scan.source import scan_context
 from tests.dml.commit.builders import data_file, deletes, new_table
 
 __all__ = ["Outcome", "Sample", "make_sample"]

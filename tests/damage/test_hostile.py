@@ -20,8 +20,8 @@ from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.read.applied_deletes import DeleteLoader
 from dml.read.reader import TaskReader
-from dml.scan.context import scan_context
 from dml.scan.planner import plan_scan
+from dml.scan.source import scan_context
 from tests.damage import hostile
 from tests.damage.conftest import Program
 from tests.damage.samples import Outcome, Sample, make_sample

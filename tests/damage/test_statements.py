@@ -13,8 +13,7 @@ from dml.commit import AppendFiles, commit
 from dml.errors import CorruptFileError, DmlError, NotSupportedError
 from dml.files.schemes import ALLOWED_SCHEMES
 from dml.manifests.read import entries_of, manifests_of
-from dml.model.content_file import ContentFile, FileContent
-from dml.model.manifest import ManifestContent
+from dml.model.manifest import ContentFile, FileContent, ManifestContent
 from tests.dml.engine.conftest import COMMANDS, Lake
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import dml
 from dml.manifests.read import entries_of, manifests_of
-from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import ContentFile, FileContent
 from dml.session import Session
 from tests.interop.readers import canonical, read_duckdb, read_pyiceberg
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dml.model.content_file import FileContent
+from dml.model.manifest import FileContent
 from tests.interop.conftest import Lake
 from tests.interop.readers import read_duckdb
 

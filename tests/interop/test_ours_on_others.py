@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from dml.commit import RowDelta, commit
-from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import ContentFile, FileContent
 from dml.options import Command
 from tests.interop.conftest import Lake
 

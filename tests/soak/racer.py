@@ -22,8 +22,8 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.position_deletes import TablePositionDeletes
 from dml.engine.writes import write_context
 from dml.errors import CommitConflictError, CommitStateUnknownError
-from dml.model.changed_file import ChangedFile
-from dml.model.file_deletes import FileDeletes
+from dml.model.scan_task import FileDeletes
+from dml.model.write_task import ChangedFile
 from dml.options import Command
 from dml.read.applied_deletes import DeleteLoader
 from dml.scan.planner import plan_scan

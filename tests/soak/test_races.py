@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, NestedField
 
 from dml.catalog import create_namespace, create_table
 from dml.commit import AppendFiles, commit
-from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import ContentFile, FileContent
 from tests.services.lakes import leftovers
 from tests.soak.conftest import Place
 from tests.soak.history import ancestry

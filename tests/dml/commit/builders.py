@@ -22,7 +22,7 @@ from dml.catalog import create_table
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.deletes.puffin import PuffinWriter, deletion_vector_blob
-from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import ContentFile, FileContent
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

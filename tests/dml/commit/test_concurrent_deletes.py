@@ -18,11 +18,9 @@ from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.manifests.read import entries_of, manifests_of
-from dml.model.changed_file import ChangedFile
-from dml.model.content_file import ContentFile, FileContent
-from dml.model.file_deletes import FileDeletes
-from dml.model.row_origins import RowOrigins
-from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.model.manifest import ContentFile, FileContent
+from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
+from dml.model.write_task import ChangedFile, RowOrigins
 from dml.options import Command, IsolationLevel
 from dml.read.applied_deletes import DeleteLoader
 from dml.scan.planner import plan_scan

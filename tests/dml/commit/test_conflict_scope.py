@@ -25,8 +25,7 @@ from dml.commit import (
 )
 from dml.errors import CommitConflictError
 from dml.manifests.read import manifests_of
-from dml.model.content_file import ContentFile
-from dml.model.manifest import ManifestContent
+from dml.model.manifest import ContentFile, ManifestContent
 from dml.options import Command, IsolationLevel
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import data_file, equality_deletes, ids

@@ -21,7 +21,7 @@ from dml.commit import (
     commit,
 )
 from dml.errors import CommitConflictError, ValidationFailedError
-from dml.model.content_file import ContentFile
+from dml.model.manifest import ContentFile
 from dml.options import Command, IsolationLevel
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import data_file, deletes, equality_deletes, ids, new_table, position_deletes

@@ -12,9 +12,7 @@ from dml.catalog import set_properties
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
 from dml.errors import CommitConflictError
 from dml.manifests.read import entries_of, manifests_of
-from dml.model.content_file import ContentFile
-from dml.model.listing import Listing
-from dml.model.manifest import ManifestContent, ManifestFile
+from dml.model.manifest import ContentFile, Listing, ManifestContent, ManifestFile
 from dml.options import Command
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import data_file, deletes, ids, new_table

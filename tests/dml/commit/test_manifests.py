@@ -32,8 +32,7 @@ from dml.commit.new_manifests import pack_from_end
 from dml.errors import CorruptFileError
 from dml.manifests.read import entries_of, manifests_of, read_manifest_list
 from dml.manifests.write import ManifestWriter, write_manifest_list
-from dml.model.content_file import ContentFile, FileContent
-from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from dml.options import Command
 from tests.dml.commit.builders import data_file, deletes, ids, new_table
 

@@ -23,7 +23,7 @@ from dml.commit import (
     commit,
 )
 from dml.errors import ValidationFailedError
-from dml.model.content_file import ContentFile
+from dml.model.manifest import ContentFile
 from dml.options import Command
 from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes, vectors
 

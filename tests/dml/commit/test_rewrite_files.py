@@ -23,7 +23,7 @@ from dml.commit import (
 )
 from dml.errors import ValidationFailedError
 from dml.manifests.read import entries_of, manifests_of
-from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import ContentFile, FileContent
 from dml.options import Command, IsolationLevel
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import (

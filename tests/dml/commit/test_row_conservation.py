@@ -6,9 +6,9 @@ import pytest
 
 from dml.commit import RowCounts, check_changed_files, check_rows_added, conservation_summary
 from dml.errors import RowConservationError
-from dml.model.changed_file import ChangedFile
-from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.model.write_task import ChangedFile
 
 PATH = "file:/t/a.parquet"
 TASK = ScanTask(

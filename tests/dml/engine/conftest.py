@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import dml
 from dml.manifests.read import entries_of, manifests_of
-from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import ContentFile, FileContent
 from dml.session import Session
 
 COMMANDS = ("delete", "update", "merge")

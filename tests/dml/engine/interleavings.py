@@ -29,7 +29,7 @@ from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RewriteFiles, R
 from dml.errors import CommitConflictError, DmlError, ValidationFailedError
 from dml.iceberg import metadata_json
 from dml.manifests.read import entries_of, manifests_of
-from dml.model.content_file import ContentFile, FileContent
+from dml.model.manifest import ContentFile, FileContent
 from dml.options import Command
 from tests.dml.commit.builders import deletes
 

@@ -17,7 +17,7 @@ from dml.errors import (
     ErrorKind,
     SqlError,
 )
-from dml.model.write_context import WriteContext
+from dml.model.write_task import WriteContext
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark

@@ -7,7 +7,7 @@ import pytest
 
 import dml
 from dml.engine import writes
-from dml.model.task_commit import TaskCommit
+from dml.model.write_task import TaskCommit
 from tests.dml.engine.conftest import Kind
 
 pytestmark = pytest.mark.spark

@@ -7,7 +7,7 @@ import pytest
 from dml.engine import row_probe
 from dml.engine.row_level import plan_statement
 from dml.engine.row_probe import statement_probe
-from dml.model.content_file import ContentFile
+from dml.model.manifest import ContentFile
 from dml.sqlparse import parse
 from tests.dml.engine.conftest import Kind
 

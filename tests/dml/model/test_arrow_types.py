@@ -21,8 +21,8 @@ from pyiceberg.types import (
 
 from dml.errors import NotSupportedError
 from dml.model.arrow_types import PLAIN, primitive_arrow_type
-from dml.read import arrow_types as read
-from dml.write import arrow_schema as written
+from dml.read import projection as read
+from dml.write import file_layout as written
 
 PRIMITIVES = [*(kind() for kind in PLAIN), DecimalType(9, 2), FixedType(5)]
 NESTED = [

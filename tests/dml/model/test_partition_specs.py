@@ -4,7 +4,7 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
-from dml.model.partition_specs import is_unpartitioned, unpartitioned_specs
+from dml.model.manifest import is_unpartitioned, unpartitioned_specs
 
 DROPPED = PartitionField(1, 1000, VoidTransform(), "a")
 KEPT = PartitionField(2, 1001, IdentityTransform(), "b")

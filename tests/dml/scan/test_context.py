@@ -9,8 +9,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from dml.model import columns
 from dml.read.reader import TaskReader
-from dml.scan.context import scan_context
 from dml.scan.planner import plan_scan
+from dml.scan.source import scan_context
 
 
 @pytest.fixture

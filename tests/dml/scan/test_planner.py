@@ -33,8 +33,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType, Times
 from pyiceberg.utils.lazydict import LazyDict
 
 from dml.errors import NotFoundError
-from dml.model.content_file import ContentFile, FileContent
-from dml.model.manifest import EntryStatus, ManifestEntry, ManifestFile, PartitionSummary
+from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestEntry, ManifestFile, PartitionSummary
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.read.reader import TaskReader
 from dml.scan.planner import PlannedFile, delete_index, plan_scan, scan_task

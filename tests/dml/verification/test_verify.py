@@ -15,7 +15,7 @@ import dml
 from dml.commit import Action, AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
 from dml.commit.actions import RewriteFiles
 from dml.commit.snapshot_producer import SnapshotProducer
-from dml.model.content_file import ContentFile
+from dml.model.manifest import ContentFile
 from dml.options import Command, IsolationLevel
 from dml.verification import Count, FileRole, Verification, verify
 from tests.dml.commit.builders import (

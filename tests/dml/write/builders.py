@@ -17,13 +17,12 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model import columns
-from dml.model.delta_layout import DeltaLayout
+from dml.model.columns import DeltaLayout
 from dml.model.scan_task import DeleteFileRef, ScanTask
-from dml.model.task_commit import TaskCommit
-from dml.model.write_context import WriteContext
+from dml.model.write_task import TaskCommit, WriteContext
 from dml.options import WriteOptions
+from dml.write.output_files import TaskIdentity
 from dml.write.run import write_task
-from dml.write.task_identity import TaskIdentity
 from dml.write.writer_spec import WriteJob, WriterSpec
 
 SCHEMA = Schema(

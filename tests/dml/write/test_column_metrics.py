@@ -35,11 +35,11 @@ from pyiceberg.types import (
 )
 
 from dml.errors import AnalysisError
-from dml.model.content_file import ContentFile
-from dml.model.delta_layout import DeltaLayout
-from dml.write.arrow_schema import arrow_field
+from dml.model.columns import DeltaLayout
+from dml.model.manifest import ContentFile
 from dml.write.bounds import truncated_above, truncated_bytes_above
-from dml.write.metrics_modes import MetricsMode, metrics_modes
+from dml.write.column_metrics import MetricsMode, metrics_modes
+from dml.write.file_layout import arrow_field
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import context, run
 

@@ -12,10 +12,8 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import ErrorKind
-from dml.model.columns import RowOperation
-from dml.model.delta_layout import DeltaLayout
-from dml.write.change_cursor import ChangeCursor
-from dml.write.delta_rows import DeltaCounts, FileDelta, delta_runs
+from dml.model.columns import DeltaLayout, RowOperation
+from dml.write.delta_rows import ChangeCursor, DeltaCounts, FileDelta, delta_runs
 from dml.write.file_layout import file_layout
 from dml.write.row_builder import RowBuilder
 from dml.write.writer_spec import WriteJob

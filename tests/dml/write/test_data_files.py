@@ -38,10 +38,9 @@ from pyiceberg.types import (
 )
 
 from dml.errors import AnalysisError, DataError, ErrorKind, NotSupportedError
-from dml.model.delta_layout import DeltaLayout
-from dml.write.conversion import converted
-from dml.write.dictionary_choice import dictionary_columns
-from dml.write.not_null import null_check
+from dml.model.columns import DeltaLayout
+from dml.write.conversion import converted, null_check
+from dml.write.parquet import dictionary_columns
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 from tests.dml.write.builders import (
     BY_NAME,

@@ -14,11 +14,10 @@ from dml.deletes.deletion_vector import decode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.deletes.puffin import PuffinReader
 from dml.errors import ErrorKind, NotSupportedError
-from dml.model.columns import RowOperation
-from dml.model.content_file import FileContent
-from dml.model.delta_layout import DeltaLayout
+from dml.model.columns import DeltaLayout, RowOperation
+from dml.model.manifest import FileContent
 from dml.model.scan_task import DeleteFileRef
-from dml.model.task_commit import TaskCommit
+from dml.model.write_task import TaskCommit
 from dml.write.delta_rows import Changes
 from dml.write.merge_on_read import gathered
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable

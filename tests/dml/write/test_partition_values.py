@@ -44,9 +44,8 @@ from pyiceberg.types import (
 )
 
 from dml.errors import DataError, NotSupportedError
-from dml.model.delta_layout import DeltaLayout
-from dml.write.arrow_schema import arrow_field
-from dml.write.file_layout import file_layout
+from dml.model.columns import DeltaLayout
+from dml.write.file_layout import arrow_field, file_layout
 from dml.write.output_files import OutputFileFactory
 from dml.write.partition_values import PartitionRouter
 from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
-from dml.model.columns import RowOperation
-from dml.model.delta_layout import DeltaLayout
-from dml.model.row_origins import NEW_ROWS, RowOrigins
-from dml.model.task_commit import TaskCommit
+from dml.model.columns import DeltaLayout, RowOperation
+from dml.model.write_task import NEW_ROWS, RowOrigins, TaskCommit
 from dml.write import rolling
-from dml.write.origin_log import OriginLog
+from dml.write.row_log import OriginLog
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import BY_NAME, UNPARTITIONED, MemoryFiles, context, delta, run, table
 

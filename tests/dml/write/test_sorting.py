@@ -22,12 +22,12 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, StructType
 
-from dml.model.delta_layout import DeltaLayout
+from dml.model.columns import DeltaLayout
 from dml.write import sorting
-from dml.write.factory import open_job
 from dml.write.file_layout import file_layout
 from dml.write.output_files import OutputFileFactory
 from dml.write.rolling import RollingDataWriter
+from dml.write.run import open_job
 from dml.write.sorting import SortingDataWriter, row_order
 from dml.write.writer_spec import WriteJob, WriterSpec
 from tests.dml.write.builders import TASK, context

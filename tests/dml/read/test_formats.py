@@ -41,7 +41,7 @@ from pyiceberg.types import (
 
 from dml.errors import CorruptFileError
 from dml.model import columns
-from dml.read.avro_schema import avro_fields
+from dml.read.avro_file import avro_fields
 from dml.read.reader import scan_file
 
 

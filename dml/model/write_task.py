@@ -1,0 +1,241 @@
+"""What the tasks of a write share, and what each reports to the driver: files, changed rows, counts. Worker-safe.
+
+Rows that lie next to each other in an old data file and in the one that replaces it make a run. A rewritten file is a
+sequence of runs, most of them long; rows that were in no file before make runs of their own.
+"""
+
+import pickle
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dml.errors import DmlError
+from dml.model.manifest import ContentFile
+from dml.options import WriteOptions
+
+__all__ = ["NEW_ROWS", "ChangedFile", "Numbers", "RowOrigins", "TaskCommit", "TaskMetrics", "WriteContext", "origins"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteContext:
+    """The target of a write.
+
+    Attributes:
+        query_id: A UUID: part of the name of every file that the statement writes, so that an abort finds them.
+        format_version: 1, 2 or 3.
+        schema_json: The table's current schema (Iceberg JSON): new files hold all its columns.
+        specs_json: All partition specs by id (Iceberg JSON): deletes are written under the spec of their data file.
+        default_spec_id: Spec of new data files.
+        sort_order_json: The table's default sort order (Iceberg JSON).
+        data_location: Folder of data files (`write.data.path`, or `<location>/data`), without a final slash.
+        table_location: Root of the table.
+        properties: The table's properties, for writers of other formats and location providers.
+        io_properties: Properties of the FileIO; may hold credentials, so never shown.
+        options: The typed properties.
+        row_lineage: Whether data files of updated or carried rows must hold `_row_id` and
+            `_last_updated_sequence_number` (v3).
+        sorted_by_table_order: Whether files are in the table's sort order, and may say so.
+    """
+
+    query_id: str
+    format_version: int
+    schema_json: str
+    specs_json: tuple[tuple[int, str], ...]
+    default_spec_id: int
+    sort_order_json: str
+    data_location: str
+    table_location: str
+    properties: dict[str, str] = field(default_factory=dict)
+    io_properties: dict[str, str] = field(default_factory=dict, repr=False)
+    options: WriteOptions
+    row_lineage: bool = False
+    sorted_by_table_order: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedFile:
+    """The changes of one data file.
+
+    Sets of positions are deletion vectors as `dml.deletes.deletion_vector.encode` makes them. They serve commits that
+    come at the same time as others; where there were too many positions, they are left out.
+
+    Attributes:
+        path: The data file.
+        rows_deleted: Rows that were deleted.
+        rows_updated: Rows that were updated.
+        rows_before: Copy-on-write: rows of the file that were live; None where the file was not read.
+        rows_carried: Copy-on-write: rows that were copied as they are.
+        deletes_before: Merge-on-read: positions of the old delete files that the new one holds as well.
+        deletes_after: Merge-on-read: positions of the new delete file.
+        deleted: The positions of the deleted rows.
+        updated: The positions of the updated rows.
+        observed: The positions of rows that the statement matched and left as they are.
+    """
+
+    path: str
+    rows_deleted: int
+    rows_updated: int
+    rows_before: int | None = None
+    rows_carried: int | None = None
+    deletes_before: int | None = None
+    deletes_after: int | None = None
+    deleted: bytes | None = field(default=None, repr=False)
+    updated: bytes | None = field(default=None, repr=False)
+    observed: bytes | None = field(default=None, repr=False)
+
+
+NEW_ROWS: Final = -(2**62)
+"""Origin of the first row that was in no file before; further ones count on from it."""
+
+POSITION_BITS: Final = 40
+CODEC: Final = "zstd"
+
+Numbers = npt.NDArray[np.int64]
+
+
+def origins(ordinal: int, start: int, rows: int) -> Numbers:
+    """Neighbouring rows of a data file, as numbers: the file's ordinal above, the position below.
+
+    Args:
+        ordinal: The file's place in the statement's list of files.
+        start: Position of the first row.
+        rows: How many.
+    """
+    first = (ordinal << POSITION_BITS) + start
+    return np.arange(first, first + rows, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOrigins:
+    """The runs of one new data file.
+
+    Attributes:
+        data_file: Its location.
+        runs: How many runs.
+        encoded: Compressed: how far each run's first origin is from the end of the run before it, then all lengths.
+    """
+
+    data_file: str
+    runs: int
+    encoded: bytes = field(repr=False)
+
+    @staticmethod
+    def of(data_file: str, firsts: Numbers, lengths: Numbers) -> "RowOrigins":
+        """Encode runs.
+
+        Args:
+            data_file: The new file.
+            firsts: The origin of each run's first row.
+            lengths: How many rows each run has; together they are the file.
+        """
+        ends = firsts + lengths
+        gaps = firsts - np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+        data = gaps.tobytes() + lengths.tobytes()
+        encoded = pa.Codec(CODEC).compress(data, asbytes=True)
+        return RowOrigins(data_file=data_file, runs=len(firsts), encoded=encoded)
+
+    def decoded(self) -> tuple[Numbers, Numbers]:
+        """The origins of the runs' first rows, and the runs' lengths."""
+        size = 2 * 8 * self.runs
+        data: Any = pa.Codec(CODEC).decompress(self.encoded, size, asbytes=True)
+        gaps, lengths = np.frombuffer(data, np.int64).reshape(2, self.runs)
+        return np.cumsum(gaps) + np.cumsum(lengths) - lengths, lengths
+
+    def find(self, ordinal: int, positions: Numbers) -> tuple[npt.NDArray[np.bool_], Numbers]:
+        """Where rows of an old file are in the new one.
+
+        Args:
+            ordinal: The old file's.
+            positions: In the old file.
+
+        Returns:
+            Which of them are in this file; and for these their positions in it.
+        """
+        firsts, lengths = self.decoded()
+        places = np.cumsum(lengths) - lengths
+        mine = np.flatnonzero(firsts >> POSITION_BITS == ordinal)
+        mine = mine[np.argsort(firsts[mine])]
+        wanted = positions + (ordinal << POSITION_BITS)
+        run = np.searchsorted(firsts[mine], wanted, side="right") - 1
+        found = run >= 0
+        run = mine[run[found]]
+        offsets = wanted[found] - firsts[run]
+        within = offsets < lengths[run]
+        found[found] = within
+        return found, (places[run] + offsets)[within]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMetrics:
+    """Counts of one task; the driver adds them up.
+
+    Attributes:
+        rows_matched: Target rows that the statement matched.
+        rows_deleted: Rows deleted.
+        rows_updated: Rows updated.
+        rows_inserted: Rows inserted.
+        rows_deleted_by_source: Of the deleted rows, those that WHEN NOT MATCHED BY SOURCE deleted.
+        rows_updated_by_source: Of the updated rows, those that WHEN NOT MATCHED BY SOURCE updated.
+        rows_carried: Rows copied unchanged into rewritten files.
+        bytes_read: Bytes of the data files that were read again.
+        bytes_written: Bytes of the files written.
+        seconds: Seconds spent in the writer.
+    """
+
+    rows_matched: int = 0
+    rows_deleted: int = 0
+    rows_updated: int = 0
+    rows_inserted: int = 0
+    rows_deleted_by_source: int = 0
+    rows_updated_by_source: int = 0
+    rows_carried: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: "TaskMetrics") -> "TaskMetrics":
+        return TaskMetrics(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCommit:
+    """Files that a task wrote and files that its rows replace.
+
+    Attributes:
+        data_files: New data files.
+        delete_files: New position delete files and deletion vectors.
+        removed_data_files: Paths of data files that `data_files` replace (copy-on-write), or that lost every row.
+        rewritten_delete_files: Keys (path, content offset, content size) of delete files that `delete_files` hold
+            merged.
+        referenced_data_files: Paths of the data files that `delete_files` point to.
+        changed_files: What became of the rows of the data files that lost or changed some.
+        row_origins: Copy-on-write: where the rows of `data_files` were; empty where nobody asked, or there is too much.
+        metrics: Counts.
+        failure: Why the task gave up after cleaning its own files; then everything above is empty.
+        attempt_number: How often the task was tried before: files of an attempt that was killed are not told of.
+    """
+
+    data_files: tuple[ContentFile, ...] = ()
+    delete_files: tuple[ContentFile, ...] = ()
+    removed_data_files: tuple[str, ...] = ()
+    rewritten_delete_files: tuple[tuple[str, int | None, int | None], ...] = ()
+    referenced_data_files: tuple[str, ...] = ()
+    changed_files: tuple[ChangedFile, ...] = ()
+    row_origins: tuple[RowOrigins, ...] = ()
+    metrics: TaskMetrics = field(default_factory=TaskMetrics)
+    failure: DmlError | None = None
+    attempt_number: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Pickled: it travels from our own worker to our own driver, inside one Spark job."""
+        return pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> "TaskCommit":
+        """The inverse of `to_bytes`."""
+        message = pickle.loads(data)  # noqa: S301 - made by to_bytes in a task of the same statement
+        assert isinstance(message, TaskCommit)
+        return message

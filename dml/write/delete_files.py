@@ -1,0 +1,328 @@
+"""Deleted positions into position delete files (version 2) and deletion vectors (version 3). Worker.
+
+Input: deleted positions by data file. Output: delete files. Spec: "Position Delete Files", "Deletion Vectors"; Puffin,
+"deletion-vector-v1 blob type".
+
+With granularity `file` there is a position delete file for each data file, under its spec and partition; it takes over
+the positions of older files for that data file alone. With granularity `partition` there is a file for each partition,
+and older files stay.
+
+A data file has one vector at most: the new one holds the positions of the one before or, after an upgrade, of all
+position delete files. Of those, files for several data files stay, as others need them; readers ignore them once there
+is a vector.
+"""
+
+import uuid
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from dml.deletes.delete_file_index import partition_key
+from dml.deletes.deletion_vector import encode
+from dml.deletes.position_delete_file import bounds, table_of
+from dml.deletes.position_index import PositionDeleteIndex
+from dml.deletes.puffin import BlobMetadata, PuffinWriter, deletion_vector_blob
+from dml.model.manifest import ContentFile, FileContent
+from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
+from dml.model.target_files import TargetFiles
+from dml.model.write_task import WriteContext
+from dml.options import DeleteGranularity, WriteOptions
+from dml.write.output_files import OutputFile, OutputFileFactory, TaskIdentity, write_errors
+from dml.write.parquet import write_parquet
+from dml.write.writer_spec import DELETION_VECTOR_VERSION
+
+__all__ = [
+    "DeleteResult",
+    "DeleteWriter",
+    "DeletedPositions",
+    "DeletionVectorWriter",
+    "PositionDeleteWriter",
+    "VectorFile",
+    "delete_file_options",
+    "file_scoped",
+    "write_late_deletes",
+    "write_position_deletes",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteResult:
+    """What a task's deletes became.
+
+    Attributes:
+        delete_files: New position delete files or deletion vectors.
+        rewritten_delete_files: Keys of older ones whose positions they hold.
+        referenced_data_files: Paths of the data files that they are for.
+    """
+
+    delete_files: tuple[ContentFile, ...] = ()
+    rewritten_delete_files: tuple[tuple[str, int | None, int | None], ...] = ()
+    referenced_data_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedPositions:
+    """What the new delete file says of one data file.
+
+    Attributes:
+        path: The data file.
+        before: Positions of older delete files that it takes over.
+        after: All its positions.
+    """
+
+    path: str
+    before: int
+    after: int
+
+
+class DeleteWriter(Protocol):
+    """Writes the deleted positions of data files; files are deleted by the task's `OutputFileFactory` in an abort."""
+
+    def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
+        """Takes the deleted positions of one data file; each data file comes once."""
+
+    def close(self) -> DeleteResult:
+        """Finishes all files."""
+
+
+SCHEMA_JSON: Final = (
+    '{"type":"struct","schema-id":0,"fields":['
+    '{"id":2147483546,"name":"file_path","required":true,"type":"string"},'
+    '{"id":2147483545,"name":"pos","required":true,"type":"long"}'
+    "]}"
+)
+KEY_VALUES: Final = {"iceberg.schema": SCHEMA_JSON, "delete-type": "position"}
+BYTES_PER_POSITION: Final = 3
+"""What a row takes in a file, about: paths repeat, positions ascend."""
+
+Group = tuple[int, tuple[Any, ...]]
+
+
+class PositionDeleteWriter:
+    """Writes position delete files.
+
+    Args:
+        files: The data files.
+        options: Granularity and target size.
+        output: Opens new files.
+    """
+
+    def __init__(self, *, files: TargetFiles, options: WriteOptions, output: OutputFileFactory) -> None:
+        self._files = files
+        self._options = options
+        self._output = output
+        self._by_partition: dict[Hashable, tuple[Group, dict[str, PositionDeleteIndex]]] = {}
+        self._written: list[ContentFile] = []
+        self._rewritten: list[tuple[str, int | None, int | None]] = []
+        self._referenced: list[str] = []
+
+    def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
+        """Takes the deleted positions of one data file."""
+        task = self._files.task(ordinal)
+        self._referenced.append(task.path)
+        group = (task.spec_id, task.partition)
+        if self._options.delete_granularity is DeleteGranularity.PARTITION:
+            _, indexes = self._by_partition.setdefault(partition_key(*group), (group, {}))
+            indexes[task.path] = positions
+            return DeletedPositions(path=task.path, before=0, after=len(positions))
+        old = file_scoped(task)
+        before = 0
+        if old:
+            existing = self._files.existing_positions(ordinal, old)
+            before, positions = len(existing), positions.union(existing)
+            self._rewritten.extend(reference.key for reference in old)
+        self._write(group, {task.path: positions})
+        return DeletedPositions(path=task.path, before=before, after=len(positions))
+
+    def close(self) -> DeleteResult:
+        """Writes the files of partitions."""
+        for group, indexes in self._by_partition.values():
+            self._write(group, indexes)
+        self._by_partition = {}
+        return DeleteResult(
+            delete_files=tuple(self._written),
+            rewritten_delete_files=tuple(self._rewritten),
+            referenced_data_files=tuple(self._referenced),
+        )
+
+    def _write(self, group: Group, indexes: dict[str, PositionDeleteIndex]) -> None:
+        rows = max(1000, self._options.delete_target_file_size // BYTES_PER_POSITION)
+        table = table_of(indexes)
+        for start in range(0, table.num_rows, rows):
+            part = table.slice(start, rows)
+            self._written.append(write_position_deletes(group, part, self._options, self._output))
+
+
+def write_position_deletes(
+    group: Group, table: pa.Table, options: WriteOptions, output: OutputFileFactory
+) -> ContentFile:
+    """Writes one position delete file.
+
+    Args:
+        group: Spec id and partition of the data files that it is for.
+        table: Its rows, sorted.
+        options: Compression and sizes.
+        output: Opens it.
+    """
+    spec_id, partition = group
+    paths = table.column("file_path")
+    path = paths[0].as_py()
+    single = {path: PositionDeleteIndex.from_positions(table.column("pos"))} if paths[-1].as_py() == path else {}
+    lower, upper = bounds(single)
+    file = output.open("parquet", spec_id, partition, deletes=True)
+    with write_errors(file.location):
+        size, offsets = write_parquet(file.stream, table, options, KEY_VALUES)
+    output.close(file)
+    return ContentFile(
+        content=FileContent.POSITION_DELETES,
+        path=file.location,
+        file_format="parquet",
+        spec_id=spec_id,
+        partition=partition,
+        record_count=table.num_rows,
+        file_size_in_bytes=size,
+        lower_bounds=lower,
+        upper_bounds=upper,
+        split_offsets=offsets,
+        referenced_data_file=path if single else None,
+    )
+
+
+def delete_file_options(context: WriteContext) -> WriteOptions:
+    """Options of delete files: they have properties of their own; those of data files hold where these are not set."""
+    codec = context.properties.get("write.delete.parquet.compression-codec", context.options.compression)
+    return replace(context.options, compression=codec.lower())
+
+
+def file_scoped(task: ScanTask) -> tuple[DeleteFileRef, ...]:
+    """The position delete files that are for this data file alone."""
+    return tuple(reference for reference in task.position_deletes if reference.referenced_data_file == task.path)
+
+
+CREATED_BY = "RowDelta"
+
+
+class VectorFile:
+    """A Puffin file of deletion vectors; it is created with the first of them.
+
+    Args:
+        output: Opens it.
+    """
+
+    def __init__(self, output: OutputFileFactory) -> None:
+        self._output = output
+        self._file: OutputFile | None = None
+        self._puffin: PuffinWriter | None = None
+        self._vectors: list[tuple[FileDeletes, BlobMetadata]] = []
+
+    def add(self, deletes: FileDeletes) -> None:
+        """Writes the vector of one data file."""
+        puffin = self._puffin or self._open()
+        blob = deletion_vector_blob(deletes.path, len(deletes.positions))
+        assert self._file is not None
+        with write_errors(self._file.location):
+            self._vectors.append((deletes, puffin.write_blob(blob, encode(deletes.positions))))
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Finishes the file; gives its vectors, in their order."""
+        if self._puffin is None or self._file is None:
+            return ()
+        location = self._file.location
+        with write_errors(location):
+            size = self._puffin.close()
+        self._output.close(self._file)
+        return tuple(content_file(deletes, blob, location, size) for deletes, blob in self._vectors)
+
+    def _open(self) -> PuffinWriter:
+        self._file = self._output.open("puffin", deletes=True)
+        with write_errors(self._file.location):
+            self._puffin = PuffinWriter(self._file.stream, CREATED_BY)
+        return self._puffin
+
+
+class DeletionVectorWriter:
+    """Writes the deletion vectors of one task into one Puffin file.
+
+    Args:
+        files: The data files.
+        output: Opens the Puffin file; only when there is something to write.
+    """
+
+    def __init__(self, *, files: TargetFiles, output: OutputFileFactory) -> None:
+        self._files = files
+        self._vectors = VectorFile(output)
+        self._rewritten: list[tuple[str, int | None, int | None]] = []
+
+    def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
+        """Writes the deletion vector of one data file."""
+        task = self._files.task(ordinal)
+        old = (task.deletion_vector,) if task.deletion_vector is not None else task.position_deletes
+        existing = self._files.existing_positions(ordinal, old) if old else PositionDeleteIndex()
+        merged = existing.union(positions)
+        counts = DeletedPositions(path=task.path, before=len(existing), after=len(merged))
+        if counts.before == counts.after:
+            return counts
+        self._rewritten.extend(
+            reference.key for reference in (old if task.deletion_vector is not None else file_scoped(task))
+        )
+        self._vectors.add(FileDeletes(path=task.path, spec_id=task.spec_id, partition=task.partition, positions=merged))
+        return counts
+
+    def close(self) -> DeleteResult:
+        """Finishes the Puffin file."""
+        vectors = self._vectors.close()
+        return DeleteResult(
+            delete_files=vectors,
+            rewritten_delete_files=tuple(self._rewritten),
+            referenced_data_files=tuple(file.referenced_data_file for file in vectors if file.referenced_data_file),
+        )
+
+
+def content_file(deletes: FileDeletes, blob: BlobMetadata, location: str, size: int) -> ContentFile:
+    """The manifest's view of a vector."""
+    return ContentFile(
+        content=FileContent.POSITION_DELETES,
+        path=location,
+        file_format="puffin",
+        spec_id=deletes.spec_id,
+        partition=deletes.partition,
+        record_count=len(deletes.positions),
+        file_size_in_bytes=size,
+        referenced_data_file=deletes.path,
+        content_offset=blob.offset,
+        content_size_in_bytes=blob.length,
+    )
+
+
+def write_late_deletes(context: WriteContext, deletes: Sequence[FileDeletes]) -> tuple[ContentFile, ...]:
+    """Write one deletion vector or position delete file for each data file.
+
+    Args:
+        context: The write.
+        deletes: The data files and all their deleted positions.
+
+    Returns:
+        The delete files, in the order of `deletes`.
+
+    Raises:
+        Exception: the storage failed; what was written is deleted.
+    """
+    output = OutputFileFactory(replace(context, query_id=str(uuid.uuid4())), TaskIdentity())
+    try:
+        if context.format_version >= DELETION_VECTOR_VERSION:
+            vectors = VectorFile(output)
+            for file in deletes:
+                vectors.add(file)
+            return vectors.close()
+        options = delete_file_options(context)
+        return tuple(
+            write_position_deletes(
+                (file.spec_id, file.partition), table_of({file.path: file.positions}), options, output
+            )
+            for file in deletes
+        )
+    except BaseException:
+        output.abort()
+        raise

@@ -1,0 +1,19 @@
+"""A folder of files to read."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.dml.read.files import Lake, with_id
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An empty folder."""
+    return Lake(tmp_path)
+
+
+@pytest.fixture
+def field():
+    """Makes an Arrow field that carries its Iceberg id."""
+    return with_id
