@@ -18,11 +18,10 @@ from pyspark.sql.functions import lit
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey
-from dml.engine.dispatch import execute, is_ours
-from dml.engine.engine import Engine
-from dml.engine.orphan_files import remove_orphans
-from dml.engine.settings import StatementSettings
-from dml.engine.verification import verify_table
+from dml.engine.dispatch import execute
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.ownership import is_ours
+from dml.engine.procedures import remove_orphans, verify_table
 from dml.errors import AnalysisError, ErrorKind, SetupError
 from dml.maintenance import RemoveOrphanFiles, prefix_mismatch_mode
 from dml.merge_builder import Condition, MergeBuilder, Value, assignments_text, condition_text

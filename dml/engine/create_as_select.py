@@ -20,10 +20,9 @@ from dml.catalog import LoadState
 from dml.catalog.registry import ResolvedTable
 from dml.catalog.tables import drop_table, load_table
 from dml.ddl import schema_from_json
-from dml.engine.engine import Engine
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import write_rows
 from dml.engine.query import statement_views
-from dml.engine.settings import StatementSettings
 from dml.engine.target import target_of
 from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
 from dml.model.columns import value_name
@@ -62,7 +61,7 @@ class Creation:
     """A CREATE TABLE ... AS SELECT.
 
     Attributes:
-        engine: The session's means.
+        engine: The session and its catalogs.
         statement: The statement.
         sql: Its text.
         rows: Those of its query.

@@ -1,6 +1,5 @@
 """Which part of the engine runs a statement, and which statements are Spark's. Driver."""
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
@@ -9,48 +8,35 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dml import ddl
+from dml.catalog.namespaces import namespace_exists
 from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
 from dml.commit import IdempotencyKey
-from dml.engine.call import run_call, table_of_call
 from dml.engine.create_as_select import create_table
-from dml.engine.engine import Engine
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.explain import explain
-from dml.engine.idempotency import run_once
-from dml.engine.insert import run_insert
-from dml.engine.insert_options import insert_options
+from dml.engine.insert import insert_options, run_insert
 from dml.engine.located import located
 from dml.engine.metadata_delete import run_truncate
-from dml.engine.query import run_query, statement_views
+from dml.engine.ownership import TABLE_KEYWORDS, names_ours, table_of
+from dml.engine.procedures import run_call
+from dml.engine.publish import run_once
+from dml.engine.query import create_view, run_query, statement_views, temporary_view
 from dml.engine.row_level import run_row_level
-from dml.engine.settings import StatementSettings
 from dml.engine.target import resolve_target
-from dml.engine.temp_view import create_view, temporary_view
-from dml.engine.use import run_use
-from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError, SqlError
+from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.result import Result
-from dml.spark.ended import ended_with, spark_ended
-from dml.spark.errors import translate
+from dml.spark.errors import ended_with, spark_ended, translate
 from dml.spark.types import quoted
 from dml.sqlparse import dotted_names, first_keyword
 from dml.sqlparse.statements import (
-    AlterTable,
     Call,
-    CreateNamespace,
     CreateTable,
     DeleteStatement,
-    Describe,
-    DescribeNamespace,
-    DropNamespace,
-    DropTable,
     Explain,
     InsertStatement,
     MergeStatement,
     Query,
-    ShowCreateTable,
-    ShowNamespaces,
-    ShowProperties,
-    ShowTables,
     Statement,
     TableReference,
     Truncate,
@@ -58,8 +44,9 @@ from dml.sqlparse.statements import (
     UpdateStatement,
     Use,
 )
+from dml.suggestions import did_you_mean
 
-__all__ = ["execute", "is_ours"]
+__all__ = ["execute"]
 
 SPARKS_KEYWORDS: Final = frozenset(
     [
@@ -90,13 +77,6 @@ SPARKS_KEYWORDS: Final = frozenset(
 RowChange = DeleteStatement | UpdateStatement | MergeStatement | InsertStatement | Truncate
 """Statements that change the rows of a table."""
 
-QUERY_KEYWORDS: Final = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES"})
-ROW_LEVEL_KEYWORDS: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT", "TRUNCATE"})
-CALL: Final = "CALL"
-TABLE_KEYWORDS: Final = frozenset(
-    {"CREATE", "REPLACE", "DROP", "ALTER", "DESCRIBE", "DESC", "SHOW", "USE", "SET", "EXPLAIN"}
-)
-
 
 def execute(
     engine: Engine, statement: Statement, text: str, idempotency_key: IdempotencyKey | None = None
@@ -104,7 +84,7 @@ def execute(
     """Run a statement.
 
     Args:
-        engine: The session's means.
+        engine: The session and its catalogs.
         statement: The statement, parsed.
         text: Its text.
         idempotency_key: What keeps it from being applied twice.
@@ -248,6 +228,32 @@ def spark_sql(engine: Engine, text: str) -> DataFrame:
     return engine.spark.sql(text)
 
 
+def run_use(engine: Engine, statement: Use, text: str) -> None:
+    """Change the current catalog or namespace of the session.
+
+    Raises:
+        NotFoundError: there is no such catalog or namespace.
+    """
+    registry = engine.registry
+    name = statement.name
+    if statement.catalog_only or (len(name) == 1 and name[0] in registry.catalogs):
+        registry.catalog(name[0])
+        registry.current_catalog = name[0]
+        registry.current_namespace = ("default",)
+        return
+    catalog_name, namespace = (name[0], name[1:]) if name[0] in registry.catalogs else (registry.current_catalog, name)
+    if not namespace_exists(registry.catalog(catalog_name), namespace):
+        known = [".".join(found) for found in registry.catalog(catalog_name).list_namespaces()]
+        raise NotFoundError(
+            f"There is no namespace '{'.'.join(namespace)}' in the catalog '{catalog_name}'",
+            sql=text,
+            position=statement.span.start,
+            length=statement.span.end - statement.span.start,
+            hint=did_you_mean(".".join(namespace), known),
+        )
+    registry.current_catalog, registry.current_namespace = catalog_name, namespace
+
+
 def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
     """A statement about tables and namespaces."""
     reference = table_of(statement)
@@ -257,21 +263,6 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
     result = ddl.execute(statement, engine.registry, time_zone=time_zone)
     schema = ", ".join(f"`{name}` {kind}" for name, kind in result.columns)
     return engine.spark.createDataFrame(list(result.rows), schema or StructType([]))
-
-
-def table_of(statement: Any) -> TableReference | None:
-    """The existing table that a statement is about."""
-    match statement:
-        case (
-            DropTable(table=table)
-            | AlterTable(table=table)
-            | Describe(table=table)
-            | ShowProperties(table=table)
-            | ShowCreateTable(table=table)
-        ):
-            return table
-        case _:
-            return None
 
 
 def is_sparks(engine: Engine, reference: TableReference) -> bool:
@@ -287,88 +278,3 @@ def is_iceberg_table(engine: Engine, statement: CreateTable) -> bool:
     provider = statement.provider
     named = len(statement.table.parts) > 1 and statement.table.parts[0] in engine.registry.catalogs
     return named or provider is None or provider.lower() == "iceberg"
-
-
-# ---- spark.sql ------------------------------------------------------------------------------------------------
-
-
-def is_ours(engine: Engine, keyword: str, text: str, parse: Callable[[str], Statement]) -> bool:
-    """Whether a statement given to `spark.sql` is ours: it names a table or a catalog of ours.
-
-    Args:
-        engine: The session's means.
-        keyword: The statement's first keyword, upper case.
-        text: Its text.
-        parse: The parser.
-    """
-    if keyword in QUERY_KEYWORDS:
-        if keyword == "SELECT" and not reads_a_table(text):
-            return False
-    elif keyword not in ROW_LEVEL_KEYWORDS and keyword not in TABLE_KEYWORDS and keyword != CALL:
-        return False
-    try:
-        statement = parse(text)
-    except SqlError:
-        return keyword in ROW_LEVEL_KEYWORDS and not any_spark_table(engine, text)
-    return names_ours(engine, statement)
-
-
-def reads_a_table(text: str) -> bool:
-    """Whether a SELECT can read a table at all."""
-    folded = text.upper()
-    return "FROM" in folded or "TABLE" in folded
-
-
-def any_spark_table(engine: Engine, text: str) -> bool:
-    """Whether a text that does not parse may be meant for Spark: it names no catalog of ours."""
-    return not any(f"{name}." in text for name in engine.registry.catalogs)
-
-
-def names_ours(engine: Engine, statement: Statement) -> bool:
-    """Whether a statement names a table, namespace or catalog of ours."""
-    registry = engine.registry
-    match statement:
-        case Query(fragment=fragment):
-            return any(is_our_table(engine, reference) for reference in fragment.tables)
-        case (
-            DeleteStatement(target=target)
-            | UpdateStatement(target=target)
-            | MergeStatement(target=target)
-            | Truncate(target=target)
-        ):
-            return is_our_table(engine, target)
-        case InsertStatement(target=target, query=query):
-            return is_our_table(engine, target) or any(is_our_table(engine, table) for table in query.tables)
-        case Call(catalog=catalog):
-            about = table_of_call(statement)
-            return catalog in registry.catalogs or (
-                catalog is None and about is not None and is_our_table(engine, about)
-            )
-        case Explain(statement=explained):
-            return names_ours(engine, explained)
-        case CreateTable(table=table, provider=provider, query=query):
-            if len(table.parts) > 1 and table.parts[0] in registry.catalogs:
-                return True
-            if provider is not None and provider.lower() == "iceberg":
-                return True
-            return query is not None and any(is_our_table(engine, source) for source in query.tables)
-        case CreateNamespace(name=name) | DropNamespace(name=name) | DescribeNamespace(name=name) | Use(name=name):
-            return name[0] in registry.catalogs
-        case ShowTables(namespace=name) | ShowNamespaces(parent=name):
-            return name is not None and name[0] in registry.catalogs
-        case UnknownStatement(text=text):
-            view = temporary_view(text)
-            return view is not None and names_ours(engine, view.query)
-        case _:
-            about = table_of(statement)
-            return about is not None and is_our_table(engine, about)
-
-
-def is_our_table(engine: Engine, reference: TableReference) -> bool:
-    """Whether a reference is to a table of ours; one with a catalog of ours in front is, also if it is not there."""
-    parts = reference.parts
-    if len(parts) > 1 and parts[0] in engine.registry.catalogs:
-        return True
-    if engine.spark.catalog.tableExists(".".join(map(quoted, parts))):
-        return False
-    return engine.registry.resolve(parts) is not None

@@ -1,4 +1,4 @@
-"""What every statement of a session is run with. Driver."""
+"""What every statement of a session is run with: Spark, the catalogs, the session's settings. Driver."""
 
 import re
 from dataclasses import dataclass
@@ -8,10 +8,105 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from dml.catalog.registry import CatalogRegistry
-from dml.engine.settings import is_connect
+from dml.errors import AnalysisError, ErrorKind
 from dml.model import summary_keys
+from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "StatementSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementSettings:
+    """The session's settings as they are when a statement starts.
+
+    Attributes:
+        case_sensitive: `spark.sql.caseSensitive`.
+        time_zone: `spark.sql.session.timeZone`.
+        policy_name: `spark.sql.storeAssignmentPolicy`.
+        trees_hold: Whether string literals mean what they look like: settings of Spark's parser can change that.
+        dynamic_overwrite: Whether `spark.sql.sources.partitionOverwriteMode` is dynamic.
+        quoted_regex: Whether `spark.sql.parser.quotedRegexColumnNames` lets a quoted name stand for many columns.
+        wap_branch: `spark.wap.branch`.
+        wap_id: `spark.wap.id`.
+        parallelism: How many tasks run at once.
+    """
+
+    case_sensitive: bool = False
+    time_zone: str = "UTC"
+    policy_name: str = "ansi"
+    trees_hold: bool = True
+    dynamic_overwrite: bool = False
+    quoted_regex: bool = False
+    wap_branch: str | None = None
+    wap_id: str | None = None
+    parallelism: int = 2
+
+    @property
+    def policy(self) -> StoreAssignmentPolicy:
+        """The policy of store assignment.
+
+        Raises:
+            NotSupportedError: it is `legacy`.
+        """
+        return store_assignment_policy(self.policy_name)
+
+    @staticmethod
+    def of(spark: SparkSession) -> "StatementSettings":
+        """Read the settings of a session.
+
+        Raises:
+            AnalysisError: both `spark.wap.id` and `spark.wap.branch` are set.
+        """
+        conf = spark.conf
+
+        def flag(key: str) -> bool:
+            return (conf.get(key, "false") or "false").lower() == "true"
+
+        branch, wap_id = conf.get("spark.wap.branch", None), conf.get("spark.wap.id", None)
+        if branch and wap_id:
+            raise AnalysisError(
+                f"Cannot set both WAP ID and branch: spark.wap.id is '{wap_id}', spark.wap.branch is '{branch}'",
+                kind=ErrorKind.INVALID_PROPERTY,
+                hint="Unset one of them",
+            )
+        return StatementSettings(
+            case_sensitive=flag("spark.sql.caseSensitive"),
+            time_zone=conf.get("spark.sql.session.timeZone") or "UTC",
+            policy_name=conf.get("spark.sql.storeAssignmentPolicy", "ansi") or "ansi",
+            trees_hold=not any(flag(key) for key in LITERAL_SETTINGS),
+            dynamic_overwrite=(conf.get("spark.sql.sources.partitionOverwriteMode", "static") or "").lower()
+            == "dynamic",
+            quoted_regex=flag("spark.sql.parser.quotedRegexColumnNames"),
+            wap_branch=branch or None,
+            wap_id=wap_id or None,
+            parallelism=parallelism_of(spark),
+        )
+
+
+LITERAL_SETTINGS: Final = (
+    "spark.sql.parser.escapedStringLiterals",
+    "spark.sql.legacy.consecutiveStringLiterals.enabled",
+    "spark.sql.ansi.doubleQuotedIdentifiers",
+    "spark.sql.ansi.enforceReservedKeywords",
+)
+"""Under these the trees of sqlglot may read a literal otherwise than Spark does: nothing is pruned by them."""
+
+
+def parallelism_of(spark: SparkSession) -> int:
+    """How many tasks run at once: `spark.default.parallelism`, else the cores of a local master, else the context's."""
+    explicit = spark.conf.get("spark.default.parallelism", None)
+    if explicit and explicit.isdigit():
+        return max(1, int(explicit))
+    context = getattr(spark, "sparkContext", None) if not is_connect(spark) else None
+    if context is not None:
+        return max(1, int(context.defaultParallelism))
+    return max(1, int(spark.conf.get("spark.sql.leafNodeDefaultParallelism", None) or 8))
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session speaks to a Spark Connect server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
 
 VERSION: Final = version("rowdelta")
 LOCAL_MASTER: Final = re.compile(r"local(\[[\d*]+(,\s*(?P<failures>\d+))?\])?")
@@ -20,7 +115,7 @@ DEFAULT_MAX_FAILURES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A session's means.
+    """A session: Spark, its catalogs, and how it shows what it does.
 
     Attributes:
         spark: The Spark session.

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame
 
 from dml.engine.distribution import distribution_mode
-from dml.engine.engine import Engine
-from dml.engine.insert import aligned_rows, insert_query
-from dml.engine.insert_options import insert_options
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.insert import aligned_rows, insert_options, insert_query
 from dml.engine.query import statement_views
-from dml.engine.row_level import PlannedStatement, delta_of, plan_statement
-from dml.engine.settings import StatementSettings
+from dml.engine.row_level import delta_of
+from dml.engine.row_level_plan import PlannedStatement, plan_statement
 from dml.engine.target import resolve_target
 from dml.plan.insert import plan_insert
 from dml.plan.row_delta_plan import DefaultValue

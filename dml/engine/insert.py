@@ -1,8 +1,13 @@
-"""INSERT INTO, INSERT OVERWRITE and the rows of CREATE TABLE AS SELECT: query, align, write, commit. Driver."""
+"""INSERT INTO, INSERT OVERWRITE and the rows of CREATE TABLE AS SELECT: options, query, align, write, commit. Driver.
+
+An option that is not known is refused, for one that is silently ignored may put rows where nobody wants them. Source:
+Iceberg documentation, "Spark write options".
+"""
 
 import time
 import uuid
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
@@ -21,20 +26,17 @@ from dml.commit import (
 )
 from dml.engine.delta_query import value_sql
 from dml.engine.distribution import distribute_rows, orders_rows, sorts
-from dml.engine.engine import Engine
-from dml.engine.idempotency import replay_summary, unchanged
-from dml.engine.insert_options import InsertOptions, insert_options
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.publish import committed_result, replay_summary, unchanged
 from dml.engine.query import statement_views
-from dml.engine.results import WriteOutcome, committed_result
 from dml.engine.row_level_commit import check_rows
-from dml.engine.settings import StatementSettings
 from dml.engine.target import Target, resolve_target
-from dml.engine.writes import UncommittedFiles, run_writer, write_context
-from dml.errors import ErrorKind, NotSupportedError
+from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
+from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.summary_keys import ROWS_INSERTED
-from dml.options import IsolationLevel
+from dml.options import IsolationLevel, choice, integer
 from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults
 from dml.plan.predicates import pushable
 from dml.plan.row_delta_plan import PlanContext, raw_name
@@ -48,7 +50,87 @@ from dml.views import StatementViews
 from dml.write.run import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
-__all__ = ["aligned_rows", "insert_query", "run_insert", "write_rows"]
+__all__ = ["InsertOptions", "aligned_rows", "insert_options", "insert_query", "run_insert", "write_rows"]
+
+SNAPSHOT_PROPERTY: Final = "snapshot-property."
+RESERVED: Final = "rowdelta."
+TABLE_PROPERTIES: Final[Mapping[str, str]] = {
+    "target-file-size-bytes": "write.target-file-size-bytes",
+    "write-format": "write.format.default",
+    "distribution-mode": "write.distribution-mode",
+    "fanout-enabled": "write.spark.fanout.enabled",
+    "compression-codec": "write.parquet.compression-codec",
+    "compression-level": "write.parquet.compression-level",
+}
+"""Options that stand for a table property, for this write alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertOptions:
+    """What a statement asks for.
+
+    Attributes:
+        branch: The branch to write to.
+        properties: Table properties, for this write alone.
+        summary: Keys of the snapshot's summary.
+        dynamic: `overwrite-mode`: True for dynamic, False for static, None where it is not given.
+        isolation_level: What an overwrite validates.
+        starting_snapshot_id: Since when.
+    """
+
+    branch: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    summary: Mapping[str, str] = field(default_factory=dict)
+    dynamic: bool | None = None
+    isolation_level: IsolationLevel | None = None
+    starting_snapshot_id: int | None = None
+
+
+def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
+    """Read the options of a statement.
+
+    Raises:
+        NotSupportedError: an option that is not known.
+        AnalysisError: a value that the option cannot have.
+    """
+    given = {key.lower(): value for key, value in options}
+    known = {"branch", "overwrite-mode", "isolation-level", "validate-from-snapshot-id", *TABLE_PROPERTIES}
+    for key in given:
+        if key not in known and not key.startswith(SNAPSHOT_PROPERTY):
+            raise NotSupportedError(
+                f"The write option '{key}' is not known",
+                hint=f"Known are {', '.join(sorted(known))} and snapshot-property.*",
+                option=key,
+            )
+        if key.startswith(SNAPSHOT_PROPERTY + RESERVED):
+            raise AnalysisError(
+                f"The write option '{key}' would stand for what RowDelta itself says of a snapshot",
+                kind=ErrorKind.INVALID_PROPERTY,
+                hint=f"Keys of a snapshot's summary that begin with '{RESERVED}' are reserved",
+                option=key,
+            )
+    mode = given.get("overwrite-mode")
+    if mode is not None and mode.lower() not in {"static", "dynamic"}:
+        raise AnalysisError(
+            f"The write option 'overwrite-mode' is '{mode}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint="It must be 'static' or 'dynamic'",
+            option="overwrite-mode",
+        )
+    snapshot_id = given.get("validate-from-snapshot-id")
+    return InsertOptions(
+        branch=given.get("branch"),
+        properties={TABLE_PROPERTIES[key]: value for key, value in given.items() if key in TABLE_PROPERTIES},
+        summary={
+            key[len(SNAPSHOT_PROPERTY) :]: value for key, value in options if key.lower().startswith(SNAPSHOT_PROPERTY)
+        },
+        dynamic=None if mode is None else mode.lower() == "dynamic",
+        isolation_level=None
+        if "isolation-level" not in given
+        else choice(given, "isolation-level", IsolationLevel, IsolationLevel.SERIALIZABLE),
+        starting_snapshot_id=None if snapshot_id is None else integer(given, "validate-from-snapshot-id", 0),
+    )
+
 
 PLAIN: Final = InsertOptions()
 
@@ -211,7 +293,7 @@ def write_rows(
     """Write rows and commit them.
 
     Args:
-        engine: The session's means.
+        engine: The session and its catalogs.
         target: The table.
         rows: Columns `v0`, `v1`, ... for the table's columns, in its order.
         command: For the result.

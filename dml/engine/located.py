@@ -62,7 +62,7 @@ class Failed:
         error: Its error, without a place.
         statement: The statement.
         sql: Its text.
-        engine: The session's means, to look names up with.
+        engine: The session and its catalogs, to look names up with.
     """
 
     error: DmlError
@@ -91,7 +91,7 @@ def located(error: DmlError, statement: Statement, sql: str, engine: Engine) -> 
         error: Any error of the statement; Spark's are translated.
         statement: The statement.
         sql: Its text.
-        engine: The session's means.
+        engine: The session and its catalogs.
     """
     if error.position is not None:
         error.sql = error.sql or sql

@@ -12,11 +12,9 @@ from pyiceberg.table import Table
 
 from dml.commit import DeleteFiles, IdempotencyKey, commit
 from dml.commit.file_filter import RowFilter
-from dml.engine.engine import Engine
-from dml.engine.idempotency import replay_summary, unchanged
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.publish import committed_result, nothing_changed, replay_summary, unchanged
 from dml.engine.query import statement_views
-from dml.engine.results import committed_result, nothing_changed
-from dml.engine.settings import StatementSettings
 from dml.engine.target import Target, resolve_target
 from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
@@ -79,7 +77,7 @@ def delete_whole_files(
     """Commit the removal of the files of a filter.
 
     Args:
-        engine: The session's means.
+        engine: The session and its catalogs.
         target: The table.
         row_filter: The filter, which is true for all rows of these files.
         tasks: The files, as the scan of the statement found them.

@@ -1,7 +1,10 @@
-"""The procedures of CALL: their parameters, and what they do. Driver.
+"""CALL: the procedures, their parameters, and the arguments of a call. Driver.
 
-Source: Iceberg's Spark procedures (`RemoveOrphanFilesProcedure`, `ProcedureInput`), whose names and order of parameters
-those of `remove_orphan_files` are. `verify` is RowDelta's own.
+    CALL system.remove_orphan_files(table => 'db.t', older_than => TIMESTAMP '2026-01-01 00:00:00', dry_run => true)
+
+Values are constant expressions, and Spark evaluates them. Source: Iceberg's Spark procedures (`ProcedureInput`,
+`RemoveOrphanFilesProcedure`), whose names and order of parameters those of `remove_orphan_files` are; `verify` is
+RowDelta's own.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,18 +21,91 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     ShortType,
     StringType,
     TimestampNTZType,
     TimestampType,
 )
 
+from dml.catalog.translation import translated
 from dml.engine.engine import Engine
-from dml.engine.orphan_files import remove_orphans
-from dml.engine.verification import verify_table
-from dml.maintenance import RemoveOrphanFiles, prefix_mismatch_mode
+from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
+from dml.maintenance import RemoveOrphanFiles, prefix_mismatch_mode, remove_orphan_files
+from dml.spark.types import quoted
+from dml.sqlparse.names import name_parts
+from dml.sqlparse.statements import Call, CallArgument, Span, TableReference
+from dml.sqlparse.tokens import Kind, read_source, string_value
+from dml.suggestions import did_you_mean
+from dml.verification import Verification, verify
 
-__all__ = ["PROCEDURES", "Parameter", "Procedure"]
+__all__ = ["PROCEDURES", "Parameter", "Procedure", "remove_orphans", "run_call", "table_of_call", "verify_table"]
+
+
+def remove_orphans(engine: Engine, parts: tuple[str, ...], call: RemoveOrphanFiles) -> tuple[str, ...]:
+    """Remove the orphan files of a table.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name.
+        call: What is asked for.
+
+    Returns:
+        The locations of the orphans.
+
+    Raises:
+        NotFoundError: no such table.
+        DmlError: what `dml.maintenance.remove_orphan_files` raises.
+    """
+    name = ".".join(parts)
+    resolved = engine.registry.resolve(parts)
+    if resolved is None:
+        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.proposal(parts), parts=parts)
+    if resolved.branch or resolved.tag or resolved.metadata_table:
+        raise NotSupportedError(
+            f"'{name}' is a part of the table '{resolved.name}': orphan files are those of the whole table",
+            hint=f"Name the table: '{resolved.name}'",
+            table=name,
+        )
+    return remove_orphan_files(resolved.catalog, resolved.identifier, call)
+
+
+def verify_table(
+    engine: Engine, parts: tuple[str, ...], snapshot_id: int | None = None, *, every_file: bool = False
+) -> Verification:
+    """Recount a snapshot of a table from its files.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name, with a branch or tag at its end if that one's snapshot is meant.
+        snapshot_id: The snapshot; None for the current one of the table, branch or tag.
+        every_file: Open all data files, not only those that the snapshot touched.
+
+    Raises:
+        NotFoundError: no such table, branch, tag or snapshot.
+        DmlError: what `dml.verification.verify` raises.
+    """
+    name = ".".join(parts)
+    resolved = engine.registry.resolve(parts)
+    if resolved is None:
+        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.proposal(parts), parts=parts)
+    if resolved.metadata_table:
+        raise NotSupportedError(f"'{name}' is a metadata table", hint=f"Name the table: '{resolved.name}'", table=name)
+    table, reference = resolved.table, resolved.branch or resolved.tag
+    if snapshot_id is not None:
+        snapshot = table.snapshot_by_id(snapshot_id)
+    else:
+        snapshot = table.current_snapshot() if reference is None else table.snapshot_by_name(reference)
+    if snapshot is None and (snapshot_id is not None or reference is not None):
+        missing = f"branch or tag '{reference}'" if snapshot_id is None else f"snapshot {snapshot_id}"
+        raise NotFoundError(
+            f"The table '{resolved.name}' has no {missing}",
+            hint="A snapshot may have been expired",
+            table=resolved.name,
+        )
+    with translated(f"Verifying the table '{resolved.name}'", resolved.catalog):
+        return verify(table, snapshot, resolved.name, every_file=every_file)
+
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -67,7 +143,7 @@ class Procedure:
     Attributes:
         name: Its name in the namespace `system`.
         parameters: In their order; the first one is the table.
-        run: Runs it: the session's means, the table's name, the values of the other arguments.
+        run: Runs it: the session, the table's name, the values of the other arguments.
     """
 
     name: str
@@ -133,3 +209,125 @@ PROCEDURES: Final = {
         Procedure(name="verify", parameters=VERIFY_PARAMETERS, run=run_verify),
     )
 }
+
+
+def run_call(engine: Engine, statement: Call, sql: str) -> DataFrame:
+    """Run a procedure.
+
+    Args:
+        engine: The session and its catalogs.
+        statement: The statement.
+        sql: Its text.
+
+    Returns:
+        Its rows.
+
+    Raises:
+        DmlError: an argument does not fit, or the procedure failed.
+    """
+    procedure = PROCEDURES[statement.procedure]
+    arguments = bound(procedure, statement, sql)
+    values = evaluated(engine, procedure, arguments, sql)
+    if "table" not in values:
+        raise pointing(AnalysisError("The argument 'table' is missing"), sql, statement.span, "Write table => 'db.t'")
+    parts = name_parts(values["table"])
+    if not parts:
+        error = AnalysisError(f"'{values['table']}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
+        raise pointing(error, sql, arguments["table"].span)
+    if statement.catalog is not None:
+        parts = in_catalog(engine, statement, parts, sql)
+    return procedure.run(engine, parts, {name: value for name, value in values.items() if name != "table"})
+
+
+def table_of_call(statement: Call) -> TableReference | None:
+    """The table that a procedure is called for, as far as it can be told without evaluating anything."""
+    first = statement.arguments[:1]
+    named = (given for given in statement.arguments if given.name == "table")
+    argument = first[0] if first and first[0].name is None else next(named, None)
+    if argument is None:
+        return None
+    source = read_source(argument.value.text)
+    if source.end != 1 or source.tokens[0].kind is not Kind.STRING:
+        return None
+    parts = name_parts(string_value(argument.value.text))
+    prefix = () if statement.catalog is None or parts[:1] == (statement.catalog,) else (statement.catalog,)
+    return TableReference(parts=(*prefix, *parts), span=argument.value.span) if parts else None
+
+
+def bound(procedure: Procedure, statement: Call, sql: str) -> dict[str, CallArgument]:
+    """The arguments by the names of their parameters.
+
+    Raises:
+        AnalysisError: there is no such parameter, there are too many arguments, or one is given twice.
+        NotSupportedError: a parameter that is not taken.
+    """
+    known = {parameter.name for parameter in procedure.parameters}
+    found: dict[str, CallArgument] = {}
+    for place, argument in enumerate(statement.arguments):
+        if argument.name is None and place >= len(procedure.parameters):
+            error = AnalysisError(f"{procedure.name} takes {len(procedure.parameters)} arguments")
+            raise pointing(error, sql, argument.span)
+        name = argument.name or procedure.parameters[place].name
+        if name not in known:
+            error = AnalysisError(f"{procedure.name} has no parameter '{name}'")
+            raise pointing(error, sql, argument.span, did_you_mean(name, known))
+        if name in found:
+            raise pointing(AnalysisError(f"The argument '{name}' is given twice"), sql, argument.span)
+        if argument.value.has_subquery:
+            raise pointing(AnalysisError(f"The argument '{name}' is no constant"), sql, argument.value.span)
+        found[name] = argument
+    return found
+
+
+def evaluated(engine: Engine, procedure: Procedure, arguments: Mapping[str, CallArgument], sql: str) -> dict[str, Any]:
+    """The values of the arguments; those that are NULL are left out, like those that are not given.
+
+    Raises:
+        AnalysisError: a value has another type than its parameter.
+        NotSupportedError: a parameter that is not taken has a value.
+    """
+    if not arguments:
+        return {}
+    known = {parameter.name: parameter for parameter in procedure.parameters}
+    columns = (f"({given.value.text}) AS {quoted(name)}" for name, given in arguments.items())
+    frame = engine.spark.sql(f"SELECT {', '.join(columns)}")
+    for name, given in arguments.items():
+        kind = frame.schema[name].dataType
+        if not isinstance(kind, (*known[name].accepts, NullType)):
+            error = AnalysisError(
+                f"The argument '{name}' has the type {kind.simpleString()}", kind=ErrorKind.TYPE_MISMATCH
+            )
+            raise pointing(error, sql, given.value.span, f"It must be {known[name].kind}")
+    converted = (f"{known[name].conversion.format(quoted(name))} AS {quoted(name)}" for name in arguments)
+    row = frame.selectExpr(*converted).first()
+    assert row is not None
+    values = {name: value for name, value in row.asDict().items() if value is not None}
+    for name in values:
+        reason = known[name].refused
+        if reason is not None:
+            error = NotSupportedError(f"{procedure.name} does not take '{name}'")
+            raise pointing(error, sql, arguments[name].span, reason)
+    return values
+
+
+def in_catalog(engine: Engine, statement: Call, parts: tuple[str, ...], sql: str) -> tuple[str, ...]:
+    """The name of a table of the catalog that the procedure is called in.
+
+    Raises:
+        AnalysisError: it is a table of another catalog.
+    """
+    assert statement.catalog is not None
+    engine.registry.catalog(statement.catalog)
+    if len(parts) > 2 and parts[0] in engine.registry.catalogs and parts[0] != statement.catalog:
+        error = AnalysisError(
+            f"Cannot run the procedure in catalog '{statement.catalog}': '{'.'.join(parts)}' is in catalog '{parts[0]}'"
+        )
+        raise pointing(error, sql, statement.span)
+    return parts if parts[0] == statement.catalog else (statement.catalog, *parts)
+
+
+def pointing(error: DmlError, sql: str, span: Span, hint: str | None = None) -> DmlError:
+    """An error with its place, and what to do about it."""
+    error.point_at(sql, span.start, span.end)
+    error.hint = hint
+    return error

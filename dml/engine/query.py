@@ -1,32 +1,38 @@
-"""Queries: SELECT and the subqueries of other statements over our tables. Driver.
+"""Queries: SELECT, temporary views and the subqueries of other statements over our tables. Driver.
 
 Input: a fragment and the tables that it names. Output: a DataFrame, analysed and not run, whose scans read only the
 columns and files that the query can need.
+
+Spark's temporary view would keep the text and look for the tables itself; here the view is a DataFrame, so it goes on
+reading the snapshots that were current when it was created. A view that names none of our tables is Spark's own.
 """
 
 import datetime
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from dml.catalog.registry import ResolvedTable
-from dml.engine.engine import Engine
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.scans import scan_table
-from dml.engine.settings import StatementSettings
 from dml.engine.target import wap_enabled
-from dml.errors import NotFoundError, NotSupportedError
+from dml.errors import AlreadyExistsError, NotFoundError, NotSupportedError
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
-from dml.sqlparse import stars_without
+from dml.spark.types import quoted
+from dml.sqlparse import parse, stars_without
 from dml.sqlparse.statements import Fragment, Query, TableReference
 from dml.suggestions import did_you_mean
 from dml.views import StatementViews
 
-__all__ = ["run_query", "statement_views"]
+__all__ = ["TemporaryView", "create_view", "run_query", "statement_views", "temporary_view"]
 
 INSPECT: Final[dict[str, Callable[[Any], Any]]] = {
     "all_data_files": lambda inspect: inspect.all_data_files(),
@@ -196,3 +202,59 @@ def unknown_ref(table: Table, name: str, reference: TableReference, statement: s
         length=reference.span.end - reference.span.start,
         hint=did_you_mean(name, table.refs()),
     )
+
+
+FORM: Final = re.compile(
+    r"\s*CREATE\s+(?P<replace>OR\s+REPLACE\s+)?TEMP(?:ORARY)?\s+VIEW\s+(?P<name>\w+|`(?:[^`]|``)+`)\s+AS\s+(?P<query>.+)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemporaryView:
+    """A statement that creates one.
+
+    Attributes:
+        name: Its name, without quotes.
+        replace: Whether one of the name may be there.
+        query: Its query; places are offsets in `text`.
+        text: The text of the query.
+    """
+
+    name: str
+    replace: bool
+    query: Query
+    text: str
+
+
+def temporary_view(text: str) -> TemporaryView | None:
+    """The statement, if the text is of this form."""
+    found = FORM.fullmatch(text)
+    if found is None:
+        return None
+    query = parse(found["query"])
+    if not isinstance(query, Query):
+        return None
+    name = found["name"]
+    return TemporaryView(
+        name=name[1:-1].replace("``", "`") if name.startswith("`") else name,
+        replace=found["replace"] is not None,
+        query=query,
+        text=found["query"],
+    )
+
+
+def create_view(engine: Engine, view: TemporaryView) -> DataFrame:
+    """Create the view.
+
+    Raises:
+        AlreadyExistsError: there is one of the name, and the statement does not say OR REPLACE.
+    """
+    catalog = engine.spark.catalog
+    name = quoted(view.name)
+    if not view.replace and catalog.tableExists(name) and catalog.getTable(name).isTemporary:
+        raise AlreadyExistsError(
+            f"The temporary view '{view.name}' is there already", hint="Use CREATE OR REPLACE TEMPORARY VIEW"
+        )
+    run_query(engine, view.query, view.text).createOrReplaceTempView(view.name)
+    return engine.spark.createDataFrame([], StructType([]))

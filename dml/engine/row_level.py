@@ -16,139 +16,34 @@ from dml.ddl.alter_table import evolution_change
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import partition_column, sorts
-from dml.engine.engine import Engine
-from dml.engine.idempotency import unchanged
-from dml.engine.merge_source import prepared_source, source_frame
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.merge_source import source_frame
 from dml.engine.metadata_delete import WholeFiles, delete_whole_files
-from dml.engine.planned_statement import PlannedStatement
-from dml.engine.position_deletes import compares_rows
+from dml.engine.publish import committed_result, unchanged
 from dml.engine.query import statement_views
-from dml.engine.results import committed_result
-from dml.engine.row_level_commit import commit_outcome
+from dml.engine.row_level_commit import commit_outcome, compares_rows
+from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
 from dml.engine.scans import Scan, scan_table
 from dml.engine.schema_evolution import evolution, evolves
-from dml.engine.settings import StatementSettings
-from dml.engine.target import Target, resolve_target
+from dml.engine.target import resolve_target
 from dml.engine.target_files import ScannedFiles
 from dml.engine.writes import run_writer, write_context
-from dml.errors import DataError, ErrorKind, NotSupportedError
+from dml.errors import DataError, ErrorKind
 from dml.iceberg import changed_metadata
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, DeltaLayout
 from dml.model.manifest import is_unpartitioned
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
-from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
-from dml.plan.delete_update import plan_delete, plan_update
-from dml.plan.merge import plan_merge
-from dml.plan.row_delta_plan import PlanContext
+from dml.options import Command, RowLevelOperationMode
 from dml.progress import progress_bar
 from dml.result import PhaseSeconds, Result
 from dml.scan.split import TARGET_SIZE
 from dml.spark.store_assignment import Assign
-from dml.sqlparse.statements import DeleteStatement, MergeStatement, UpdateStatement
+from dml.sqlparse.statements import MergeStatement
 from dml.write.run import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
-__all__ = ["PlannedStatement", "RowLevelStatement", "plan_statement", "run_row_level"]
-
-RowLevelStatement = DeleteStatement | UpdateStatement | MergeStatement
-
-
-def command_of(statement: RowLevelStatement) -> Command:
-    """The command that a statement is."""
-    match statement:
-        case DeleteStatement():
-            return Command.DELETE
-        case UpdateStatement():
-            return Command.UPDATE
-        case MergeStatement():
-            return Command.MERGE
-
-
-def plan_statement(
-    engine: Engine,
-    statement: RowLevelStatement,
-    sql: str,
-    metadata: TableMetadata | None = None,
-    idempotency_key: IdempotencyKey | None = None,
-) -> PlannedStatement:
-    """Resolve and plan a statement; nothing is read but metadata.
-
-    Args:
-        engine: The session's means.
-        statement: The statement.
-        sql: Its text.
-        metadata: What the table's metadata is taken to be; None is what the catalog says.
-        idempotency_key: What keeps the statement from being applied twice.
-
-    Raises:
-        DmlError: the statement does not fit the table.
-    """
-    settings = StatementSettings.of(engine.spark)
-    check_settings(settings)
-    views = statement_views(engine, sql, settings)
-    command = command_of(statement)
-    target = resolve_target(statement.target, sql, views, settings, command.upper(), idempotency_key=idempotency_key)
-    if metadata is not None:
-        target = target.with_metadata(metadata)
-    mode = row_level_operation_mode(target.table.properties, command)
-    check_mode(target, mode, command)
-    target_view = views.reserve()
-    views.place(statement.target, target.resolved, target_view)
-    context = PlanContext(
-        sql=sql,
-        schema=target.table.schema(),
-        target_view=target_view,
-        target=views.alias(statement.target, target.alias),
-        names=target.names,
-        render=views.text,
-        case_sensitive=settings.case_sensitive,
-        time_zone=settings.time_zone,
-        trees_hold=settings.trees_hold,
-    )
-    source = None
-    match statement:
-        case DeleteStatement():
-            plan = plan_delete(statement, context)
-        case UpdateStatement():
-            plan = plan_update(statement, context)
-        case MergeStatement():
-            source = prepared_source(statement, context, views)
-            try:
-                plan = plan_merge(statement, context, source.described)
-            except BaseException:
-                source.release()
-                raise
-    return PlannedStatement(
-        plan=plan,
-        target=target,
-        mode=mode,
-        settings=settings,
-        views=views,
-        target_view=target_view,
-        source=source,
-    )
-
-
-def check_settings(settings: StatementSettings) -> None:
-    """Refuse a setting under which the generated queries would mean something else."""
-    if settings.quoted_regex:
-        raise NotSupportedError(
-            "spark.sql.parser.quotedRegexColumnNames is true: quoted names would stand for many columns",
-            hint="Set it to false for row-level statements",
-        )
-
-
-def check_mode(target: Target, mode: RowLevelOperationMode, command: Command) -> None:
-    """Refuse merge-on-read where the table's format has no delete files."""
-    version = target.table.format_version
-    if mode is RowLevelOperationMode.MERGE_ON_READ and version < 2:
-        raise NotSupportedError(
-            f"'write.{command}.mode' of {target.resolved.name} is 'merge-on-read', but the table has format version "
-            f"{version}: delete files exist from version 2 on",
-            kind=ErrorKind.NOT_SUPPORTED,
-            hint="Set 'format-version' to '2' or later, or the mode to 'copy-on-write'",
-        )
+__all__ = ["delta_of", "run_row_level"]
 
 
 def run_row_level(

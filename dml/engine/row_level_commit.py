@@ -1,7 +1,10 @@
 """The commit of a row-level statement: what its tasks did, as an action on the table. Driver."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+from pyiceberg.schema import Schema
 
 from dml.commit import (
     Action,
@@ -9,26 +12,38 @@ from dml.commit import (
     CommittedSnapshot,
     OverwriteFiles,
     RowDelta,
+    RowLevelChanges,
     check_changed_files,
     check_rows_added,
     commit,
     conservation_summary,
 )
+from dml.deletes.deletion_vector import decode
+from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.engine import Engine
-from dml.engine.idempotency import replay_summary
-from dml.engine.planned_statement import PlannedStatement
-from dml.engine.position_deletes import rests_on_rows, row_level_changes
-from dml.engine.results import WriteOutcome, merge_summary
+from dml.engine.publish import merge_summary, replay_summary
+from dml.engine.row_level_plan import PlannedStatement
 from dml.engine.row_probe import statement_probe
-from dml.engine.writes import UncommittedFiles
+from dml.engine.writes import UncommittedFiles, WriteOutcome
 from dml.errors import RowConservationError
-from dml.model.scan_task import ScanTask
+from dml.model.columns import RowOperation
+from dml.model.manifest import ContentFile
+from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
 from dml.model.write_task import WriteContext
-from dml.options import Command, IsolationLevel, RowLevelOperationMode, isolation_level
+from dml.options import Command, IsolationLevel, RowLevelOperationMode, isolation_level, row_level_concurrency
 from dml.plan.row_delta_plan import ALWAYS
+from dml.read.applied_deletes import DeleteLoader
 from dml.scan.planner import ScanPlan
+from dml.write.delete_files import write_late_deletes
 
-__all__ = ["check_rows", "commit_outcome"]
+__all__ = [
+    "TablePositionDeletes",
+    "check_rows",
+    "commit_outcome",
+    "compares_rows",
+    "rests_on_rows",
+    "row_level_changes",
+]
 
 
 def check_rows(outcome: WriteOutcome, tasks: Sequence[ScanTask] = ()) -> None:
@@ -56,7 +71,7 @@ def commit_outcome(
     """Commit what the tasks wrote, if its rows add up; after a failure that certainly published nothing, delete it.
 
     Args:
-        engine: The session's means.
+        engine: The session and its catalogs.
         planned: The statement.
         scan: What was read of the target.
         context: The write.
@@ -120,3 +135,80 @@ def commit_outcome(
             wap_id=target.wap_id,
             idempotency_key=target.idempotency_key,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePositionDeletes:
+    """The deletes of one table, within one statement.
+
+    Attributes:
+        context: The write.
+        loader: Reads delete files.
+    """
+
+    context: WriteContext
+    loader: DeleteLoader = field(repr=False)
+
+    def read(self, path: str, files: Sequence[DeleteFileRef]) -> PositionDeleteIndex:
+        """The positions of a data file that some delete files delete."""
+        return self.loader.positions_in(path, files)
+
+    def write(self, deletes: Sequence[FileDeletes]) -> tuple[ContentFile, ...]:
+        """New delete files, one for each data file."""
+        return write_late_deletes(self.context, deletes)
+
+
+def row_level_changes(
+    planned: PlannedStatement, tasks: Sequence[ScanTask], context: WriteContext, outcome: WriteOutcome
+) -> RowLevelChanges | None:
+    """The single rows that a statement is about; None where whole files have to be compared.
+
+    That is so where the table's property says it, and for a statement that reads its target a second time: what becomes
+    of a row then depends on other rows, which nobody has noted. And for one that matched rows, left them alone and may
+    insert, in files that it does not change: those rows are counted, and their positions are not told.
+    """
+    target = planned.target
+    if not compares_rows(planned):
+        return None
+    serializable = isolation_level(target.table.properties, planned.plan.command) is IsolationLevel.SERIALIZABLE
+    if serializable and rests_on_rows(planned, outcome):
+        return None
+    schema = Schema.model_validate_json(context.schema_json)
+    return RowLevelChanges(
+        changed={file.path: file for file in outcome.changed_files},
+        tasks={task.path: task for task in tasks},
+        deletes=TablePositionDeletes(context=context, loader=DeleteLoader(schema, context.io_properties)),
+        row_origins=outcome.row_origins,
+    )
+
+
+def compares_rows(planned: PlannedStatement) -> bool:
+    """Whether the statement's commit compares rows, if it meets others."""
+    return not planned.reads_itself and row_level_concurrency(planned.target.table.properties)
+
+
+def rests_on_rows(planned: PlannedStatement, outcome: WriteOutcome) -> bool:
+    """Whether the result rests on rows that the statement leaves as they are, in files that it does not change.
+
+    Those that it read of its own target beside the rows to change. And those that a MERGE matched: had they been gone,
+    it would have inserted. Without a MATCHED clause nobody counts them; there may be some. (A MERGE that does nothing
+    but insert would meet any delete then: it is as if it had come first.)
+    """
+    plan = planned.plan
+    if planned.reads_itself or not plan.inserts or plan.inserts_only:
+        return planned.reads_itself
+    counted = any(clause.operation is not RowOperation.INSERT and not clause.by_source for clause in plan.query.clauses)
+    return not counted or left_alone(outcome) > left_alone_in_changed_files(outcome)
+
+
+def left_alone(outcome: WriteOutcome) -> int:
+    """Rows that were matched and not changed."""
+    metrics = outcome.metrics
+    by_source = metrics.rows_deleted_by_source + metrics.rows_updated_by_source
+    return metrics.rows_matched - (metrics.rows_deleted + metrics.rows_updated - by_source)
+
+
+def left_alone_in_changed_files(outcome: WriteOutcome) -> int:
+    """Those of them whose positions are known."""
+    vectors = (file.observed for file in outcome.changed_files if file.observed is not None)
+    return sum(len(decode(vector, file="the task's report", cardinality=None)) for vector in vectors)

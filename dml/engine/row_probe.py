@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from dml.engine.planned_statement import PlannedStatement
+from dml.engine.row_level_plan import PlannedStatement
 from dml.engine.scans import scan_files
 from dml.errors import DmlError
 from dml.model.columns import POS

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 
-from dml.engine.settings import StatementSettings
+from dml.engine.engine import StatementSettings
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.options import integer
 from dml.scan.planner import FileTest, ScanPlan, plan_scan

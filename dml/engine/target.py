@@ -12,7 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from dml.catalog.registry import ResolvedTable
 from dml.commit import IdempotencyKey
-from dml.engine.settings import StatementSettings
+from dml.engine.engine import StatementSettings
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX
 from dml.options import boolean

@@ -1,6 +1,7 @@
 """Writers as Spark jobs: run, collect what the tasks wrote, and clean up after a failure. Driver."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -9,18 +10,92 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
 from dml.catalog.credentials import storage_properties
+from dml.commit import RowCounts
 from dml.engine.abort import delete_late, delete_others, delete_uncommitted
-from dml.engine.results import WriteOutcome
 from dml.errors import CommitStateUnknownError, DmlError, ExecutionError
-from dml.model.write_task import TaskCommit, WriteContext
+from dml.model.manifest import ContentFile
+from dml.model.write_task import ChangedFile, RowOrigins, TaskCommit, TaskMetrics, WriteContext
 from dml.options import WriteOptions
 from dml.spark.interrupts import cancelled_on_interrupt
 
-__all__ = ["run_writer", "write_context"]
+__all__ = ["UncommittedFiles", "WriteOutcome", "run_writer", "write_context"]
 
 TASK_COMMIT_SCHEMA = "task_commit binary"
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOutcome:
+    """What all tasks of a write did.
+
+    Attributes:
+        data_files: New data files.
+        delete_files: New delete files.
+        removed_data_files: Paths of the data files that left.
+        rewritten_delete_files: Keys of the delete files that new ones replace.
+        referenced_data_files: Paths of the data files that new delete files point to.
+        changed_files: What became of the rows of the data files that lost or changed some.
+        row_origins: Where the rows of rewritten data files were, as far as tasks told.
+        metrics: Sums.
+    """
+
+    data_files: tuple[ContentFile, ...] = ()
+    delete_files: tuple[ContentFile, ...] = ()
+    removed_data_files: frozenset[str] = frozenset()
+    rewritten_delete_files: frozenset[tuple[str, int | None, int | None]] = frozenset()
+    referenced_data_files: frozenset[str] = frozenset()
+    changed_files: tuple[ChangedFile, ...] = ()
+    row_origins: tuple[RowOrigins, ...] = ()
+    metrics: TaskMetrics
+
+    @staticmethod
+    def of(commits: Iterable[TaskCommit]) -> "WriteOutcome":
+        """Add up task commits.
+
+        Raises:
+            ExecutionError: two tasks changed one data file, so that rows would be carried twice.
+        """
+        messages = list(commits)
+        for paths in ("removed_data_files", "referenced_data_files"):
+            named = [path for message in messages for path in getattr(message, paths)]
+            if len(named) != len(set(named)):
+                raise ExecutionError(
+                    "Two tasks changed one data file: its rows did not come to one task",
+                    hint="Nothing was changed. Please report the statement",
+                    files=tuple(sorted({path for path in named if named.count(path) > 1})),
+                )
+        return WriteOutcome(
+            data_files=tuple(file for message in messages for file in message.data_files),
+            delete_files=tuple(file for message in messages for file in message.delete_files),
+            removed_data_files=frozenset(path for message in messages for path in message.removed_data_files),
+            rewritten_delete_files=frozenset(key for message in messages for key in message.rewritten_delete_files),
+            referenced_data_files=frozenset(path for message in messages for path in message.referenced_data_files),
+            changed_files=tuple(file for message in messages for file in message.changed_files),
+            row_origins=tuple(origins for message in messages for origins in message.row_origins),
+            metrics=sum((message.metrics for message in messages), TaskMetrics()),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not (self.data_files or self.delete_files or self.removed_data_files)
+
+    @property
+    def row_counts(self) -> RowCounts:
+        """The rows, as they have to add up."""
+        metrics = self.metrics
+        return RowCounts(
+            deleted=metrics.rows_deleted,
+            updated=metrics.rows_updated,
+            inserted=metrics.rows_inserted,
+            carried=metrics.rows_carried,
+        )
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """All new files."""
+        return frozenset(file.path for file in (*self.data_files, *self.delete_files))
 
 
 def write_context(

@@ -1,6 +1,6 @@
 """A Column as a tree of our own, whichever PySpark it came from. Driver.
 
-Input: what the readers of classic and of Connect Columns find (`dml.spark.columns`, `dml.spark.connect_columns`).
+Input: what the readers of classic and of Connect Columns find (`dml.spark.columns`, `dml.spark.columns`).
 Output: nodes, for `dml.spark.column_text`; and the refusals that all of them share.
 """
 

@@ -8,12 +8,14 @@ Source: Spark's error conditions (`error-conditions.json`); SQLSTATE classes of 
 """
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from dml import errors
 from dml.errors import (
@@ -29,7 +31,7 @@ from dml.errors import (
 )
 from dml.suggestions import did_you_mean
 
-__all__ = ["SparkFailure", "failure_of", "translate"]
+__all__ = ["SparkFailure", "ended_with", "failure_of", "spark_ended", "translate"]
 
 MAX_CAUSES: Final = 12
 RAISED_BY_US: Final = re.compile(r"\[rowdelta:(?P<kind>[a-z-]+)\](?P<text>.*)", re.DOTALL)
@@ -397,3 +399,41 @@ STATES: Final[Mapping[str, tuple[type[DmlError], ErrorKind]]] = {
     "42": (AnalysisError, ErrorKind.ANALYSIS),
     "54": (NotSupportedError, ErrorKind.NOT_SUPPORTED),
 }
+
+
+# ---- Spark's end ----------------------------------------------------------------------------------------------
+
+# A JVM that ends (killed for its memory, most often) leaves the Python process with a connection to nobody, and every
+# call then fails with an error of the network that says nothing of it.
+
+PATIENCE_SECONDS: Final = 0.2
+"""Its connections are closed before it is gone."""
+
+
+def ended_with(error: BaseException, spark: SparkSession) -> bool:
+    """Whether an error came of Spark's end; False where another process started Spark, as on Connect.
+
+    Args:
+        error: What a call raised.
+        spark: The session.
+    """
+    if not isinstance(error, OSError | Py4JNetworkError):
+        return False
+    gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def spark_ended() -> ExecutionError:
+    """The error to raise from one that came of Spark's end."""
+    return ExecutionError(
+        "Spark's JVM ended while the statement ran",
+        hint="Look into the system's log for the reason; if it was killed for its memory, lower spark.driver.memory or "
+        "the number of cores. Start Python anew, and look whether the table has changed before running it again",
+    )

@@ -19,7 +19,7 @@ from dml.commit import RowDelta, commit
 from dml.commit.changes import RowLevelChanges
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.engine.position_deletes import TablePositionDeletes
+from dml.engine.row_level_commit import TablePositionDeletes
 from dml.engine.writes import write_context
 from dml.errors import CommitConflictError, CommitStateUnknownError
 from dml.model.scan_task import FileDeletes

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from dml.engine import row_probe
-from dml.engine.row_level import plan_statement
+from dml.engine.row_level_plan import plan_statement
 from dml.engine.row_probe import statement_probe
 from dml.model.manifest import ContentFile
 from dml.sqlparse import parse

@@ -1,4 +1,4 @@
-"""Statements with an idempotency key: run once, however often they are asked for. Driver.
+"""What a statement did, as a `Result`; and statements with an idempotency key, which run once. Driver.
 
 Input: a statement and its key. Output: its result; a second run's is the first one's. The key is looked for before
 anything is planned, and again in every attempt to commit, on the newest state of the table: of two runs at once one
@@ -6,15 +6,23 @@ is applied, and the other deletes what it wrote.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from pyiceberg.table.snapshots import Snapshot
 
-from dml.commit import AlreadyAppliedError, AppendFiles, IdempotencyKey, commit, conservation_summary, refuse_second_run
-from dml.commit.row_conservation import RowCounts
+from dml.commit import (
+    AlreadyAppliedError,
+    AppendFiles,
+    CommittedSnapshot,
+    IdempotencyKey,
+    RowCounts,
+    commit,
+    conservation_summary,
+    refuse_second_run,
+)
 from dml.engine.engine import Engine
-from dml.engine.results import committed_result, count, nothing_changed, recorded, with_files
 from dml.engine.target import Target
 from dml.errors import CorruptFileError
 from dml.model.summary_keys import (
@@ -29,7 +37,119 @@ from dml.model.summary_keys import (
 from dml.model.write_task import TaskMetrics
 from dml.result import PhaseSeconds, Result
 
-__all__ = ["replay_summary", "run_once", "unchanged"]
+__all__ = [
+    "committed_result",
+    "count",
+    "merge_summary",
+    "nothing_changed",
+    "recorded",
+    "replay_summary",
+    "run_once",
+    "unchanged",
+    "with_files",
+]
+
+
+def nothing_changed(
+    command: str, target: Target, seconds: float, metrics: TaskMetrics | None = None, mode: str = "none"
+) -> Result:
+    """The result of a statement that made no snapshot."""
+    return Result(
+        command=command,
+        table=target.resolved.name,
+        mode=mode,
+        rows_matched=0 if metrics is None else metrics.rows_matched,
+        seconds=PhaseSeconds(plan=seconds),
+        branch=target.branch,
+    )
+
+
+def committed_result(
+    command: str,
+    target: Target,
+    mode: str,
+    committed: CommittedSnapshot,
+    seconds: PhaseSeconds,
+    metrics: TaskMetrics | None = None,
+) -> Result:
+    """The result of a statement that made a snapshot.
+
+    Args:
+        command: The command.
+        target: Its target.
+        mode: How it was done.
+        committed: The snapshot.
+        seconds: By phase.
+        metrics: Row counts of the writers; None for a delete by metadata, which did not look at rows.
+    """
+    rows = recorded(committed.summary, ROWS_DELETED)
+    key = target.idempotency_key
+    result = Result(
+        command=command,
+        table=target.resolved.name,
+        mode=mode,
+        rows_matched=rows if metrics is None else metrics.rows_matched,
+        rows_deleted=rows if metrics is None else metrics.rows_deleted,
+        rows_updated=0 if metrics is None else metrics.rows_updated,
+        rows_inserted=0 if metrics is None else metrics.rows_inserted,
+        seconds=seconds,
+        snapshot_id=committed.snapshot_id,
+        branch=target.branch,
+        idempotency_key=None if key is None else key.value,
+    )
+    rewrites = metrics is not None and metrics.rows_carried + metrics.rows_updated > 0
+    return with_files(result, str(committed.operation), committed.summary, rewrites=rewrites)
+
+
+def with_files(result: Result, operation: str, summary: Mapping[str, str], *, rewrites: bool) -> Result:
+    """A result with what a snapshot's summary says of files.
+
+    Args:
+        result: The result.
+        operation: The snapshot's operation.
+        summary: The rest of its summary.
+        rewrites: Whether rows of the files that left stand in new ones.
+    """
+    removed = count(summary, "deleted-data-files")
+    return replace(
+        result,
+        data_files_added=count(summary, "added-data-files"),
+        data_files_removed=removed,
+        data_files_rewritten=removed if rewrites else 0,
+        delete_files_added=count(summary, "added-delete-files"),
+        delete_files_removed=count(summary, "removed-delete-files"),
+        bytes_added=count(summary, "added-files-size"),
+        bytes_removed=count(summary, "removed-files-size"),
+        summary={"operation": operation, **summary},
+    )
+
+
+def merge_summary(metrics: TaskMetrics) -> dict[str, str]:
+    """What the snapshot of a MERGE says of target rows, under the reference's keys (docs/semantics.md, M29)."""
+    by_source = (metrics.rows_updated_by_source, metrics.rows_deleted_by_source)
+    counts = {
+        "copied": metrics.rows_carried,
+        "deleted": metrics.rows_deleted,
+        "updated": metrics.rows_updated,
+        "inserted": metrics.rows_inserted,
+        "matched-updated": metrics.rows_updated - by_source[0],
+        "matched-deleted": metrics.rows_deleted - by_source[1],
+        "not-matched-by-source-updated": by_source[0],
+        "not-matched-by-source-deleted": by_source[1],
+    }
+    return {f"spark.merge-into.num-target-rows-{name}": str(value) for name, value in counts.items()}
+
+
+def count(summary: Mapping[str, str], key: str) -> int:
+    """A counter of a snapshot's summary; one that is not there is 0."""
+    return recorded(summary, key) or 0
+
+
+def recorded(summary: Mapping[str, str], key: str) -> int | None:
+    """A counter of a snapshot's summary; None where it is not there."""
+    text = summary.get(key)
+    return None if text is None else int(text)
+
 
 METADATA: Final = "metadata"
 
@@ -131,7 +251,7 @@ def unchanged(
     Without that record a second run would find out anew what it has to do, and might change rows that came meanwhile.
 
     Args:
-        engine: The session's means.
+        engine: The session and its catalogs.
         command: The command.
         target: Its target.
         started: When it started, by `time.perf_counter`.

@@ -1,0 +1,145 @@
+"""Which statements are ours, and which are Spark's. Driver.
+
+Input: a statement given to `spark.sql`. Output: whether it names a table, a namespace or a catalog of ours. It is asked
+for every statement of the session, so it looks at the first keyword before it parses.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from dml.engine.engine import Engine
+from dml.engine.procedures import table_of_call
+from dml.engine.query import temporary_view
+from dml.errors import SqlError
+from dml.spark.types import quoted
+from dml.sqlparse.statements import (
+    AlterTable,
+    Call,
+    CreateNamespace,
+    CreateTable,
+    DeleteStatement,
+    Describe,
+    DescribeNamespace,
+    DropNamespace,
+    DropTable,
+    Explain,
+    InsertStatement,
+    MergeStatement,
+    Query,
+    ShowCreateTable,
+    ShowNamespaces,
+    ShowProperties,
+    ShowTables,
+    Statement,
+    TableReference,
+    Truncate,
+    UnknownStatement,
+    UpdateStatement,
+    Use,
+)
+
+__all__ = ["TABLE_KEYWORDS", "is_ours", "names_ours", "table_of"]
+
+QUERY_KEYWORDS: Final = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES"})
+ROW_LEVEL_KEYWORDS: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT", "TRUNCATE"})
+CALL: Final = "CALL"
+TABLE_KEYWORDS: Final = frozenset(
+    {"CREATE", "REPLACE", "DROP", "ALTER", "DESCRIBE", "DESC", "SHOW", "USE", "SET", "EXPLAIN"}
+)
+
+
+def is_ours(engine: Engine, keyword: str, text: str, parse: Callable[[str], Statement]) -> bool:
+    """Whether a statement given to `spark.sql` is ours: it names a table or a catalog of ours.
+
+    Args:
+        engine: The session and its catalogs.
+        keyword: The statement's first keyword, upper case.
+        text: Its text.
+        parse: The parser.
+    """
+    if keyword in QUERY_KEYWORDS:
+        if keyword == "SELECT" and not reads_a_table(text):
+            return False
+    elif keyword not in ROW_LEVEL_KEYWORDS and keyword not in TABLE_KEYWORDS and keyword != CALL:
+        return False
+    try:
+        statement = parse(text)
+    except SqlError:
+        return keyword in ROW_LEVEL_KEYWORDS and not any_spark_table(engine, text)
+    return names_ours(engine, statement)
+
+
+def reads_a_table(text: str) -> bool:
+    """Whether a SELECT can read a table at all."""
+    folded = text.upper()
+    return "FROM" in folded or "TABLE" in folded
+
+
+def any_spark_table(engine: Engine, text: str) -> bool:
+    """Whether a text that does not parse may be meant for Spark: it names no catalog of ours."""
+    return not any(f"{name}." in text for name in engine.registry.catalogs)
+
+
+def names_ours(engine: Engine, statement: Statement) -> bool:
+    """Whether a statement names a table, namespace or catalog of ours."""
+    registry = engine.registry
+    match statement:
+        case Query(fragment=fragment):
+            return any(is_our_table(engine, reference) for reference in fragment.tables)
+        case (
+            DeleteStatement(target=target)
+            | UpdateStatement(target=target)
+            | MergeStatement(target=target)
+            | Truncate(target=target)
+        ):
+            return is_our_table(engine, target)
+        case InsertStatement(target=target, query=query):
+            return is_our_table(engine, target) or any(is_our_table(engine, table) for table in query.tables)
+        case Call(catalog=catalog):
+            about = table_of_call(statement)
+            return catalog in registry.catalogs or (
+                catalog is None and about is not None and is_our_table(engine, about)
+            )
+        case Explain(statement=explained):
+            return names_ours(engine, explained)
+        case CreateTable(table=table, provider=provider, query=query):
+            if len(table.parts) > 1 and table.parts[0] in registry.catalogs:
+                return True
+            if provider is not None and provider.lower() == "iceberg":
+                return True
+            return query is not None and any(is_our_table(engine, source) for source in query.tables)
+        case CreateNamespace(name=name) | DropNamespace(name=name) | DescribeNamespace(name=name) | Use(name=name):
+            return name[0] in registry.catalogs
+        case ShowTables(namespace=name) | ShowNamespaces(parent=name):
+            return name is not None and name[0] in registry.catalogs
+        case UnknownStatement(text=text):
+            view = temporary_view(text)
+            return view is not None and names_ours(engine, view.query)
+        case _:
+            about = table_of(statement)
+            return about is not None and is_our_table(engine, about)
+
+
+def is_our_table(engine: Engine, reference: TableReference) -> bool:
+    """Whether a reference is to a table of ours; one with a catalog of ours in front is, also if it is not there."""
+    parts = reference.parts
+    if len(parts) > 1 and parts[0] in engine.registry.catalogs:
+        return True
+    if engine.spark.catalog.tableExists(".".join(map(quoted, parts))):
+        return False
+    return engine.registry.resolve(parts) is not None
+
+
+def table_of(statement: Any) -> TableReference | None:
+    """The existing table that a statement is about."""
+    match statement:
+        case (
+            DropTable(table=table)
+            | AlterTable(table=table)
+            | Describe(table=table)
+            | ShowProperties(table=table)
+            | ShowCreateTable(table=table)
+        ):
+            return table
+        case _:
+            return None

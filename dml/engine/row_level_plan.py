@@ -1,0 +1,148 @@
+"""DELETE, UPDATE and MERGE resolved and planned: nothing is read but metadata. Driver."""
+
+from dataclasses import dataclass
+
+from pyiceberg.table.metadata import TableMetadata
+
+from dml.commit import IdempotencyKey
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.merge_source import MergeSourceFrame, prepared_source
+from dml.engine.query import statement_views
+from dml.engine.target import Target, resolve_target
+from dml.errors import ErrorKind, NotSupportedError
+from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
+from dml.plan.delete_update import plan_delete, plan_update
+from dml.plan.merge import plan_merge
+from dml.plan.row_delta_plan import PlanContext, RowDeltaPlan
+from dml.sqlparse.statements import DeleteStatement, MergeStatement, UpdateStatement
+from dml.views import StatementViews
+
+__all__ = ["PlannedStatement", "RowLevelStatement", "plan_statement"]
+
+RowLevelStatement = DeleteStatement | UpdateStatement | MergeStatement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStatement:
+    """A row-level statement, planned, with what it takes to run it.
+
+    Attributes:
+        plan: The plan.
+        target: The table.
+        mode: Copy-on-write or merge-on-read.
+        settings: The session's settings.
+        views: The statement's views.
+        target_view: Placeholder of the target's scan in the plan's query.
+        source: The source of a MERGE.
+    """
+
+    plan: RowDeltaPlan
+    target: Target
+    mode: RowLevelOperationMode
+    settings: StatementSettings
+    views: StatementViews
+    target_view: str
+    source: MergeSourceFrame | None = None
+
+    @property
+    def reads_itself(self) -> bool:
+        """Whether the target stands in the statement a second time: in a subquery, or as the source."""
+        name = (self.target.resolved.catalog_name, *self.target.resolved.identifier)
+        return sum(named == name for named in self.views.full_names.values()) > 1
+
+
+def command_of(statement: RowLevelStatement) -> Command:
+    """The command that a statement is."""
+    match statement:
+        case DeleteStatement():
+            return Command.DELETE
+        case UpdateStatement():
+            return Command.UPDATE
+        case MergeStatement():
+            return Command.MERGE
+
+
+def plan_statement(
+    engine: Engine,
+    statement: RowLevelStatement,
+    sql: str,
+    metadata: TableMetadata | None = None,
+    idempotency_key: IdempotencyKey | None = None,
+) -> PlannedStatement:
+    """Resolve and plan a statement; nothing is read but metadata.
+
+    Args:
+        engine: The session and its catalogs.
+        statement: The statement.
+        sql: Its text.
+        metadata: What the table's metadata is taken to be; None is what the catalog says.
+        idempotency_key: What keeps the statement from being applied twice.
+
+    Raises:
+        DmlError: the statement does not fit the table.
+    """
+    settings = StatementSettings.of(engine.spark)
+    check_settings(settings)
+    views = statement_views(engine, sql, settings)
+    command = command_of(statement)
+    target = resolve_target(statement.target, sql, views, settings, command.upper(), idempotency_key=idempotency_key)
+    if metadata is not None:
+        target = target.with_metadata(metadata)
+    mode = row_level_operation_mode(target.table.properties, command)
+    check_mode(target, mode, command)
+    target_view = views.reserve()
+    views.place(statement.target, target.resolved, target_view)
+    context = PlanContext(
+        sql=sql,
+        schema=target.table.schema(),
+        target_view=target_view,
+        target=views.alias(statement.target, target.alias),
+        names=target.names,
+        render=views.text,
+        case_sensitive=settings.case_sensitive,
+        time_zone=settings.time_zone,
+        trees_hold=settings.trees_hold,
+    )
+    source = None
+    match statement:
+        case DeleteStatement():
+            plan = plan_delete(statement, context)
+        case UpdateStatement():
+            plan = plan_update(statement, context)
+        case MergeStatement():
+            source = prepared_source(statement, context, views)
+            try:
+                plan = plan_merge(statement, context, source.described)
+            except BaseException:
+                source.release()
+                raise
+    return PlannedStatement(
+        plan=plan,
+        target=target,
+        mode=mode,
+        settings=settings,
+        views=views,
+        target_view=target_view,
+        source=source,
+    )
+
+
+def check_settings(settings: StatementSettings) -> None:
+    """Refuse a setting under which the generated queries would mean something else."""
+    if settings.quoted_regex:
+        raise NotSupportedError(
+            "spark.sql.parser.quotedRegexColumnNames is true: quoted names would stand for many columns",
+            hint="Set it to false for row-level statements",
+        )
+
+
+def check_mode(target: Target, mode: RowLevelOperationMode, command: Command) -> None:
+    """Refuse merge-on-read where the table's format has no delete files."""
+    version = target.table.format_version
+    if mode is RowLevelOperationMode.MERGE_ON_READ and version < 2:
+        raise NotSupportedError(
+            f"'write.{command}.mode' of {target.resolved.name} is 'merge-on-read', but the table has format version "
+            f"{version}: delete files exist from version 2 on",
+            kind=ErrorKind.NOT_SUPPORTED,
+            hint="Set 'format-version' to '2' or later, or the mode to 'copy-on-write'",
+        )
