@@ -14,9 +14,8 @@ from dml.commit import IdempotencyKey
 from dml.errors import AnalysisError, ErrorKind
 from dml.result import Result
 from dml.spark.columns import column_sql
-from dml.spark.store_assignment import literal
-from dml.spark.types import quoted
 from dml.sqlparse import canonical_text
+from dml.sqlparse.quoting import quote_string, quoted
 
 __all__ = ["Condition", "MergeBuilder", "Value", "WhenMatchedBuilder", "WhenNotMatchedBuilder", "value_sql_text"]
 
@@ -38,7 +37,7 @@ def value_sql_text(value: Value) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, float):
-        return f"CAST({literal(repr(value))} AS DOUBLE)"
+        return f"CAST({quote_string(repr(value))} AS DOUBLE)"
     return str(value)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import NotFoundError
-from dml.spark.types import quoted
+from dml.sqlparse.quoting import quoted
 from dml.sqlparse.render import relation_aliases, render
 from dml.sqlparse.statements import Fragment, Span, TableReference
 

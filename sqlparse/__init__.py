@@ -6,7 +6,8 @@ whether a text is worth parsing.
 """
 
 from dml.sqlparse.parser import parse
-from dml.sqlparse.render import quote_name, quoted, relation_aliases, render
+from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string, quoted, string_value, unquoted
+from dml.sqlparse.render import relation_aliases, render
 from dml.sqlparse.rewrites import bind_parameters, defaults_in_values, stars_without
 from dml.sqlparse.statements import (
     AddColumns,
@@ -62,7 +63,7 @@ from dml.sqlparse.statements import (
     WhenNotMatched,
     WhenNotMatchedBySource,
 )
-from dml.sqlparse.tokens import canonical_text, dotted_names, first_keyword, string_value
+from dml.sqlparse.tokens import canonical_text, dotted_names, first_keyword
 
 __all__ = [
     "AddColumns",
@@ -123,10 +124,13 @@ __all__ = [
     "dotted_names",
     "first_keyword",
     "parse",
+    "quote_identifier",
     "quote_name",
+    "quote_string",
     "quoted",
     "relation_aliases",
     "render",
     "stars_without",
     "string_value",
+    "unquoted",
 ]

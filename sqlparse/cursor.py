@@ -8,8 +8,9 @@ from typing import NoReturn
 
 from dml.errors import ErrorKind, SqlError
 from dml.sqlparse.diagnosis import diagnose
+from dml.sqlparse.quoting import string_value
 from dml.sqlparse.statements import Span
-from dml.sqlparse.tokens import Kind, Source, string_value, words
+from dml.sqlparse.tokens import Kind, Source, words
 
 __all__ = ["Cursor", "NotOurs", "unexpected"]
 

@@ -7,8 +7,9 @@ Transforms".
 """
 
 from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.quoting import string_value
 from dml.sqlparse.statements import ColumnDefinition, ColumnPosition, Span, TransformTerm
-from dml.sqlparse.tokens import Kind, string_value, words
+from dml.sqlparse.tokens import Kind, words
 
 __all__ = [
     "read_column",

@@ -18,8 +18,9 @@ from types import MappingProxyType
 from typing import Final
 
 from dml.errors import DmlError
+from dml.sqlparse.quoting import string_value, unquoted
 from dml.sqlparse.statements import Span
-from dml.sqlparse.tokens import Kind, Source, Token, read_source, string_value, words
+from dml.sqlparse.tokens import Kind, Source, Token, read_source, words
 
 __all__ = ["AT", "CLAUSES", "Diagnosis", "at", "diagnose", "diagnose_syntax", "near_keyword", "words_at"]
 
@@ -221,5 +222,5 @@ def tokens_of(source: Source) -> Iterator[tuple[str, Token]]:
 def value_of(text: str, token: Token) -> str:
     """A token as it is compared: without quotes, in lower case."""
     if token.kind is Kind.QUOTED:
-        return text[1:-1].replace("``", "`").lower()
+        return unquoted(text).lower()
     return string_value(text).lower() if token.kind is Kind.STRING else text.lower()

@@ -13,7 +13,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
-from dml.sqlparse.tokens import string_value
+from dml.sqlparse.quoting import string_value
 
 __all__ = ["RowDeltaSpark", "parse_expression", "parse_query"]
 

@@ -12,9 +12,10 @@ from sqlglot import exp
 from dml.sqlparse.cursor import Cursor
 from dml.sqlparse.dialect import parse_expression, parse_query
 from dml.sqlparse.names import read_table
+from dml.sqlparse.quoting import string_value
 from dml.sqlparse.relations import Block, Relation, Scan, read_ctes, scan_expression, scan_query, scan_relation
 from dml.sqlparse.statements import ColumnReference, Fragment, Span, TableReference
-from dml.sqlparse.tokens import Kind, Source, string_value, words
+from dml.sqlparse.tokens import Kind, Source, words
 
 __all__ = ["FragmentReader", "read_target", "table_name"]
 

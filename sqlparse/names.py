@@ -6,8 +6,9 @@ and the statements that check by themselves what must follow.
 
 from dataclasses import dataclass
 
+from dml.sqlparse.quoting import string_value
 from dml.sqlparse.statements import Span, TableReference
-from dml.sqlparse.tokens import Kind, Source, read_source, string_value, words
+from dml.sqlparse.tokens import Kind, Source, read_source, words
 
 __all__ = ["FoundTable", "is_alias", "name_parts", "read_alias", "read_table"]
 

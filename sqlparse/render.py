@@ -9,29 +9,17 @@ A table without an alias can be named `t`, `db.t` and `lake.db.t` before its col
 none of these, so it gets the table's last name as its alias, and longer qualifiers are cut to that alias.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from dml.sqlparse.parser import Parsed, read_statement
+from dml.sqlparse.quoting import quote_identifier
 from dml.sqlparse.relations import Relation
 from dml.sqlparse.statements import Span
-from dml.sqlparse.tokens import Source, words
+from dml.sqlparse.tokens import Source
 
-__all__ = ["quote_name", "relation_aliases", "render"]
-
-PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
-# Words that Spark does not take as an alias, and words that read as the next clause.
-RESERVED = words(
-    "ALL AND ANTI ANY AS ASC BETWEEN BOTH BY CASE CAST CHECK COLLATE COLUMN CONSTRAINT CREATE CROSS "
-    "CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER DELETE DESC DISTINCT ELSE END ESCAPE EXCEPT "
-    "EXISTS FALSE FETCH FILTER FOR FOREIGN FROM FULL FUNCTION GRANT GROUP HAVING IN INNER INSERT INTERSECT "
-    "INTERVAL INTO IS JOIN LATERAL LEADING LEFT LIKE LIMIT MERGE MINUS NATURAL NOT NULL OFFSET ON ONLY OR "
-    "ORDER OUTER OVERLAPS PIVOT PRIMARY QUALIFY REFERENCES RIGHT SELECT SEMI SESSION_USER SET SETMINUS SOME "
-    "SORT TABLE TABLESAMPLE THEN TIME TO TRAILING TRUE UNION UNIQUE UNKNOWN UNPIVOT UPDATE USER USING VALUES "
-    "WHEN WHERE WINDOW WITH WITHIN"
-)
+__all__ = ["relation_aliases", "render"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +27,6 @@ class Chain:
     # A dotted name that may begin with a table's name: `first` to `last` are its tokens, names only.
     indexes: tuple[int, ...]
     names: tuple[str, ...]
-
-
-def quote_name(name: str) -> str:
-    """The name as it may stand in a statement: in backquotes unless it is plain and no reserved word."""
-    if PLAIN.match(name) and name.upper() not in RESERVED:
-        return name
-    return quoted(name)
-
-
-def quoted(name: str) -> str:
-    """The name in backquotes: it stands anywhere, whatever words are reserved."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def relation_aliases(
@@ -112,7 +88,7 @@ def render(
         edits.append((reference.span.start, reference.span.end, replacements[reference.span]))
         place = relation.alias_place
         if reference.alias is None and place is not None and within != Span(reference.span.start, place):
-            edits.append((place, place, f" AS {quote_name(aliases[reference.span])}"))
+            edits.append((place, place, f" AS {quote_identifier(aliases[reference.span])}"))
     edits.extend(qualifier_edits(parsed, parsed.source, frozenset(replacements), aliases, names))
     return apply(sql, edits, within or Span(0, len(sql)))
 
@@ -193,7 +169,7 @@ def qualifier_edits(
             continue
         relation, length = match
         start, end = source.tokens[chain.indexes[0]].start, source.tokens[chain.indexes[length - 1]].end
-        edits.append((start, end, quote_name(aliases[relation.reference.span])))
+        edits.append((start, end, quote_identifier(aliases[relation.reference.span])))
     return edits
 
 

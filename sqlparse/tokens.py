@@ -13,6 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from dml.errors import SqlError
+from dml.sqlparse.quoting import unquoted
 
 __all__ = [
     "Kind",
@@ -22,7 +23,6 @@ __all__ = [
     "dotted_names",
     "first_keyword",
     "read_source",
-    "string_value",
     "words",
 ]
 
@@ -134,8 +134,7 @@ class Source:
 
     def name(self, index: int) -> str:
         """The identifier that a token is, without its quotes."""
-        text = self.text(index)
-        return text[1:-1].replace("``", "`") if text[:1] == "`" else text
+        return unquoted(self.text(index))
 
     def word(self, index: int) -> str:
         """The key of a token as a keyword: empty for a word that is a field after a dot, and past the end."""
@@ -378,43 +377,6 @@ def query_starts(tokens: list[Token]) -> tuple[bool, ...]:
         elif key == "VALUES":
             starts[index] = following.kind in {Kind.NUMBER, Kind.STRING, Kind.WORD} or following.key in {"(", "-"}
     return tuple(starts)
-
-
-ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
-ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
-
-
-def string_value(literal: str) -> str:
-    r"""The value of a string literal as Spark reads it.
-
-    Args:
-        literal: The text, quotes and all: `'it''s'`, `"a\n"`, `r'\d'`, `$tag$...$tag$`.
-
-    Returns:
-        The value.
-    """
-    if literal[0] in "rR":
-        return literal[2:-1]
-    if literal[0] == "$":
-        tag = literal.index("$", 1) + 1
-        return literal[tag:-tag]
-    return ESCAPE.sub(unescape, undouble(literal))
-
-
-def undouble(literal: str) -> str:
-    # A doubled quote counts as one, unless the first of the two is itself escaped.
-    quote = literal[0]
-    return re.sub(rf"(\\.)|{quote}{quote}", lambda match: match[1] or quote, literal[1:-1], flags=re.DOTALL)
-
-
-def unescape(match: re.Match[str]) -> str:
-    body = match[1]
-    if body[0] in "uU" and len(body) > 1:
-        code = int(body[1:], 16)
-        return chr(code) if code <= 0x10FFFF else "?"
-    if len(body) == 3:
-        return chr(int(body, 8))
-    return ESCAPES.get(body, body)
 
 
 def canonical_text(sql: str) -> str:

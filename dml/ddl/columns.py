@@ -13,13 +13,13 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, NestedField, StructType
 
 from dml.ddl.literals import constant
-from dml.ddl.quoting import quote_name
 from dml.ddl.schema_change import add_field, alter_field, drop_field, find_field, is_promotion, move_field, subtree
 from dml.ddl.terms import term_text
 from dml.ddl.types import parse_type, type_text
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX, METADATA_COLUMNS, ROW_OPERATION
 from dml.sqlparse.diagnosis import at
+from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import AddColumns, AlterColumn, ColumnDefinition, DropColumns
 
 __all__ = [

@@ -37,11 +37,11 @@ from pyiceberg.table.update import (
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from dml.catalog import TableState, translated
-from dml.ddl.quoting import quote_name
 from dml.ddl.tables import load_table
 from dml.errors import CommitConflictError, NotSupportedError
 from dml.iceberg import changed_metadata, commit_table
 from dml.options import CommitOptions
+from dml.sqlparse.quoting import quote_name
 
 __all__ = [
     "MetadataChange",

@@ -46,10 +46,10 @@ from dml.ddl.properties import (
     check_properties,
     split_format_version,
 )
-from dml.ddl.quoting import quote_name
 from dml.ddl.tables import existing_table, load_table, missing_namespace, missing_table
 from dml.errors import AlreadyExistsError, AnalysisError, NotSupportedError
 from dml.sqlparse.diagnosis import at
+from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import ColumnDefinition, CreateTable
 
 __all__ = ["create_table", "stage_table"]

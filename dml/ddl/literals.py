@@ -7,7 +7,6 @@ specification, "Default values" and Appendix D, "Single-value serialization".
 
 import datetime
 import math
-import re
 import struct
 import uuid
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import sqlglot
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -34,15 +32,15 @@ from pyiceberg.types import (
     UUIDType,
 )
 from sqlglot import expressions as exp
-from sqlglot.errors import SqlglotError
 
-from dml.ddl.quoting import quote_string, unquote_string
 from dml.ddl.types import type_text
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.sqlparse.dialect import parse_expression
+from dml.sqlparse.quoting import quote_string, string_value
+from dml.sqlparse.tokens import Kind, read_source
 
 __all__ = ["constant", "literal_text"]
 
-STRING = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"\Z""", re.DOTALL)
 FRACTIONS = {exp.DType.FLOAT, exp.DType.DOUBLE}
 WHOLE = {exp.DType.TINYINT: 7, exp.DType.SMALLINT: 15, exp.DType.INT: 31, exp.DType.BIGINT: 63}
 MOMENTS = {exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMP}
@@ -73,7 +71,7 @@ def constant(text: str, kind: IcebergType, *, column: str, time_zone: str = "UTC
     try:
         value = value_of(text)
         return None if value is None else converted(value, kind, ZoneInfo(time_zone))
-    except (UnfitError, SqlglotError, ValueError, OverflowError, InvalidOperation) as error:
+    except (UnfitError, ValueError, OverflowError, InvalidOperation) as error:
         known = isinstance(error, UnfitError)
         raise AnalysisError(
             f"The default {text.strip()} does not fit column '{column}' of type {type_text(kind)}",
@@ -84,9 +82,11 @@ def constant(text: str, kind: IcebergType, *, column: str, time_zone: str = "UTC
 
 
 def value_of(text: str) -> Any:
-    if STRING.fullmatch(text.strip()):
-        return unquote_string(text.strip())
-    return evaluated(sqlglot.parse_one(text, read="spark"))
+    source = read_source(text)
+    strings = tuple(source.text(index) for index in range(source.end) if source.tokens[index].kind is Kind.STRING)
+    if 0 < len(strings) == source.end:  # strings beside each other are one
+        return "".join(map(string_value, strings))
+    return evaluated(parse_expression(text, strings))
 
 
 def evaluated(node: Any) -> Any:

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pyiceberg.catalog import Catalog
 
 from dml import catalog as catalogs
-from dml.ddl.quoting import quote_name
 from dml.ddl.tables import NO_ROWS, DdlResult, missing_namespace
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
+from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import (
     CreateNamespace,
     DescribeNamespace,

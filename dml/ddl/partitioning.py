@@ -14,10 +14,10 @@ from pyiceberg.transforms import IdentityTransform, TimeTransform, VoidTransform
 from pyiceberg.types import NestedField
 
 from dml.ddl.new_schema import ids_by_name
-from dml.ddl.quoting import quote_name
 from dml.ddl.terms import AnyTransform, bind_term, term_text
 from dml.errors import AlreadyExistsError, NotFoundError, NotSupportedError
 from dml.sqlparse.diagnosis import at
+from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import TransformTerm
 
 __all__ = [

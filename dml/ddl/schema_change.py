@@ -28,9 +28,9 @@ from pyiceberg.types import (
 )
 
 from dml.ddl.new_schema import assign_field_ids, counting_ids, with_field
-from dml.ddl.quoting import quote_name
 from dml.ddl.types import type_text
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotSupportedError
+from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import ColumnPosition
 from dml.suggestions import did_you_mean
 

@@ -12,11 +12,11 @@ from pyiceberg.types import NestedField
 
 from dml.ddl.literals import literal_text
 from dml.ddl.properties import COMMENT, FORMAT_VERSION
-from dml.ddl.quoting import quote_identifier, quote_name, quote_string
 from dml.ddl.tables import DdlResult
 from dml.ddl.terms import sort_order_text, term_text
 from dml.ddl.types import type_text
 from dml.errors import AnalysisError, ErrorKind
+from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string
 from dml.sqlparse.statements import Describe, ShowProperties
 from dml.suggestions import did_you_mean
 

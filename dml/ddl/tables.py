@@ -12,8 +12,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from dml import catalog as catalogs
-from dml.ddl.quoting import quote_name
 from dml.errors import AlreadyExistsError, NotFoundError, NotSupportedError
+from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import DropTable
 from dml.suggestions import did_you_mean
 

@@ -35,8 +35,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dml.ddl.quoting import quote_identifier, quote_string, unquote_string
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.sqlparse.quoting import quote_identifier, quote_string, string_value, unquoted
 from dml.suggestions import did_you_mean
 
 __all__ = ["parse_fields", "parse_type", "type_text"]
@@ -75,8 +75,8 @@ REFUSED: dict[str, str] = {
 }
 
 TOKEN = re.compile(
-    r"""\s*(?:(?P<name>[^\W\d]\w*|\d+[^\W\d]\w*)|(?P<number>\d+)|`(?P<quoted>(?:[^`]|``)+)`"""
-    r"""|(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*")|(?P<mark><>|[<>(),:\[\]]))""",
+    r"""\s*(?:(?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")"""
+    r"""|(?P<name>[^\W\d]\w*|\d+[^\W\d]\w*)|(?P<number>\d+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<mark><>|[<>(),:\[\]]))""",
     re.DOTALL,
 )
 
@@ -135,7 +135,7 @@ class Reader:
         if kind not in {"name", "quoted"}:
             raise self.error("expected a name")
         self.at += 1
-        return value.replace("``", "`") if kind == "quoted" else value
+        return unquoted(f"`{value}`") if kind == "quoted" else value
 
     def number(self) -> int:
         kind, value = self.peek()
@@ -247,7 +247,7 @@ def read_field(reader: Reader) -> NestedField:
     if reader.take_words("comment"):
         if reader.peek()[0] != "string":
             raise reader.error("expected the comment in quotes")
-        comment = unquote_string(reader.peek()[1])
+        comment = string_value(reader.peek()[1])
         reader.at += 1
     return NestedField(0, name, kind, required=required, doc=comment)
 

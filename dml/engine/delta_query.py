@@ -20,9 +20,10 @@ from dml.plan.row_delta_plan import (
     ValueColumn,
     ValueSource,
 )
-from dml.spark.store_assignment import Assign, default_sql, literal
+from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.types import spark_type, type_text
 from dml.sqlparse.diagnosis import at
+from dml.sqlparse.quoting import quote_string
 
 __all__ = ["delta_frame", "value_sql"]
 
@@ -87,7 +88,7 @@ def value_sql(
             return default_sql(target)
         case StructValue(fields=fields):
             parts = ", ".join(
-                f"{literal(nested.name)}, {value_sql(source, nested, raw_types, assign, (*path, nested.name))}"
+                f"{quote_string(nested.name)}, {value_sql(source, nested, raw_types, assign, (*path, nested.name))}"
                 for nested, source in fields
             )
             return f"named_struct({parts})"

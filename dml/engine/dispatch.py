@@ -27,8 +27,8 @@ from dml.engine.target import resolve_target
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.result import Result
 from dml.spark.errors import ended_with, spark_ended, translate
-from dml.spark.types import quoted
 from dml.sqlparse import dotted_names, first_keyword
+from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import (
     Call,
     CreateTable,

@@ -43,8 +43,8 @@ from dml.plan.row_delta_plan import PlanContext, raw_name
 from dml.progress import progress_bar
 from dml.result import PhaseSeconds, Result
 from dml.spark.store_assignment import Assign, default_sql
-from dml.spark.types import quoted
 from dml.sqlparse import parse
+from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, Query
 from dml.views import StatementViews
 from dml.write.run import WriteTask

@@ -22,7 +22,8 @@ from dml.plan.merge import whens
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.spark.interrupts import cancelled_on_interrupt
-from dml.spark.types import quoted, spark_type, type_text
+from dml.spark.types import spark_type, type_text
+from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import DeleteAction, Fragment, MergeStatement
 from dml.views import StatementViews
 
@@ -136,7 +137,7 @@ def source_fragment(statement: MergeStatement, sql: str) -> Fragment:
     star = any(
         not isinstance(when.action, DeleteAction) and when.action.assignments is None for when in whens(statement)
     )
-    named = frozenset(name.strip("`").replace("``", "`").lower() for name in PLAIN_NAME.findall(sql))
+    named = frozenset(unquoted(name).lower() for name in PLAIN_NAME.findall(sql))
     return replace(source, names=source.names | named, has_star=star or source.has_star)
 
 
@@ -145,7 +146,7 @@ def source_alias(statement: MergeStatement, views: StatementViews) -> str:
     if statement.source_alias is not None:
         return statement.source_alias
     if not statement.source.tables and PLAIN_NAME.fullmatch(statement.source.text):  # a CTE
-        return statement.source.text.strip("`").replace("``", "`")
+        return unquoted(statement.source.text)
     if statement.source.tables and statement.source.tables[0].span == statement.source.span:
         reference = statement.source.tables[0]
         return views.alias(reference, reference.parts[-1])

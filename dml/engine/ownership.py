@@ -11,7 +11,7 @@ from dml.engine.engine import Engine
 from dml.engine.procedures import table_of_call
 from dml.engine.query import temporary_view
 from dml.errors import SqlError
-from dml.spark.types import quoted
+from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import (
     AlterTable,
     Call,

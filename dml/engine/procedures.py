@@ -32,10 +32,10 @@ from dml.catalog.translation import translated
 from dml.engine.engine import Engine
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.maintenance import RemoveOrphanFiles, prefix_mismatch_mode, remove_orphan_files
-from dml.spark.types import quoted
 from dml.sqlparse.names import name_parts
+from dml.sqlparse.quoting import quoted, string_value
 from dml.sqlparse.statements import Call, CallArgument, Span, TableReference
-from dml.sqlparse.tokens import Kind, read_source, string_value
+from dml.sqlparse.tokens import Kind, read_source
 from dml.suggestions import did_you_mean
 from dml.verification import Verification, verify
 

@@ -26,8 +26,8 @@ from dml.engine.target import wap_enabled
 from dml.errors import AlreadyExistsError, NotFoundError, NotSupportedError
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
-from dml.spark.types import quoted
 from dml.sqlparse import parse, stars_without
+from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
 from dml.suggestions import did_you_mean
 from dml.views import StatementViews
@@ -237,7 +237,7 @@ def temporary_view(text: str) -> TemporaryView | None:
         return None
     name = found["name"]
     return TemporaryView(
-        name=name[1:-1].replace("``", "`") if name.startswith("`") else name,
+        name=unquoted(name),
         replace=found["replace"] is not None,
         query=query,
         text=found["query"],

@@ -17,7 +17,7 @@ from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedErro
 from dml.model.columns import INTERNAL_PREFIX
 from dml.options import boolean
 from dml.plan.assignments import TargetNames
-from dml.spark.types import quoted
+from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import TableReference
 from dml.suggestions import did_you_mean
 from dml.views import StatementViews

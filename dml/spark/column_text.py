@@ -32,7 +32,7 @@ from dml.spark.column_tree import (
     Variable,
     refusal,
 )
-from dml.spark.types import quoted
+from dml.sqlparse.quoting import quote_string, quoted
 from dml.sqlparse.tokens import Kind, read_source
 
 __all__ = ["checked_type", "literal_text", "string_text", "tree_sql"]
@@ -307,7 +307,7 @@ def string_text(value: str) -> str:
     """
     if "${" in value or (("\\" in value or "'" in value) and keeps_backslashes()):
         return f"CAST(X'{value.encode().hex().upper()}' AS STRING)"
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return quote_string(value)
 
 
 def keeps_backslashes() -> bool:

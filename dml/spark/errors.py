@@ -29,6 +29,7 @@ from dml.errors import (
     NotSupportedError,
     SqlError,
 )
+from dml.sqlparse.quoting import quoted_parts
 from dml.suggestions import did_you_mean
 
 __all__ = ["SparkFailure", "ended_with", "failure_of", "spark_ended", "translate"]
@@ -221,21 +222,16 @@ def facts(failure: SparkFailure) -> dict[str, Any]:
     return found
 
 
-def name_parts(name: str) -> tuple[str, ...]:
-    """The parts of a name as Spark quotes it: "`t`.`a.b`" is `("t", "a.b")`."""
-    return tuple(quoted.replace("``", "`") or bare for quoted, bare in re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", name))
-
-
 def listed(names: str) -> tuple[str, ...]:
     """The names of a list as Spark writes it: "[`a`.`id`, `b`.`id`]" is `("a.id", "b.id")`."""
     found = re.findall(r"(?:`(?:[^`]|``)*`|[^,.\s`]+)(?:\.(?:`(?:[^`]|``)*`|[^,.\s`]+))*", names.strip("[]"))
-    return tuple(dict.fromkeys(".".join(name_parts(name)) for name in found))
+    return tuple(dict.fromkeys(".".join(quoted_parts(name)) for name in found))
 
 
 def unresolved_column(failure: SparkFailure) -> DmlError:
     """A name that is no column, field or parameter."""
     quoted = next((failure.parameters[key] for key in ("objectName", "fieldName") if key in failure.parameters), "")
-    parts = name_parts(quoted)
+    parts = quoted_parts(quoted)
     proposals = listed(
         next((failure.parameters[key] for key in ("proposal", "fields") if key in failure.parameters), "")
     )
@@ -252,7 +248,7 @@ def unresolved_column(failure: SparkFailure) -> DmlError:
 
 def ambiguous_reference(failure: SparkFailure) -> DmlError:
     """A name that two tables have."""
-    parts = name_parts(failure.parameters.get("name", ""))
+    parts = quoted_parts(failure.parameters.get("name", ""))
     candidates = listed(failure.parameters.get("referenceNames", ""))
     return AnalysisError(
         f"The column '{'.'.join(parts)}' is ambiguous",
@@ -268,14 +264,14 @@ def ambiguous_reference(failure: SparkFailure) -> DmlError:
 def table_not_found(failure: SparkFailure) -> DmlError:
     """A table that is in none of the catalogs."""
     quoted = next((failure.parameters[key] for key in ("relationName", "identifier") if key in failure.parameters), "")
-    parts = name_parts(quoted)
+    parts = quoted_parts(quoted)
     name = ".".join(parts)
     return NotFoundError(f"The table or view '{name}' is not there", name=name, parts=parts, **facts(failure))
 
 
 def function_not_found(failure: SparkFailure) -> DmlError:
     """A function that is neither Spark's nor the user's."""
-    parts = name_parts(failure.parameters.get("routineName", ""))
+    parts = quoted_parts(failure.parameters.get("routineName", ""))
     name = ".".join(parts)
     return AnalysisError(
         f"There is no function '{name}'",
@@ -288,7 +284,7 @@ def function_not_found(failure: SparkFailure) -> DmlError:
 
 def wrong_arguments(failure: SparkFailure) -> DmlError:
     """A function with too many or too few arguments."""
-    function = ".".join(name_parts(failure.parameters.get("functionName", "")))
+    function = ".".join(quoted_parts(failure.parameters.get("functionName", "")))
     expected, actual = (failure.parameters.get(key, "") for key in ("expectedNum", "actualNum"))
     if not (function and expected and actual):
         return AnalysisError(failure.message, **facts(failure))

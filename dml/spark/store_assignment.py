@@ -32,14 +32,14 @@ from pyspark.sql.types import (
 )
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
-from dml.spark.types import quoted, spark_type, type_text
+from dml.spark.types import spark_type, type_text
+from dml.sqlparse.quoting import quote_string, quoted
 
 __all__ = [
     "OVERFLOW_MARK",
     "Assign",
     "StoreAssignmentPolicy",
     "default_sql",
-    "literal",
     "store_assignment_policy",
     "widens",
 ]
@@ -122,11 +122,6 @@ def assignable(source: DataType, target: DataType, policy: StoreAssignmentPolicy
     return isinstance(source, AtomicType) and isinstance(target, StringType)
 
 
-def literal(text: str) -> str:
-    """A string as an SQL literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assign:
     """Writes the SQL that stores values; one for a statement.
@@ -189,7 +184,7 @@ class Assign:
         kind = type_text(target)
         if widens(source, target) or not isinstance(target, (IntegralType, DecimalType, FractionalType)):
             return f"CAST({expression} AS {kind})"
-        message = literal(f"{OVERFLOW_MARK}{'.'.join(path)}|{type_text(source).upper()}|{kind.upper()}|")
+        message = quote_string(f"{OVERFLOW_MARK}{'.'.join(path)}|{type_text(source).upper()}|{kind.upper()}|")
         return (
             f"CASE WHEN {expression} IS NOT NULL AND try_cast({expression} AS {kind}) IS NULL "
             f"THEN raise_error(concat({message}, CAST({expression} AS STRING))) "
@@ -200,7 +195,7 @@ class Assign:
         """Field by field; a NULL struct stays NULL."""
         pairs = self.matched_fields(source, target, path)
         fields = ", ".join(
-            f"{literal(to.name)}, "
+            f"{quote_string(to.name)}, "
             + self.nested(f"{expression}.{quoted(of.name)}", of.dataType, to.dataType, (*path, to.name), depth)
             for of, to in pairs
         )
@@ -262,7 +257,7 @@ def constant_sql(value: Any, kind: iceberg.IcebergType) -> str:
         case iceberg.FloatType() | iceberg.DoubleType():
             return f"'{value!r}'"
         case iceberg.StringType() | iceberg.UUIDType():
-            return literal(str(value))
+            return quote_string(str(value))
         case iceberg.BinaryType() | iceberg.FixedType():
             return f"X'{bytes(value).hex()}'"
         case iceberg.DateType():

@@ -30,9 +30,9 @@ from pyiceberg.types import (
 from pyspark.sql import types as spark
 
 from dml.errors import NotSupportedError
-from dml.sqlparse import quoted
+from dml.sqlparse.quoting import quoted
 
-__all__ = ["quoted", "spark_field", "spark_type", "type_text"]
+__all__ = ["spark_field", "spark_type", "type_text"]
 
 PLAIN: dict[type[IcebergType], type[spark.DataType]] = {
     BooleanType: spark.BooleanType,

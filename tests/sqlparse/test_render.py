@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.sqlparse import Span, parse, quote_name, relation_aliases, render
+from dml.sqlparse import Span, parse, quote_identifier, relation_aliases, render
 from dml.sqlparse.parser import read_statement
 
 
@@ -109,7 +109,7 @@ def test_nothing_to_replace_leaves_the_text():
 
 @given(st.text(min_size=1, max_size=10))
 def test_any_name_can_be_quoted(name):
-    quoted = quote_name(name)
+    quoted = quote_identifier(name)
     table = parse(f"select * from {quoted}").fragment.tables[0]
     assert table.parts == (name,)
 

@@ -50,6 +50,10 @@ def test_text_is_cut_into_spark_tokens(sql, expected):
         (r"'\q'", "q"),
         (r"r'\d\n'", r"\d\n"),
         ("$t$a'b$t$", "a'b"),
+        (r"'\U0001F600 \ud83d\ude00'", "😀 😀"),
+        (r"'\ud83d \U0000DE00 \U00110000'", "? ? ??"),
+        (r"'\277\377\177'", "277377\x7f"),
+        (r'R"a\"', "a\\"),
     ],
 )
 def test_string_literals_have_sparks_values(literal, value):

@@ -13,7 +13,8 @@ from dml.errors import (
     NotFoundError,
     SqlError,
 )
-from dml.spark.errors import failure_of, listed, name_parts, translate
+from dml.spark.errors import failure_of, listed, translate
+from dml.sqlparse.quoting import quoted_parts
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_a_connect_exception_is_read_from_its_text():
     [("`a`", ("a",)), ("`t`.`a.b`", ("t", "a.b")), ("`a``b`.`c`", ("a`b", "c")), ("a.b", ("a", "b")), ("", ())],
 )
 def test_names_are_read_as_spark_quotes_them(name, parts):
-    assert name_parts(name) == parts
+    assert quoted_parts(name) == parts
 
 
 def test_lists_of_names_are_read_once_each():
