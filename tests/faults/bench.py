@@ -94,14 +94,14 @@ class Run:
         outcome: `after`, `before` or `unknown`.
         said: The text of the error that the statement raised; empty if it raised none.
         injected: The calls that were hit.
-        calls: How many calls there were of each kind.
+        calls: The locations of the calls of each kind, in their order.
         problems: What should not be so.
     """
 
     outcome: str
     said: str
     injected: tuple[str, ...]
-    calls: Mapping[Call, int]
+    calls: Mapping[Call, Sequence[str]]
     problems: tuple[str, ...]
 
 
@@ -232,7 +232,7 @@ class Bench(Place):
             outcome="unknown" if isinstance(raised, CommitStateUnknownError) else outcome,
             said="" if raised is None else str(raised),
             injected=tuple(hit),
-            calls={call: len(lines) for call, lines in faults.calls().items()},
+            calls=faults.calls(),
             problems=tuple(f"{named}: {problem}" for problem in problems),
         )
 

@@ -34,6 +34,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "out").read_text().splitlines()]
 
 
+@pytest.mark.proves("A9")
 def test_each_row_is_there_once(told: list[dict[str, Any]], count: list[str]) -> None:
     """Tasks that fail twice, killed workers and executors, a task that is run a second time beside the first."""
     *runs, _ = told

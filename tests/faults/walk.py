@@ -1,7 +1,7 @@
-"""Walks a fault through every call that a statement makes."""
+"""Walks a fault through the calls that a statement makes: through all, or one of each kind of call and file."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.faults.bench import AFTER_FAULT, CTAS, Bench
 from tests.faults.injection import Action, Call, Fault
 
-__all__ = ["Case", "Tally", "walk"]
+__all__ = ["Case", "Tally", "hit", "walk"]
 
 WRITES = frozenset({Call.NEW_OUTPUT, Call.CREATE, Call.WRITE, Call.CLOSE})
 READS = frozenset({Call.NEW_INPUT, Call.LENGTH, Call.EXISTS, Call.OPEN, Call.READ})
@@ -56,13 +56,29 @@ class Tally:
 
 
 def walk(
-    spark: SparkSession, folder: Path, cases: Sequence[Case], actions: Collection[Action], *, threads: int = 2
+    spark: SparkSession,
+    folder: Path,
+    cases: Sequence[Case],
+    actions: Collection[Action],
+    *,
+    every_call: bool,
+    threads: int = 2,
 ) -> Tally:
-    """Run each case once for each call that it makes and each action, several cases at a time."""
+    """Run each case once for each call that it makes and each action, several cases at a time.
+
+    Args:
+        spark: The session.
+        folder: For the tables.
+        cases: What is run.
+        actions: What happens to a call.
+        every_call: Whether every call is hit, or of each kind of call on a kind of file the first and the last.
+        threads: How many cases run at a time.
+    """
 
     def walked(case: Case) -> Tally:
         place = folder / str(case).replace(" ", "-")
-        return walk_one(Bench.of(spark, place, case.statement, case.version, case.mode), actions)
+        bench = Bench.of(spark, place, case.statement, case.version, case.mode)
+        return walk_one(bench, actions, every_call=every_call)
 
     total = Tally()
     with ThreadPoolExecutor(threads) as pool:
@@ -71,20 +87,20 @@ def walk(
     return total
 
 
-def walk_one(bench: Bench, actions: Collection[Action]) -> Tally:
+def walk_one(bench: Bench, actions: Collection[Action], *, every_call: bool) -> Tally:
     """Walk one statement."""
     tally = Tally()
     undisturbed = bench.run()
     assert (undisturbed.outcome, undisturbed.problems) == ("after", ()), undisturbed.problems
     refused = Fault(call=Call.COMMIT, first=1, last=FOR_EVER, action=Action.LOSE)
-    faults = [(fault,) for fault in faults_of(bench.statement, undisturbed.calls, actions)]
+    faults = [(fault,) for fault in faults_of(bench.statement, undisturbed.calls, actions, every_call=every_call)]
     if Action.FAIL in actions and bench.statement != CTAS:  # nobody races for a table that is not there
         lost = bench.run(refused)
         assert lost.outcome == "before", lost.problems
         tally.problems += lost.problems
         faults += [
             (refused, Fault(call=Call.DELETE, first=number, last=number))
-            for number in range(1, lost.calls.get(Call.DELETE, 0) + 1)
+            for number in hit(lost.calls.get(Call.DELETE, ()), every_call=every_call)
         ]
     for injected in faults:
         run = bench.run(*injected)
@@ -99,15 +115,41 @@ def walk_one(bench: Bench, actions: Collection[Action]) -> Tally:
     return tally
 
 
-def faults_of(statement: str, calls: dict[Call, int], actions: Collection[Action]) -> Iterator[Fault]:
-    """One fault for each call and action."""
+def faults_of(
+    statement: str, calls: Mapping[Call, Sequence[str]], actions: Collection[Action], *, every_call: bool
+) -> Iterator[Fault]:
+    """One fault for each action and call that is to be hit."""
     for action in actions:
-        for call, number in calls.items():
+        for call, locations in calls.items():
             if action is Action.CUT and call not in CUT:
                 continue
             if action is Action.LOSE and (call is not Call.COMMIT or statement == CTAS):
                 continue
-            for place in range(1, number + 1):
+            for place in hit(locations, every_call=every_call):
                 yield Fault(call=call, first=place, last=place, action=action)
             if action is Action.FAIL and call in WRITES | READS:
-                yield Fault(call=call, first=number // 2 + 1, last=FOR_EVER, action=action)  # it stays broken
+                half = len(locations) // 2 + 1
+                yield Fault(call=call, first=half, last=FOR_EVER, action=action)  # it stays broken
+
+
+def hit(locations: Sequence[str], *, every_call: bool) -> list[int]:
+    """The numbers of the calls to hit, from 1: all, or the first and the last on each kind of file.
+
+    The first and the last: a manifest, for one, is read to plan the statement and again to commit it.
+    """
+    if every_call:
+        return list(range(1, len(locations) + 1))
+    ends: dict[str, tuple[int, int]] = {}
+    for number, location in enumerate(locations, 1):
+        first, _ = ends.get(kind_of(location), (number, number))
+        ends[kind_of(location)] = (first, number)
+    return sorted({number for both in ends.values() for number in both})
+
+
+def kind_of(location: str) -> str:
+    """The kind of a file, by its name; a table's own name, as the catalog's calls have it, is a kind too."""
+    name = location.rpartition("/")[2]
+    known = {".metadata.json": "metadata", ".puffin": "vectors", "-deletes.parquet": "deletes", ".parquet": "data"}
+    if name.endswith(".avro"):
+        return "manifest list" if name.startswith("snap-") else "manifest"
+    return next((kind for suffix, kind in known.items() if name.endswith(suffix)), "table")
