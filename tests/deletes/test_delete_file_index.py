@@ -37,16 +37,19 @@ def test_index_with_one_entry_is_not_empty(kind):
     ).is_empty
 
 
+@pytest.mark.proves("S3", "S5")
 def test_position_deletes_apply_from_the_data_file_s_own_commit_on():
     entries = [entry(POSITIONS, number) for number in (6, 4, 5)]
     assert [found.data_sequence_number for found in applied(entries).position_deletes] == [5, 6]
 
 
+@pytest.mark.proves("S4", "S5")
 def test_equality_deletes_apply_to_older_data_only():
     entries = [entry(EQUALITY, number, equality_ids=(1,)) for number in (6, 4, 5, 7)]
     assert [found.data_sequence_number for found in applied(entries).equality_deletes] == [6, 7]
 
 
+@pytest.mark.proves("S3")
 def test_position_deletes_stay_in_their_spec_and_partition():
     entries = [
         entry(POSITIONS, 9, spec_id=1, partition=(1,), payload="same"),
@@ -58,6 +61,7 @@ def test_position_deletes_stay_in_their_spec_and_partition():
     assert [found.payload for found in applied(entries, spec_id=1, partition=(1,)).position_deletes] == ["same"]
 
 
+@pytest.mark.proves("S4")
 def test_equality_deletes_of_an_unpartitioned_spec_apply_everywhere():
     entries = [
         entry(EQUALITY, 8, spec_id=1, partition=(1,), payload="same"),
@@ -71,6 +75,7 @@ def test_equality_deletes_of_an_unpartitioned_spec_apply_everywhere():
     assert [each.payload for each in applied(entries, spec_id=1, partition=(1,)).equality_deletes] == ["global", "same"]
 
 
+@pytest.mark.proves("P5")
 def test_position_delete_file_that_names_a_data_file_applies_to_it_alone():
     path = "s3://bucket/ü.parquet"
     entries = [
@@ -86,6 +91,7 @@ def test_position_delete_file_that_names_a_data_file_applies_to_it_alone():
     assert [each.payload for each in applied(entries, path="b").position_deletes] == ["whole partition", "half bounds"]
 
 
+@pytest.mark.proves("DV3", "S2", "S3")
 def test_deletion_vector_hides_position_deletes_but_not_equality_deletes():
     entries = [
         entry(POSITIONS, 9),
@@ -102,6 +108,7 @@ def test_deletion_vector_hides_position_deletes_but_not_equality_deletes():
     assert len(other.position_deletes) == 1
 
 
+@pytest.mark.proves("DV7", "S2")
 @pytest.mark.parametrize(
     ("entries", "message"),
     [

@@ -80,6 +80,7 @@ def test_slices_are_compared_by_their_own_rows(name):
     assert mask.tolist() == [False] * (1 + len(kept)) + [True]
 
 
+@pytest.mark.proves("S4")
 @pytest.mark.parametrize("name", TYPES)
 def test_only_null_is_deleted_where_only_null_is_named(name):
     kind, deleted, _ = TYPES[name]

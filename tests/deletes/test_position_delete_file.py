@@ -107,6 +107,7 @@ def test_rows_that_break_the_format_are_refused(batch, message):
     assert refusal.value.context["file"] == "pd.parquet"
 
 
+@pytest.mark.proves("P2")
 @given(ROWS)
 def test_table_holds_each_row_once_in_the_order_of_the_specification(rows):
     indexes = {path: PositionDeleteIndex.from_positions(positions) for path, positions in by_file(rows).items()}
@@ -132,6 +133,7 @@ def test_empty_indexes_give_no_rows():
     assert table_of({"a": PositionDeleteIndex()}).equals(SCHEMA.empty_table())
 
 
+@pytest.mark.proves("P1")
 def test_parquet_file_has_the_field_ids_and_required_columns():
     stream = io.BytesIO()
     pq.write_table(table_of({"a": PositionDeleteIndex.from_positions([3])}), stream)
@@ -142,6 +144,7 @@ def test_parquet_file_has_the_field_ids_and_required_columns():
     ]
 
 
+@pytest.mark.proves("P4")
 def test_bounds_of_one_data_file_are_whole_and_exact():
     path = "s3://bucket/" + "x" * 200 + "/ü.parquet"
     lower, upper = bounds({path: PositionDeleteIndex.from_positions([9, 4, 2**33]), "other": PositionDeleteIndex()})
@@ -149,6 +152,7 @@ def test_bounds_of_one_data_file_are_whole_and_exact():
     assert upper == {2147483546: path.encode(), 2147483545: struct.pack("<q", 2**33)}
 
 
+@pytest.mark.proves("P4")
 def test_bounds_of_several_data_files_are_left_out():
     index = PositionDeleteIndex.from_positions([1])
     assert bounds({"a": index, "b": index}) == ({}, {})

@@ -27,6 +27,7 @@ def rows(lake: Session) -> list[str]:
     return rendered_rows(lake.table("db.t").toArrow())
 
 
+@pytest.mark.proves("C24")
 def test_an_unknown_transform_of_the_current_spec_is_refused(golden: GoldenRunner, lake: Session) -> None:
     """C24."""
     table = golden.table()
@@ -42,6 +43,7 @@ def test_an_unknown_transform_of_the_current_spec_is_refused(golden: GoldenRunne
     assert golden.state() == before
 
 
+@pytest.mark.proves("M26")
 def test_merge_in_python_means_the_same_as_in_sql(lake: Session) -> None:
     """M26."""
     source = lake.spark.createDataFrame([(1, "x"), (3, "y"), (4, "z")], "id INT, dep STRING")

@@ -73,6 +73,7 @@ def test_position_deletes_at_both_granularities(lake: Lake, granularity: str) ->
         assert len(deletes) == len(lake.files(name, FileContent.DATA))
 
 
+@pytest.mark.proves("DV1", "DV2", "DV4")
 def test_replaced_deletion_vectors_and_several_in_one_file(lake: Lake) -> None:
     """A data file never has two vectors; those of one task share a Puffin file."""
     name = lake.create("id BIGINT, k BIGINT", "PARTITIONED BY (k)", version=3, mode="merge-on-read")

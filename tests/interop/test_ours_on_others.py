@@ -152,6 +152,7 @@ def filled(lake: Lake, mode: str, version: int, partitioning: str = "") -> tuple
     return name, {i: f"s{i}" for i in range(20)}
 
 
+@pytest.mark.proves("S4", "S5")
 @MODES
 @VERSIONS
 @pytest.mark.parametrize("partitioning", ["", "PARTITIONED BY (k)"])
@@ -176,6 +177,7 @@ def test_equality_deletes_are_applied_before_rows_are_changed(
     assert by_id(lake, name) == dict.fromkeys(changed(rows), "all")
 
 
+@pytest.mark.proves("DV2", "DV3")
 @MODES
 @pytest.mark.parametrize("upgraded", [False, True])
 def test_position_deletes_of_several_data_files_in_one_file(lake: Lake, mode: str, upgraded: bool) -> None:
@@ -221,3 +223,30 @@ def test_a_table_that_pyiceberg_made_with_ids_of_its_own(lake: Lake) -> None:
     lake.run("db.pyiceberg_made", *CHANGES)
     assert by_id(lake, "db.pyiceberg_made") == changed(rows)
     lake.agree("db.pyiceberg_made", len(changed(rows)))
+
+
+@pytest.mark.proves("L11")
+def test_a_row_that_was_replaced_by_an_equality_delete_is_a_new_one(lake: Lake) -> None:
+    """As streaming engines write upserts: the delete and the new row in one commit, which know nothing of row ids."""
+    name, _ = filled(lake, "copy-on-write", 3)
+    table = lake.table(name)
+    before = {row.id: row["_row_id"] for row in lake.session.query(f"SELECT id, _row_id FROM {name}").collect()}
+    keys = pa.table([[7]], schema=pa.schema([with_id("id", pa.int64(), 1)]))
+    delete = delete_file(table, keys, FileContent.EQUALITY_DELETES, 0, (), equality_ids=(1,))
+    path = Path(table.location().removeprefix("file://")) / "data" / "upsert.parquet"
+    schema = pa.schema([with_id("id", pa.int64(), 1), with_id("s", pa.string(), 2), with_id("k", pa.int32(), 3)])
+    pq.write_table(pa.table([[7], ["upsert"], [1]], schema=schema), path)
+    new = ContentFile(
+        content=FileContent.DATA,
+        path=f"file://{path}",
+        file_format="parquet",
+        spec_id=0,
+        partition=(),
+        record_count=1,
+        file_size_in_bytes=path.stat().st_size,
+    )
+    commit_files(table, data_files=[new], delete_files=[delete])
+    found = {row.id: (row.s, row["_row_id"]) for row in lake.session.query(f"SELECT *, _row_id FROM {name}").collect()}
+    assert found.keys() == before.keys()
+    assert found[7] == ("upsert", max(before.values()) + 1)
+    assert {i: row_id for i, (_, row_id) in found.items() if i != 7} == {i: r for i, r in before.items() if i != 7}

@@ -54,6 +54,7 @@ def test_it_is_tried_again_and_leaves_nothing_when_given_up(impatient: Catalog, 
     assert metadata_files(tmp_path) == before
 
 
+@pytest.mark.proves("R2")
 def test_it_succeeds_when_the_other_writer_is_done(
     impatient: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

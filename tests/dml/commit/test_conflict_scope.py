@@ -133,6 +133,7 @@ def test_what_was_asked_before_a_compaction_is_known(catalog: Catalog, monkeypat
     assert probe.asked == [[new.path]]
 
 
+@pytest.mark.proves("V10")
 def test_rows_that_a_statement_rests_on_may_not_go(catalog: Catalog) -> None:
     """V10 and V5; a compaction takes no row away."""
     scene = Scene(catalog, 2)
@@ -162,6 +163,7 @@ def catalog_of(catalog: Catalog) -> Catalog:
     return catalog
 
 
+@pytest.mark.proves("V5")
 @WITH_DELETES
 def test_rows_that_a_statement_rests_on_may_not_be_deleted(catalog: Catalog, version: int) -> None:
     scene = Scene(catalog, version)
@@ -234,6 +236,7 @@ def test_new_files_of_a_spec_that_came_meanwhile(catalog: Catalog, version: int,
 # ---- versions
 
 
+@pytest.mark.proves("L12", "R4")
 def test_rows_of_replaced_files_keep_their_ids_through_an_upgrade(catalog: Catalog) -> None:
     """The new file was written without ids, and the table has given some meanwhile."""
     scene = Scene(catalog, 2)

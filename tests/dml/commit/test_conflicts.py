@@ -108,6 +108,7 @@ def refused(scene: Scene, action: Action, label: str, message: str) -> CommitCon
     return raised.value
 
 
+@pytest.mark.proves("V1")
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_copy_on_write_and_a_concurrent_append(catalog: Catalog, version: int) -> None:
     """V1: serializable isolation refuses it, snapshot isolation does not."""
@@ -117,6 +118,7 @@ def test_copy_on_write_and_a_concurrent_append(catalog: Catalog, version: int) -
     assert ids(commit(scene.table, scene.copy_on_write(SNAPSHOT)).metadata_location) == [2, 3, 7]
 
 
+@pytest.mark.proves("V1")
 @pytest.mark.parametrize("read", [EqualTo("p", "a"), LessThan("id", 5)])
 def test_an_append_that_holds_no_row_of_the_filter_is_no_conflict(catalog: Catalog, read: BooleanExpression) -> None:
     """V1 looks at partitions and at column metrics."""
@@ -125,6 +127,7 @@ def test_an_append_that_holds_no_row_of_the_filter_is_no_conflict(catalog: Catal
     assert ids(commit(scene.table, scene.copy_on_write(SERIALIZABLE, read)).metadata_location) == [2, 3, 7]
 
 
+@pytest.mark.proves("V2")
 @WITH_DELETES
 @pytest.mark.parametrize("isolation", [SERIALIZABLE, SNAPSHOT])
 def test_copy_on_write_and_a_concurrent_row_delete(catalog: Catalog, version: int, isolation: IsolationLevel) -> None:
@@ -162,6 +165,7 @@ def test_copy_on_write_and_an_equality_delete_of_a_row_that_it_carries(
     refused(scene, scene.copy_on_write(isolation, EqualTo("id", 1)), "V2", "found new delete for replaced data file")
 
 
+@pytest.mark.proves("V3")
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_copy_on_write_and_a_file_that_is_gone(catalog: Catalog, version: int) -> None:
     """V3, also where the hint at the file's partition finds nothing."""
@@ -172,6 +176,7 @@ def test_copy_on_write_and_a_file_that_is_gone(catalog: Catalog, version: int) -
     refused(scene, scene.copy_on_write(SNAPSHOT), "V3", "Missing required files to delete")
 
 
+@pytest.mark.proves("V4")
 @WITH_DELETES
 @pytest.mark.parametrize("command", list(Command))
 def test_merge_on_read_and_a_rewrite_of_its_file(catalog: Catalog, version: int, command: Command) -> None:
@@ -181,6 +186,7 @@ def test_merge_on_read_and_a_rewrite_of_its_file(catalog: Catalog, version: int,
     refused(scene, scene.merge_on_read(command), "V4", "missing data files")
 
 
+@pytest.mark.proves("V4")
 @WITH_DELETES
 def test_merge_on_read_and_a_delete_of_its_whole_file(catalog: Catalog, version: int) -> None:
     """V4 lets a DELETE pass: its rows are gone anyway; its vector is left out, and its file deleted."""
@@ -194,6 +200,7 @@ def test_merge_on_read_and_a_delete_of_its_whole_file(catalog: Catalog, version:
     assert ids(made.metadata_location) == [7]
 
 
+@pytest.mark.proves("V5")
 @pytest.mark.parametrize("command", [Command.UPDATE, Command.MERGE])
 def test_updates_and_concurrent_row_deletes(catalog: Catalog, command: Command) -> None:
     """V5 refuses an UPDATE or MERGE anywhere in what it read, but not elsewhere; V6 does not count in version 2."""
@@ -230,6 +237,7 @@ def test_two_deletes_that_replace_one_position_delete_file_both_commit(catalog: 
     assert ids(made.metadata_location) == []
 
 
+@pytest.mark.proves("V6")
 @pytest.mark.parametrize("command", list(Command))
 def test_two_vectors_for_one_file_do_not_both_commit(catalog: Catalog, command: Command) -> None:
     """V6 (V5 comes first where it applies), whatever the level, the rows and the filter."""
@@ -254,6 +262,7 @@ def test_two_vectors_for_two_files_both_commit(catalog: Catalog) -> None:
     assert ids(made.metadata_location) == [1, 3, 8]
 
 
+@pytest.mark.proves("V8")
 @WITH_DELETES
 def test_a_file_cannot_be_removed_and_pointed_to(catalog: Catalog, version: int) -> None:
     """V8."""
@@ -269,6 +278,7 @@ def test_a_file_cannot_be_removed_and_pointed_to(catalog: Catalog, version: int)
         commit(scene.table, action)
 
 
+@pytest.mark.proves("V9")
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_planned_delete_of_whole_files_meets_a_file_that_matches_partly(catalog: Catalog, version: int) -> None:
     """V9: a concurrent file that matches wholly goes as well, one that matches partly makes the statement run again."""
@@ -281,6 +291,7 @@ def test_a_planned_delete_of_whole_files_meets_a_file_that_matches_partly(catalo
         commit(scene.table, DeleteFiles(row_filter=LessThan("id", 5)))
 
 
+@pytest.mark.proves("V1", "V5", "V7")
 @pytest.mark.parametrize("isolation", [None, SNAPSHOT, SERIALIZABLE])
 @pytest.mark.parametrize(
     ("happens", "label", "strictest"),
@@ -326,6 +337,7 @@ def test_other_partitions_do_not_conflict(catalog: Catalog) -> None:
     assert ids(made.metadata_location) == [7, 9]
 
 
+@pytest.mark.proves("V1")
 def test_a_merge_that_only_inserts_can_ask_that_nobody_else_inserted(catalog: Catalog) -> None:
     scene = Scene(catalog, 2)
     scene.other_append("a")

@@ -131,6 +131,7 @@ def test_a_file_that_vanished_is_a_conflict(catalog: Catalog, version: int, part
     assert ids(table.refresh().metadata_location) == ids(other.metadata_location) == [10, 11, 20, 21]
 
 
+@pytest.mark.proves("DV5")
 @PARTITIONED
 def test_the_deletion_vector_of_a_removed_file_goes_with_it(
     catalog: Catalog, partitioned: bool, monkeypatch: pytest.MonkeyPatch

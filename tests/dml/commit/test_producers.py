@@ -215,6 +215,7 @@ def test_a_row_delta_with_data_is_an_overwrite_and_with_data_alone_an_append(cat
     assert commit(table, RowDelta(command=Command.MERGE, starting_snapshot_id=now(table))).operation == "overwrite"
 
 
+@pytest.mark.proves("DV3")
 @WITH_DELETES
 def test_rewritten_delete_files_are_replaced(catalog: Catalog, version: int) -> None:
     table = new_table(catalog, version)
@@ -237,6 +238,7 @@ def test_rewritten_delete_files_are_replaced(catalog: Catalog, version: int) -> 
     assert ids(made.metadata_location) == [2, 3]
 
 
+@pytest.mark.proves("DV4")
 def test_two_vectors_of_one_puffin_file_are_told_apart(catalog: Catalog) -> None:
     table = new_table(catalog, 3)
     first, second = data_file(table, [1, 2]), data_file(table, [3, 4])
@@ -255,6 +257,7 @@ def test_two_vectors_of_one_puffin_file_are_told_apart(catalog: Catalog) -> None
     assert ids(made.metadata_location) == [3]
 
 
+@pytest.mark.proves("DV5", "P10")
 @WITH_DELETES
 def test_removing_a_data_file_removes_its_vector_but_not_its_position_deletes(catalog: Catalog, version: int) -> None:
     table = new_table(catalog, version)
@@ -286,6 +289,7 @@ def test_deletes_do_not_fit_version_1(catalog: Catalog) -> None:
         commit(table, action)
 
 
+@pytest.mark.proves("DV1", "R4")
 @pytest.mark.parametrize(("version", "message"), [(2, "Must not use DVs"), (3, "Must use DVs")])
 def test_deletes_of_the_other_version_are_refused(catalog: Catalog, version: int, message: str) -> None:
     table = new_table(catalog, version)

@@ -68,6 +68,7 @@ def before_commits(monkeypatch: pytest.MonkeyPatch, catalog: Catalog, *steps: Ca
     return calls
 
 
+@pytest.mark.proves("R1", "R5", "S1")
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_lost_race_is_tried_again_on_the_new_state(
     catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch
@@ -88,6 +89,78 @@ def test_a_lost_race_is_tried_again_on_the_new_state(
     assert metadata_files(table) == used_files(table)
 
 
+@pytest.mark.proves("R1", "R6")
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_an_attempt_takes_new_numbers_and_keeps_its_snapshot_id(
+    catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others took the sequence number and the row ids that the first attempt had; its parent is theirs then."""
+    table = new_table(catalog, version, **QUICK)
+    real, tried = catalog.commit_table, []
+
+    def races(*arguments: Any) -> Any:
+        (snapshot,) = [update.snapshot for update in arguments[2] if hasattr(update, "snapshot")]
+        tried.append(snapshot)
+        if len(tried) == 1:
+            monkeypatch.setattr(catalog, "commit_table", real)
+            commit(table, AppendFiles(data_files=(data_file(table, [1, 2]),)))
+            monkeypatch.setattr(catalog, "commit_table", races)
+        return real(*arguments)
+
+    monkeypatch.setattr(catalog, "commit_table", races)
+    made = commit(table, AppendFiles(data_files=(data_file(table, [3, 4, 5]),)))
+    lost, won = tried
+    assert (made.attempts, made.snapshot_id, lost.snapshot_id) == (2, won.snapshot_id, won.snapshot_id)
+    others = table.refresh().metadata.snapshot_by_id(won.parent_snapshot_id)
+    assert (lost.parent_snapshot_id, others.parent_snapshot_id) == (None, None)
+    assert lost.manifest_list != won.manifest_list
+    if version > 1:
+        assert [one.sequence_number for one in (lost, others, won)] == [1, 1, 2]
+        assert table.metadata.last_sequence_number == 2
+    if version > 2:
+        assert [one.first_row_id for one in (lost, others, won)] == [0, 0, 2]
+        assert table.metadata.next_row_id == 5
+
+
+@pytest.mark.proves("R5")
+def test_a_lost_manifest_list_that_cannot_be_deleted_is_logged(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = new_table(catalog, 2, **QUICK)
+    before_commits(
+        monkeypatch, catalog, lambda: commit(table, AppendFiles(data_files=(data_file(table, [1]),))) and None
+    )
+    asked: list[str] = []
+
+    def fails(_: PyArrowFileIO, location: Any) -> None:
+        asked.append(str(location))
+        raise OSError(5, "the storage deletes nothing")
+
+    monkeypatch.setattr(PyArrowFileIO, "delete", fails)
+    made = commit(table, AppendFiles(data_files=(data_file(table, [2]),)))
+    assert (made.attempts, ids(made.metadata_location)) == (2, [1, 2])
+    assert set(asked) == metadata_files(table) - used_files(table) != set()
+    assert "the storage deletes nothing" in caplog.text
+
+
+@pytest.mark.proves("R2")
+def test_a_race_is_not_tried_again_after_the_total_time(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(
+        catalog, 2, **QUICK, **{"commit.retry.num-retries": "1000", "commit.retry.total-timeout-ms": "40"}
+    )
+
+    def lose(*_: Any) -> Any:
+        raise CommitFailedException("Requirement failed: branch main has changed")
+
+    monkeypatch.setattr(catalog, "commit_table", lose)
+    with pytest.raises(CommitConflictError, match=r"lost the race \d{1,2} times"):
+        commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    assert CommitOptions() == CommitOptions(
+        num_retries=4, min_wait_ms=100, max_wait_ms=60_000, total_timeout_ms=1_800_000
+    )
+
+
+@pytest.mark.proves("R1", "R2")
 def test_each_attempt_validates_again(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(catalog, 2, **QUICK)
     first = data_file(table, [1, 2])
@@ -110,6 +183,7 @@ def test_each_attempt_validates_again(catalog: Catalog, monkeypatch: pytest.Monk
     assert metadata_files(table) == used_files(table)
 
 
+@pytest.mark.proves("P11", "R4")
 def test_a_table_that_was_upgraded_meanwhile_takes_no_position_deletes(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +203,7 @@ def test_a_table_that_was_upgraded_meanwhile_takes_no_position_deletes(
     assert metadata_files(table) == used_files(table)
 
 
+@pytest.mark.proves("R2")
 def test_a_race_that_is_lost_every_time_gives_up(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(catalog, 2, **QUICK, **{"commit.retry.num-retries": "2"})
     calls: list[int] = []
@@ -147,6 +222,7 @@ def test_a_race_that_is_lost_every_time_gives_up(catalog: Catalog, monkeypatch: 
     assert Path(file.path.removeprefix("file://")).exists()
 
 
+@pytest.mark.proves("A8", "R3")
 @pytest.mark.parametrize("error", [CommitStateUnknownException("502"), TimeoutError("no answer"), KeyError("odd")])
 def test_an_unknown_answer_to_a_commit_that_landed_is_a_success(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -165,6 +241,7 @@ def test_an_unknown_answer_to_a_commit_that_landed_is_a_success(
     assert metadata_files(table) == used_files(table)
 
 
+@pytest.mark.proves("R3")
 def test_an_unknown_answer_to_a_commit_that_lost_is_tried_again(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +265,7 @@ def test_an_unknown_answer_to_a_commit_that_lost_is_tried_again(
     assert ids(made.metadata_location) == [1, 2, 3]
 
 
+@pytest.mark.proves("R3")
 def test_a_table_that_cannot_be_looked_at_is_looked_at_again(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(catalog, 2, **QUICK)
     real_commit, real_load, down = catalog.commit_table, catalog.load_table, [True, True]
@@ -235,14 +313,17 @@ def test_a_history_that_bites_its_own_tail_ends(catalog: Catalog) -> None:
         open_window(metadata, EntryReader(table.io), starting_snapshot_id=78, head=head, must_descend=True)
 
 
-def test_an_unknown_answer_deletes_nothing(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.proves("A5", "A6", "R3")
+@pytest.mark.parametrize("error", [TimeoutError("no answer"), KeyError("odd"), CommitStateUnknownException("502")])
+def test_an_unknown_answer_deletes_nothing(catalog: Catalog, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Neither does an odd one: it does not say that nothing was published."""
     table = new_table(catalog, 2, **QUICK)
 
     def fails(*_: Any) -> Any:
-        raise TimeoutError("no answer")
+        raise error
 
     monkeypatch.setattr(catalog, "commit_table", fails)
-    with pytest.raises(CommitStateUnknownError, match="no answer; whether the snapshot") as raised:
+    with pytest.raises(CommitStateUnknownError, match="whether the snapshot") as raised:
         commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
     assert raised.value.context["snapshot_id"]
     # A manifest and a list: if the commit lands after all, they are what it is made of.
@@ -268,6 +349,7 @@ def test_a_race_reported_lost_that_was_won_is_not_committed_twice(
     assert metadata_files(table) == used_files(table)
 
 
+@pytest.mark.proves("A4")
 def test_a_refused_commit_leaves_no_files(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(catalog, 2)
 
@@ -345,6 +427,7 @@ def test_vectors_that_are_not_needed_any_more_are_deleted(catalog: Catalog) -> N
     assert Path(first.path.removeprefix("file://")).exists()
 
 
+@pytest.mark.proves("A6")
 def test_an_interrupt_while_the_catalog_is_at_work_deletes_nothing(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,6 +445,7 @@ def test_an_interrupt_while_the_catalog_is_at_work_deletes_nothing(
     assert ids(table.refresh().metadata_location) == [1]
 
 
+@pytest.mark.proves("A7")
 def test_trouble_after_the_commit_is_no_trouble(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -387,6 +471,7 @@ def test_nobody_can_speak_for_the_counters(catalog: Catalog) -> None:
     assert (made.operation, made.summary["total-records"], made.summary["mine"]) == ("append", "1", "x")
 
 
+@pytest.mark.proves("R2")
 def test_waits_double_up_to_the_greatest() -> None:
     options = CommitOptions(min_wait_ms=100, max_wait_ms=1000)
     assert [wait_seconds(options, failed) for failed in (1, 2, 3, 4, 5, 5000)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]

@@ -110,6 +110,7 @@ def test_a_compaction_stands_beside_new_rows(catalog: Catalog, version: int) -> 
     assert ids(commit(scene.table, scene.compacted()).metadata_location) == [1, 2, 3, 4, 5, 6, 7, 7]
 
 
+@pytest.mark.proves("V2")
 @WITH_DELETES
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_compaction_does_not_bring_deleted_rows_back(catalog: Catalog, version: int, *, keep: bool) -> None:
@@ -170,6 +171,7 @@ def test_a_number_that_would_undo_or_repeat_an_equality_delete_is_refused(catalo
     assert ids_by_duckdb(scene.table.refresh().metadata_location) == [1, 2, 3, 4, 6]
 
 
+@pytest.mark.proves("V3")
 @ALL
 @pytest.mark.parametrize("happens", [Scene.other_rewrite, Scene.other_file_delete])
 def test_a_file_that_is_gone_cannot_be_compacted(
@@ -297,6 +299,7 @@ def with_lineage(scene: Scene, rows: list[tuple[int, int, int]]) -> ContentFile:
     return replace(file, file_size_in_bytes=local.stat().st_size)
 
 
+@pytest.mark.proves("L3", "L12")
 def test_rows_keep_their_lineage_in_version_3(catalog: Catalog) -> None:
     """The new file has row ids of its own to give, and its rows have theirs."""
     scene = Compaction(catalog, 3)

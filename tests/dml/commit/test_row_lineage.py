@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -31,6 +32,7 @@ def entries(table: Table, branch: str = "main") -> dict[str, ManifestEntry]:
     }
 
 
+@pytest.mark.proves("L7", "L8", "R6")
 def test_each_snapshot_takes_the_next_row_ids(catalog: Catalog) -> None:
     table = new_table(catalog, 3)
     assert table.metadata.next_row_id == 0
@@ -43,6 +45,7 @@ def test_each_snapshot_takes_the_next_row_ids(catalog: Catalog) -> None:
     assert [found[file.path].first_row_id for file in (first, second, third)] == [0, 3, 4]
 
 
+@pytest.mark.proves("L5", "L8")
 def test_a_snapshot_that_assigns_nothing_says_where_it_would_have(catalog: Catalog) -> None:
     table = new_table(catalog, 3)
     first = data_file(table, [1, 2, 3])
@@ -56,6 +59,7 @@ def test_a_snapshot_that_assigns_nothing_says_where_it_would_have(catalog: Catal
     assert all(entry.first_row_id is None for entry in entries_of(deletes[0], table.io))
 
 
+@pytest.mark.proves("L5", "L7")
 def test_a_rewritten_manifest_keeps_the_row_ids_of_its_files(catalog: Catalog) -> None:
     """The rewritten manifest takes a span of its own, which its files do not use; new files come after it."""
     table = new_table(catalog, 3)
@@ -73,6 +77,7 @@ def test_a_rewritten_manifest_keeps_the_row_ids_of_its_files(catalog: Catalog) -
     assert (head(table).first_row_id, head(table).added_rows, table.metadata.next_row_id) == (4, 3, 7)
 
 
+@pytest.mark.proves("L5", "S1")
 def test_merged_manifests_keep_row_ids_and_sequence_numbers(catalog: Catalog) -> None:
     table = new_table(catalog, 3, **{"commit.manifest.min-count-to-merge": "3"})
     files = [data_file(table, [number, number]) for number in range(3)]
@@ -90,6 +95,7 @@ def test_merged_manifests_keep_row_ids_and_sequence_numbers(catalog: Catalog) ->
     assert table.metadata.next_row_id == head(table).first_row_id + head(table).added_rows
 
 
+@pytest.mark.proves("L7", "L10")
 def test_the_first_commit_after_an_upgrade_assigns_ids_to_all_files(catalog: Catalog) -> None:
     """Also a commit that only deletes; the old manifests stay as they are."""
     table = new_table(catalog, 2)
@@ -120,6 +126,7 @@ def test_the_first_commit_after_an_upgrade_assigns_ids_to_all_files(catalog: Cat
     assert ids(made.metadata_location) == [3, 4, 5]
 
 
+@pytest.mark.proves("L8")
 def test_branches_give_different_ids_to_the_files_that_they_share_from_before_the_upgrade(catalog: Catalog) -> None:
     table = new_table(catalog, 2)
     shared = data_file(table, [1, 2])
@@ -133,6 +140,7 @@ def test_branches_give_different_ids_to_the_files_that_they_share_from_before_th
     assert table.refresh().metadata.next_row_id == 4
 
 
+@pytest.mark.proves("L8", "R6")
 def test_staged_snapshots_take_row_ids(catalog: Catalog) -> None:
     table = new_table(catalog, 3)
     commit(table, AppendFiles(data_files=(data_file(table, [1, 2]),)), wap_id="w")
@@ -150,6 +158,7 @@ def test_deleted_entries_do_not_take_row_ids(catalog: Catalog) -> None:
     assert entries(table)[second.path].first_row_id == 3
 
 
+@pytest.mark.proves("L5", "L6")
 def test_reading_fills_in_row_ids_of_live_entries_only(catalog: Catalog) -> None:
     """L6: an entry without an id counts on from the manifest's; explicit ids and deleted entries take none."""
     table = new_table(catalog, 3)

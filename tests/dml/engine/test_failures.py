@@ -44,6 +44,7 @@ def filled(kind: Kind) -> str:
     return name
 
 
+@pytest.mark.proves("A1", "A3")
 def test_what_fails_in_a_task_leaves_nothing(balanced_kind: Kind) -> None:
     """Other tasks had written files by then. Each statement runs in both modes, in one version of either."""
     name, lake = filled(balanced_kind), balanced_kind.lake
@@ -98,6 +99,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.proves("A4")
 def test_a_commit_that_the_catalog_refuses_leaves_nothing(balanced_kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """All retries used up: data files, delete files, manifests and lists are gone again."""
     name, lake = filled(balanced_kind), balanced_kind.lake
@@ -144,6 +146,7 @@ def test_a_lost_race_writes_no_data_file_again(balanced_kind: Kind, monkeypatch:
     assert vectors_share_a_file or len(written) == result.data_files_added + result.delete_files_added
 
 
+@pytest.mark.proves("A8")
 def test_a_commit_of_unknown_outcome_leaves_every_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be live, and here it is: its rows are there afterwards."""
     name = lake.create("id BIGINT, s STRING")

@@ -319,12 +319,14 @@ def lineage(lake, task):
     return list(zip(*(found.column(name).to_pylist() for name in LINEAGE), strict=True))
 
 
+@pytest.mark.proves("L2")
 def test_a_file_without_lineage_columns_inherits_ids_by_position(lake, field):
     path = lake.parquet(pa.table([[1, 2, 3]], schema=pa.schema([field(1, "id", pa.int64())])))
     task = lake.task(path, first_row_id=100, deletion_vector=lake.deletion_vector(path, [1]))
     assert lineage(lake, task) == [(100, 5), (102, 5)]
 
 
+@pytest.mark.proves("L2", "L4")
 def test_stored_lineage_wins_and_nulls_inherit(lake, field):
     kinds = pa.schema(
         [

@@ -237,6 +237,7 @@ def data_entry(path="data.parquet", sequence_number=5, **changes):
     )
 
 
+@pytest.mark.proves("S2", "S3", "S4")
 def test_deletes_are_attached_by_kind_and_age():
     vector = data_entry(
         "v.puffin", 6, content=FileContent.POSITION_DELETES, file_format="puffin", content_offset=4,

@@ -119,6 +119,7 @@ def test_without_the_check_a_position_is_changed_once_by_its_first_change(tmp_pa
     assert (commit.metrics.rows_matched, commit.metrics.rows_updated, commit.metrics.rows_deleted) == (2, 1, 1)
 
 
+@pytest.mark.proves("L3", "L4")
 def test_carried_rows_keep_both_lineage_values_and_updated_rows_their_id(tmp_path: Path) -> None:
     """Specification, "Row Lineage": the sequence number of an updated row is inherited from the new file."""
     files = MemoryFiles()
@@ -126,6 +127,7 @@ def test_carried_rows_keep_both_lineage_values_and_updated_rows_their_id(tmp_pat
     files.add(rows.append_column(ROW_ID, pa.array([100, 55, 102])).append_column(SEQUENCE, pa.array([7, 3, 7])))
     batch = delta([(UPDATE, 0, 1, None, "x", None), (INSERT, None, None, 9, "y", None)], MERGE_TYPES)
     commit = run(COPY, [batch], context(tmp_path, version=3, row_lineage=True), MERGE, files)
+    assert len(commit.data_files) == 1, "rows with stored ids and rows without are in one file"
     lineage = {row["id"]: (row[ROW_ID], row[SEQUENCE]) for row in read_back(commit)}
     assert lineage == {1: (100, 7), 2: (55, None), 3: (102, 7), 9: (None, None)}
 

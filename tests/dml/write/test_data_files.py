@@ -39,6 +39,7 @@ from pyiceberg.types import (
 
 from dml.errors import AnalysisError, DataError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout
+from dml.options import WriteOptions
 from dml.write.conversion import converted, null_check
 from dml.write.parquet import dictionary_columns
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
@@ -138,6 +139,7 @@ def test_files_have_the_field_ids_types_and_requiredness_of_the_table(tmp_path: 
     assert "m.key_value.key" in physical
 
 
+@pytest.mark.proves("A9")
 def test_names_tell_partition_task_query_and_number(tmp_path: Path) -> None:
     batches = [table([1, 2, 3], ["a", "b/c", None]).to_batches()[0]]
     commit = run(WriteJob.ROWS, batches, context(tmp_path, specs=(UNPARTITIONED, BY_NAME)), ROWS)
@@ -162,12 +164,19 @@ def test_the_object_store_layout_spreads_files_by_hash(tmp_path: Path) -> None:
     assert parts[5] == "name=a"
 
 
+@pytest.mark.proves("F5")
 def test_a_file_is_closed_at_the_target_size_and_the_next_one_opened(tmp_path: Path) -> None:
     write = context(tmp_path, properties={"write.target-file-size-bytes": "20000"})
     rows = table(list(range(20_000)))
     commit = run(WriteJob.ROWS, rows.to_batches(max_chunksize=5000), write, ROWS)
     assert len(commit.data_files) > 3
     assert [row["id"] for row in read_back(commit)] == list(range(20_000))
+
+
+@pytest.mark.proves("F5", "P3")
+def test_files_have_a_target_size_where_the_table_says_nothing() -> None:
+    options = WriteOptions.from_properties({})
+    assert (options.target_file_size, options.delete_target_file_size) == (512 << 20, 64 << 20)
 
 
 def test_one_large_batch_is_cut_for_small_files_too(tmp_path: Path) -> None:
@@ -261,6 +270,7 @@ def test_only_columns_that_repeat_their_values_have_a_dictionary() -> None:
     assert dictionary_columns(rows) == ["few", "s.b", "l.list.element", "nothing"]
 
 
+@pytest.mark.proves("F7")
 def test_files_in_the_tables_order_say_so(tmp_path: Path) -> None:
     order = SortOrder(
         SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST), order_id=4

@@ -161,6 +161,7 @@ def test_two_source_rows_for_one_target_row_fail_and_leave_no_file(tmp_path: Pat
     assert stored_files(tmp_path) == []
 
 
+@pytest.mark.proves("P2")
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_position_is_deleted_once_however_many_source_rows_say_so(tmp_path: Path, version: int) -> None:
     files = MemoryFiles()
@@ -171,6 +172,7 @@ def test_a_position_is_deleted_once_however_many_source_rows_say_so(tmp_path: Pa
     assert commit.delete_files[0].record_count == commit.metrics.rows_deleted == 1
 
 
+@pytest.mark.proves("A2", "DV8")
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_delta_that_only_matches_writes_nothing(tmp_path: Path, version: int) -> None:
     files = MemoryFiles()
@@ -179,6 +181,7 @@ def test_a_delta_that_only_matches_writes_nothing(tmp_path: Path, version: int) 
     assert (commit.delete_files, commit.data_files, stored_files(tmp_path)) == ((), (), [])
 
 
+@pytest.mark.proves("P1", "P2", "P3", "P4", "P6")
 def test_position_delete_files_are_as_the_specification_has_them(tmp_path: Path) -> None:
     """Field ids, requiredness, whole bounds, the spec and partition of the data file."""
     files = MemoryFiles()
@@ -206,6 +209,7 @@ def test_delete_files_may_have_a_codec_of_their_own(tmp_path: Path) -> None:
     assert pq.read_metadata(commit.delete_files[0].path).row_group(0).column(0).compression == "SNAPPY"
 
 
+@pytest.mark.proves("P8")
 def test_file_granularity_takes_over_older_deletes_of_the_file_alone(tmp_path: Path) -> None:
     files = MemoryFiles()
     path = files.add(
@@ -222,6 +226,7 @@ def test_file_granularity_takes_over_older_deletes_of_the_file_alone(tmp_path: P
     assert commit.rewritten_delete_files == (("mine.parquet", None, None),)
 
 
+@pytest.mark.proves("P2", "P4", "P6", "P7")
 def test_partition_granularity_writes_one_sorted_file_for_a_partition(tmp_path: Path) -> None:
     files = MemoryFiles()
     paths = [files.add(table([1, 2, 3]), spec_id=1, partition=(name,)) for name in "aba"]
@@ -240,6 +245,26 @@ def test_partition_granularity_writes_one_sorted_file_for_a_partition(tmp_path: 
     assert by_partition["b",].referenced_data_file == paths[1]
 
 
+@pytest.mark.proves("P9")
+def test_partition_granularity_leaves_older_delete_files_alone(tmp_path: Path) -> None:
+    """Those of the file alone as well as those of the partition: what they delete is not written again."""
+    files = MemoryFiles()
+    path = files.add(
+        table([1, 2, 3, 4]),
+        deleted=[0, 3],
+        position_deletes=(
+            position_deletes("mine.parquet", "file:/old/0.parquet"),
+            position_deletes("all.parquet", None),
+        ),
+    )
+    files.files[0].existing["mine.parquet"] = PositionDeleteIndex.from_positions([3])
+    write = context(tmp_path, properties=PARTITION_GRANULARITY)
+    commit = run(READ, [delta([(DELETE, 0, 1)])], write, DELETES, files)
+    assert positions(commit) == {path: [1]}
+    assert commit.rewritten_delete_files == ()
+
+
+@pytest.mark.proves("F5", "P3")
 def test_position_delete_files_roll_at_their_target_size(tmp_path: Path) -> None:
     files = MemoryFiles()
     path = files.add(table(list(range(2500))))
@@ -249,6 +274,7 @@ def test_position_delete_files_roll_at_their_target_size(tmp_path: Path) -> None
     assert positions(commit) == {path: list(range(2500))}
 
 
+@pytest.mark.proves("DV4", "DV8")
 def test_deletion_vectors_of_a_task_share_one_puffin_in_the_data_root(tmp_path: Path) -> None:
     files = MemoryFiles()
     paths = [files.add(table([1, 2]), spec_id=1, partition=(name,)) for name in "ab"]
@@ -269,6 +295,7 @@ def test_deletion_vectors_of_a_task_share_one_puffin_in_the_data_root(tmp_path: 
     assert commit.metrics.bytes_written == puffin.stat().st_size
 
 
+@pytest.mark.proves("DV2")
 def test_a_new_deletion_vector_holds_and_replaces_the_old_one(tmp_path: Path) -> None:
     files = MemoryFiles()
     path = files.add(table([1, 2, 3]), deleted=[2], deletion_vector=deletion_vector())
@@ -278,6 +305,7 @@ def test_a_new_deletion_vector_holds_and_replaces_the_old_one(tmp_path: Path) ->
     assert commit.rewritten_delete_files == (("old.puffin", 4, 40),)
 
 
+@pytest.mark.proves("DV2", "DV3")
 def test_the_first_deletion_vector_after_an_upgrade_holds_all_older_deletes(tmp_path: Path) -> None:
     """Files for this data file alone are replaced; those for several stay, as others need them."""
     files = MemoryFiles()
@@ -296,6 +324,7 @@ def test_the_first_deletion_vector_after_an_upgrade_holds_all_older_deletes(tmp_
     assert commit.rewritten_delete_files == (("mine.parquet", None, None),)
 
 
+@pytest.mark.proves("P6")
 def test_updated_rows_go_to_the_current_partition_and_their_deletes_to_the_old_one(tmp_path: Path) -> None:
     files = MemoryFiles()
     files.add(table([1, 2], ["a", "a"]), spec_id=1, partition=("a",))

@@ -85,6 +85,7 @@ def test_every_file_of_a_commit_says_what_it_is(tmp_path: Path, job: WriteJob, v
         assert file.partition == (None,) or file.lower_bounds[2] == file.partition[0].encode()
 
 
+@pytest.mark.proves("A2")
 @pytest.mark.parametrize(("job", "version"), JOBS)
 def test_a_task_without_rows_writes_nothing(tmp_path: Path, job: WriteJob, version: int) -> None:
     case = Case(job, version, tmp_path)
@@ -94,6 +95,7 @@ def test_a_task_without_rows_writes_nothing(tmp_path: Path, job: WriteJob, versi
     assert (commit.data_files, commit.delete_files, commit.removed_data_files) == ((), (), ())
 
 
+@pytest.mark.proves("A1")
 @pytest.mark.parametrize("step", range(8))
 @pytest.mark.parametrize("method", ["create", "write", "close"])
 @pytest.mark.parametrize(("job", "version"), JOBS)

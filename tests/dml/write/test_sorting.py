@@ -137,6 +137,7 @@ def test_orders_that_cannot_be_followed_are_not() -> None:
     assert row_order(order((1, VoidTransform(), ASC, FIRST)), columns) is None
 
 
+@pytest.mark.proves("F3", "F7")
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_a_job_writes_sorted_files_that_say_so_and_leaves_no_temporary_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, partitioned: bool
