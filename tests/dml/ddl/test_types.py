@@ -79,7 +79,7 @@ def test_a_string_reads_back_from_its_literal(text: str) -> None:
         ("fixed[4]", "fixed(4)"),
         (
             r"""struct<a int comment r'\d "x"', b int comment "say ""\U0001F600\"">""",
-            "struct<a:int COMMENT '\\\\d \"x\"',b:int COMMENT 'say \"😀'>",
+            "struct<a:int COMMENT '\\\\d \"x\"',b:int COMMENT 'say \"😀\"'>",
         ),
         (
             "struct<a int not null comment 'it''s', `b c`: string>",
