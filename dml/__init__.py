@@ -52,6 +52,8 @@ if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__`
     from dml.spark.extension import extend
     from dml.verification import Verification
 
+    __version__: str
+
 __all__ = [
     "AlreadyExistsError",
     "AnalysisError",
@@ -104,7 +106,9 @@ COMMANDS = ("demo", "shell")  # what the command line runs
 
 
 def __getattr__(name: str) -> Any:
-    """A public name that needs Spark: its module is loaded when it is first asked for."""
+    """A public name that needs Spark, or the version: what it needs is loaded when it is first asked for."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("rowdelta")
     if name in LAZY:
         return getattr(import_module(LAZY[name]), name)
     if name in COMMANDS:

@@ -22,13 +22,14 @@ from pyspark.sql import DataFrame
 
 from dml.errors import DmlError
 
-__all__ = ["Example", "Page", "examples_of", "matches", "prose_of", "relative_links"]
+__all__ = ["Example", "Page", "anchors_of", "examples_of", "matches", "prose_of", "relative_anchors", "relative_links"]
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<body>.*?)^(?P=indent)```[ ]*$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {"sql", "python"}
 FLAGS = {"no-run", "error"}
 BORDER = re.compile(r"\+[-+]*\+|[|│┃╇╈┏┓┗┛└┘┡┩━─┬┴┼├┤┌┐]+")
 LINK = re.compile(r"\]\((?!https?://|mailto:|#)([^)\s#]+)(?:#[^)\s]*)?\)")
+ANCHOR = re.compile(r"\]\((?!https?://|mailto:)([^)\s#]*)#([^)\s]+)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,19 @@ def prose_of(path: Path) -> str:
 def relative_links(path: Path) -> list[str]:
     """Targets of a page's links into the repository, without anchors."""
     return LINK.findall(prose_of(path))
+
+
+def relative_anchors(path: Path) -> list[tuple[str, str]]:
+    """A page's links to a place in a page: the page ("" for this one) and the anchor."""
+    return ANCHOR.findall(prose_of(path))
+
+
+def anchors_of(path: Path) -> set[str]:
+    """Where links into a page can lead: its headings, as MkDocs and GitHub name them, and anchors of its own."""
+    prose = prose_of(path)
+    headings = re.findall(r"^#+ +(.*?)\s*$", prose, re.MULTILINE)
+    slugs = {re.sub(r"[ ]", "-", re.sub(r"[^\w\- ]", "", heading.lower())) for heading in headings}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', prose))
 
 
 def words(text: str) -> list[str]:

@@ -1,13 +1,14 @@
 """The documentation says everything that it should, and its links lead somewhere."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import dml
 from dml.errors import ErrorKind
-from tests.docs.examples import relative_links
+from tests.docs.examples import anchors_of, relative_anchors, relative_links
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -21,6 +22,17 @@ SETTING = re.compile(r'"(spark\.(?:sql|wap|default|app)\.[a-zA-Z.]+)"')
 def test_every_link_of_a_page_leads_to_a_file(path: Path) -> None:
     """Links into the repository, seen from the page."""
     missing = [target for target in relative_links(path) if not (path.parent / target).exists()]
+    assert not missing, f"{path.relative_to(ROOT)} links to {missing}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES])
+def test_every_anchor_of_a_page_leads_to_a_place(path: Path) -> None:
+    """In this page or another one."""
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in relative_anchors(path)
+        if anchor not in anchors_of(path.parent / target if target else path)
+    ]
     assert not missing, f"{path.relative_to(ROOT)} links to {missing}"
 
 
@@ -45,10 +57,9 @@ def test_every_error_class_and_kind_is_documented() -> None:
 
 
 def test_every_public_name_is_documented() -> None:
-    """In python-reference.md, or as an error in errors.md."""
+    """In python-reference.md; errors in errors.md as well."""
     text = (DOCS / "python-reference.md").read_text(encoding="utf-8")
-    names = [name for name in dml.__all__ if not name.endswith("Error")]
-    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+    assert [name for name in dml.__all__ if not re.search(rf"\b{name}\b", text)] == []
 
 
 @pytest.mark.parametrize(("pattern", "what"), [(PROPERTY, "property"), (SETTING, "setting")], ids=["table", "spark"])
@@ -66,3 +77,30 @@ def test_modules_that_a_page_names_are_there(path: Path) -> None:
     """Paths in backquotes: a module that is renamed is renamed in its description, too."""
     named = MODULE.findall(path.read_text(encoding="utf-8"))
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_promises_name_the_tests_that_keep_them() -> None:
+    """In every line of a table of reliability.md whose heads are promise and test; and these are there."""
+    text = (DOCS / "reliability.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^\| promise \| kept by \|\n\|[- |]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    promises = [line.strip("|").split(" | ") for table in tables for line in table.splitlines()]
+    assert len(promises) > 10
+    for promise, keepers in promises:
+        named = re.findall(r"`(tests/[\w/.]+)`", keepers)
+        assert named, promise
+        for name in named:
+            path = ROOT / name
+            modules = [path] if path.suffix == ".py" else list(path.rglob("test_*.py"))
+            assert any(
+                re.search(r"^ *def test_", module.read_text(encoding="utf-8"), re.MULTILINE) for module in modules
+            )
+
+
+def test_what_runs_on_workers_is_what_the_import_contract_says() -> None:
+    """Folders that a page says run on workers are those of the contract."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (workers,) = (contract for contract in contracts if contract["id"] == "workers")
+    folders = {module.split(".")[1] for module in workers["source_modules"]}
+    text = (DOCS / "architecture" / "00-life-of-a-statement.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"What runs in Spark's workers \((.*?)\)", text, re.DOTALL)
+    assert {re.sub("dml/|/", "", name) for name in re.findall(r"`([\w/]+)`", named)} <= folders

@@ -1,5 +1,6 @@
 """What users may rely on: a change of this list is a change that users notice."""
 
+import importlib.metadata
 import inspect
 
 import pytest
@@ -67,6 +68,11 @@ def test_a_session_offers_these_methods():
 def test_lazy_names_are_listed_by_dir(name):
     """Completion in a notebook finds them before they are loaded."""
     assert name in dir(dml)
+
+
+def test_the_version_is_that_of_the_installed_package():
+    """Looked up when it is asked for."""
+    assert dml.__version__ == importlib.metadata.version("rowdelta")
 
 
 def test_an_unknown_name_is_an_attribute_error():
