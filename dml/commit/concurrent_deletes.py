@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dml.commit.changes import FileChanges, Operation, RowLevelChanges
-from dml.commit.file_filter import FileFilter
 from dml.commit.validation import only_data_file, row_conflict
 from dml.commit.window import CommitWindow
 from dml.deletes.delete_file_index import partition_key
@@ -26,6 +25,7 @@ from dml.model.manifest import ContentFile, DeleteFileKey, EntryStatus, FileCont
 from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
 from dml.model.summary_keys import DELETES_REAPPLIED
 from dml.model.write_task import RowOrigins
+from dml.pruning.pruner import FileFilter
 
 __all__ = ["ConcurrentDeletes"]
 

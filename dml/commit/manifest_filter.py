@@ -10,17 +10,20 @@ among their partitions; and then everywhere.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from dml.commit.changes import FileChanges
-from dml.commit.file_filter import PartitionSet, RowFilter
 from dml.commit.new_manifests import NewManifests
 from dml.commit.window import EntryReader
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.model.manifest import ContentFile, EntryStatus, ManifestEntry, ManifestFile, Partition
+from dml.pruning.filter_text import filter_text
+from dml.pruning.pruner import PartitionSet, Pruner
 
-__all__ = ["FilteredManifests", "ManifestFilter"]
+__all__ = ["FilteredManifests", "ManifestFilter", "commit_pruner"]
 
 ManifestTest = Callable[[ManifestFile], bool]
 FileTest = Callable[[ManifestEntry], bool]
@@ -66,7 +69,7 @@ class ManifestFilter:
         self._rows = (
             None
             if changes.row_filter is None
-            else RowFilter(changes.row_filter, metadata, case_sensitive=changes.case_sensitive, named_by=named_by)
+            else commit_pruner(changes.row_filter, metadata, case_sensitive=changes.case_sensitive, named_by=named_by)
         )
 
     def data_files(self, manifests: Sequence[ManifestFile]) -> FilteredManifests:
@@ -151,7 +154,8 @@ class ManifestFilter:
             return False
         if self._rows.must_match(file):
             return True
-        message = f"Cannot delete file where some, but not all, rows match filter {self._rows.expression}: {file.path}"
+        shown = filter_text(self._rows.expression)
+        message = f"Cannot delete file where some, but not all, rows match filter {shown}: {file.path}"
         if self._changes.planned_filter:
             hint = "The file came after the statement was planned: run the statement again"
             raise CommitConflictError(message, hint=hint, file=file.path)
@@ -216,4 +220,37 @@ def rewritten(
         if id(entry) in leaving
         else replace(entry, status=EntryStatus.EXISTING)
         for entry in entries
+    )
+
+
+def commit_pruner(
+    expression: BooleanExpression, metadata: TableMetadata, *, case_sensitive: bool, named_by: Schema
+) -> Pruner:
+    """The files that hold rows of a filter, in the table as it is now.
+
+    Args:
+        expression: The filter, unbound.
+        metadata: The table: its current schema, all its specs.
+        case_sensitive: How names in the filter match.
+        named_by: The schema whose names they are.
+
+    Raises:
+        CommitConflictError: the filter does not fit the table's schema any more.
+    """
+    now = metadata.schema()
+    # Names of columns can be exchanged: each has to mean what it meant.
+    for field_id in extract_field_ids(bind(named_by, expression, case_sensitive)):
+        name = named_by.find_column_name(field_id)
+        if name != (now.find_column_name(field_id) if field_id in now.field_ids else None):
+            raise outdated(expression, f"the column {name} was dropped or renamed")
+    try:
+        return Pruner(metadata.specs(), now, expression, case_sensitive=case_sensitive, older_schemas=metadata.schemas)
+    except ValueError as error:
+        raise outdated(expression, str(error)) from error
+
+
+def outdated(expression: BooleanExpression, reason: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"The filter {filter_text(expression)} does not fit the table's schema any more: {reason}",
+        hint="The schema was changed meanwhile: run the statement again",
     )

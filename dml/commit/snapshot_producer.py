@@ -25,8 +25,7 @@ from pyiceberg.table.update import (
 
 from dml.commit.changes import FileChanges, Operation
 from dml.commit.concurrent_deletes import ConcurrentDeletes
-from dml.commit.file_filter import AnyOf, FileFilter, PartitionSet, RowFilter
-from dml.commit.manifest_filter import FilteredManifests, ManifestFilter
+from dml.commit.manifest_filter import FilteredManifests, ManifestFilter, commit_pruner
 from dml.commit.new_manifests import NewManifests, merge_manifests
 from dml.commit.summary import SummaryBuilder
 from dml.commit.validation import (
@@ -47,6 +46,7 @@ from dml.manifests.write import write_manifest_list
 from dml.model.manifest import DeleteFileKey, EntryStatus, ManifestContent, ManifestFile, unpartitioned_specs
 from dml.model.summary_keys import ROWS_VANISHED, UNKNOWN
 from dml.options import CommitOptions
+from dml.pruning.pruner import AnyOf, FileFilter, PartitionSet
 from dml.suggestions import did_you_mean
 
 __all__ = ["Prepared", "SnapshotProducer", "Target", "parent_of"]
@@ -221,7 +221,7 @@ class SnapshotProducer:
         validation = self.changes.validation
         if validation.partitions is not None:
             return PartitionSet(validation.partitions, metadata)
-        return RowFilter(
+        return commit_pruner(
             validation.conflict_filter if validation.checks_history else AlwaysTrue(),
             metadata,
             case_sensitive=validation.case_sensitive,

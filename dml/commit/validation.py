@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from dml.commit.changes import FileChanges, Operation
-from dml.commit.file_filter import FileFilter
 from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.model.manifest import ContentFile, DeleteFileKey, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from dml.pruning.filter_text import filter_text
+from dml.pruning.pruner import FileFilter
 
 __all__ = [
     "CHECKS",

@@ -14,10 +14,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.commit.changes import Operation
-from dml.commit.file_filter import FileFilter
 from dml.errors import CommitConflictError
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from dml.pruning.pruner import FileFilter
 
 __all__ = ["CommitWindow", "EntryReader", "open_window"]
 

@@ -8,45 +8,18 @@ import time
 from collections.abc import Sequence
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.table import Table
 
 from dml.commit import DeleteFiles, IdempotencyKey, commit
-from dml.commit.file_filter import RowFilter
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.publish import committed_result, nothing_changed, replay_summary, unchanged
 from dml.engine.query import statement_views
 from dml.engine.target import Target, resolve_target
-from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
 from dml.result import PhaseSeconds, Result
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.sqlparse.statements import Truncate
 
-__all__ = ["WholeFiles", "delete_whole_files", "run_truncate"]
-
-
-class WholeFiles:
-    """The `file_test` of a scan, which sees whether the files that hold rows of a filter hold no others.
-
-    Args:
-        table: The table.
-        row_filter: The whole condition of a DELETE.
-        case_sensitive: How names in the filter match.
-
-    Attributes:
-        has_partial: Whether some file that it saw may hold both rows that match and rows that do not.
-    """
-
-    def __init__(self, table: Table, row_filter: BooleanExpression, *, case_sensitive: bool) -> None:
-        self._rows = RowFilter(row_filter, table.metadata, case_sensitive=case_sensitive)
-        self.has_partial = False
-
-    def __call__(self, file: ContentFile) -> bool:
-        """Whether a file may hold matching rows."""
-        if not self._rows.may_match(file):
-            return False
-        self.has_partial = self.has_partial or not self._rows.must_match(file)
-        return True
+__all__ = ["delete_whole_files", "run_truncate"]
 
 
 def run_truncate(

@@ -18,7 +18,7 @@ from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import partition_column, sorts
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import source_frame
-from dml.engine.metadata_delete import WholeFiles, delete_whole_files
+from dml.engine.metadata_delete import delete_whole_files
 from dml.engine.publish import committed_result, unchanged
 from dml.engine.query import statement_views
 from dml.engine.row_level_commit import commit_outcome, compares_rows
@@ -126,7 +126,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     delta = delta_of(engine, planned)
     if plan.never or (target.snapshot_id is None and not plan.inserts):
         return unchanged(engine, command, target, started)
-    if delta.files is not None and not delta.files.has_partial:
+    if delta.scan.plan.covers_whole_files:
         tasks = delta.scan.plan.tasks
         return delete_whole_files(engine, target, plan.pushed_filter, tasks, command, planned.settings, started)
     context = write_context(target.table, str(uuid.uuid4()), sorted_by_table_order=sorts(target.table))
@@ -153,13 +153,11 @@ class Delta:
         scan: The target's scan.
         frame: The delta's rows.
         whole_files: Whether each Spark partition of `frame` holds whole files in their order.
-        files: What the scan's planning saw of a DELETE's files; None where rows have to be looked at in any case.
     """
 
     scan: Scan
     frame: DataFrame
     whole_files: bool
-    files: WholeFiles | None
 
 
 def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
@@ -170,9 +168,6 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
     if keys is not None:
         row_filter = And(row_filter, keys.row_filter)
     schema = target.table.schema()
-    files = None
-    if plan.command is Command.DELETE and plan.pushed_is_complete:
-        files = WholeFiles(target.table, plan.pushed_filter, case_sensitive=settings.case_sensitive)
     scan = scan_table(
         engine.spark,
         settings,
@@ -184,12 +179,13 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
         row_filter=row_filter,
         key_filter=None if keys is None else keys.key_filter,
         whole_files=plan.ordered_by_file,
-        file_test=files,
+        # Such a DELETE takes whole files away, if its condition is true for all of their rows.
+        find_whole_files=plan.command is Command.DELETE and plan.pushed_is_complete,
     )
     planned.views.fill(planned.target_view, scan.frame)
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
     frame = delta_frame(planned.views.sql, plan.query, assign)
-    return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file, files=files)
+    return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file)
 
 
 def distributed(delta: Delta, planned: PlannedStatement) -> DataFrame:

@@ -25,9 +25,9 @@ from dml.model.columns import POS
 from dml.model.manifest import ContentFile
 from dml.model.scan_task import KeyFilter, ScanTask
 from dml.options import row_level_concurrency, row_probe_bytes
+from dml.pruning.pruner import Pruner
 from dml.read.reader import TaskReader
 from dml.scan.planner import plan_scan
-from dml.scan.pruner import Pruner
 from dml.scan.source import scan_context
 
 __all__ = ["StatementProbe", "statement_probe"]
@@ -86,8 +86,10 @@ class StatementProbe:
 
     def _by_metrics(self, table: Table, files: Sequence[ContentFile]) -> list[ContentFile]:
         schema, case_sensitive = self.planned.target.table.schema(), self.planned.settings.case_sensitive
-        pruner = Pruner(table.specs(), schema, self.row_filter, case_sensitive=case_sensitive)
-        return [file for file in files if pruner.partition(file.spec_id, file.partition) and pruner.data_file(file)]
+        pruner = Pruner(
+            table.specs(), schema, self.row_filter, case_sensitive=case_sensitive, older_schemas=table.metadata.schemas
+        )
+        return [file for file in files if pruner.may_match(file)]
 
     def _by_filters(self, table: Table, files: Sequence[ContentFile]) -> list[ContentFile]:
         """The files with a row that the filters of a scan let through, be it deleted or not."""

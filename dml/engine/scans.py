@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.engine.engine import StatementSettings
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.options import integer
-from dml.scan.planner import FileTest, ScanPlan, plan_scan
+from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.source import dataframe, scan_context
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, packed, split
 
@@ -49,7 +49,7 @@ def scan_table(
     row_filter: BooleanExpression | None = None,
     key_filter: KeyFilter | None = None,
     whole_files: bool = False,
-    file_test: FileTest | None = None,
+    find_whole_files: bool = False,
 ) -> Scan:
     """Plan a scan and make its DataFrame.
 
@@ -64,7 +64,7 @@ def scan_table(
         row_filter: Rows for which it is not true may be left out; None reads all.
         key_filter: Join keys that matter; None reads all.
         whole_files: Keep each data file in one task of its own, its rows in their order.
-        file_test: A closer look at the files that may hold such rows.
+        find_whole_files: Find out whether the filter is true for every row of the files that it meets.
     """
     plan = (
         ScanPlan(snapshot_id=None)
@@ -75,7 +75,7 @@ def scan_table(
             row_filter,
             case_sensitive=settings.case_sensitive,
             schema=schema,
-            file_test=file_test,
+            find_whole_files=find_whole_files,
         )
     )
     context = scan_context(

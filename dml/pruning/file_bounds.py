@@ -104,14 +104,17 @@ def decoder(field_type: PrimitiveType) -> Callable[[bytes | None], Any]:
     return decode
 
 
-def file_bounds(file: ContentFile, columns: Mapping[int, MetricColumn]) -> BoundsOf:
+def file_bounds(
+    file: ContentFile, columns: Mapping[int, MetricColumn], identity: Mapping[int, ColumnBounds] | None = None
+) -> BoundsOf:
     """What a data file's metrics tell of its columns.
 
     Args:
         file: The data file.
         columns: By field id.
+        identity: What is known better: columns that have one value in the file's partition.
     """
-    known: dict[int, ColumnBounds] = {}
+    known: dict[int, ColumnBounds] = dict(identity) if identity else {}
 
     def bounds_of(field_id: int) -> ColumnBounds:
         # A filter asks for a column as often as it names it.

@@ -26,7 +26,6 @@ from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CorruptFileError, NotFoundError
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import (
-    ContentFile,
     DeleteFileKey,
     FileContent,
     Listing,
@@ -36,12 +35,9 @@ from dml.model.manifest import (
     unpartitioned_specs,
 )
 from dml.model.scan_task import DeleteFileRef, ScanTask
-from dml.scan.pruner import Pruner
+from dml.pruning.pruner import Pruner
 
-__all__ = ["FileTest", "ScanPlan", "plan_scan"]
-
-FileTest = Callable[[ContentFile], bool]
-"""Whether a data file may hold rows that are wanted."""
+__all__ = ["ScanPlan", "plan_scan"]
 
 MAX_THREADS = 8
 
@@ -59,6 +55,8 @@ class ScanPlan:
         manifests_read: Those that were opened.
         data_manifests: The manifest that lists each task's data file, by path.
         delete_manifests: The manifest that lists each delete file that was looked at, by key.
+        covers_whole_files: Whether the filter is true for every row of each of these data files; False also where that
+            was not to be found out.
     """
 
     snapshot_id: int | None
@@ -69,6 +67,7 @@ class ScanPlan:
     manifests_read: int = 0
     data_manifests: Mapping[str, str] = field(default_factory=dict, repr=False)
     delete_manifests: Mapping[DeleteFileKey, str] = field(default_factory=dict, repr=False)
+    covers_whole_files: bool = False
 
     def listing(self, data_files: Collection[str], delete_files: Collection[DeleteFileKey]) -> Listing:
         """Where the snapshot lists files that a statement is to remove.
@@ -93,7 +92,7 @@ def plan_scan(
     *,
     case_sensitive: bool = False,
     schema: Schema | None = None,
-    file_test: FileTest | None = None,
+    find_whole_files: bool = False,
 ) -> ScanPlan:
     """Finds the data files that may hold rows for which a filter is true.
 
@@ -103,8 +102,7 @@ def plan_scan(
         row_filter: An unbound expression; None for all rows.
         case_sensitive: How the filter's names match.
         schema: The schema that the filter's names belong to; None for the table's current one.
-        file_test: A closer look at each file that may hold such rows, while its metrics are at hand; several threads
-            call it.
+        find_whole_files: Find out whether the filter is true for every row of these files.
 
     Raises:
         NotFoundError: the table has no such snapshot.
@@ -116,10 +114,16 @@ def plan_scan(
     if snapshot is None:
         return ScanPlan(snapshot_id=None)
     manifests = manifests_of(table.io, snapshot)
-    pruner = Pruner(table.specs(), schema or table.schema(), row_filter or AlwaysTrue(), case_sensitive=case_sensitive)
+    pruner = Pruner(
+        table.specs(),
+        schema or table.schema(),
+        row_filter or AlwaysTrue(),
+        case_sensitive=case_sensitive,
+        older_schemas=table.metadata.schemas,
+    )
     live = [manifest for manifest in manifests if manifest.has_live_files and pruner.manifest(manifest)]
     data = [manifest for manifest in live if manifest.content is ManifestContent.DATA]
-    read = read_all(data, partial(read_data_manifest, io=table.io, pruner=pruner, file_test=file_test))
+    read = read_all(data, partial(read_data_manifest, io=table.io, pruner=pruner, find_whole_files=find_whole_files))
     files = [file for of_manifest in read for file in of_manifest.files]
     deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if files else []
     applicable = read_all(deletes, partial(read_delete_manifest, io=table.io, pruner=pruner))
@@ -146,6 +150,7 @@ def plan_scan(
             for manifest, entries in zip(deletes, applicable, strict=True)
             for entry in entries
         },
+        covers_whole_files=find_whole_files and all(of_manifest.is_whole for of_manifest in read),
     )
 
 
@@ -227,13 +232,15 @@ class DataManifest:
     Attributes:
         files: The live files that may hold matching rows.
         live: How many live files there are.
+        is_whole: Whether all rows of these files match; False where that was not to be found out.
     """
 
     files: tuple[PlannedFile, ...]
     live: int
+    is_whole: bool
 
 
-def read_data_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner, file_test: FileTest | None) -> DataManifest:
+def read_data_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner, *, find_whole_files: bool) -> DataManifest:
     """The files of a manifest that may hold matching rows, told by their partitions and then by their metrics."""
     live = 0
 
@@ -242,13 +249,14 @@ def read_data_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner, file_
         live += 1
         return pruner.partition(manifest.partition_spec_id, partition)
 
-    entries = entries_of(manifest, io, live_only=True, in_partition=in_partition)
-    files = tuple(
-        PlannedFile.of(entry)
-        for entry in entries
-        if pruner.data_file(entry.data_file) and (file_test is None or file_test(entry.data_file))
-    )
-    return DataManifest(files=files, live=live)
+    files = []
+    is_whole = find_whole_files
+    for entry in entries_of(manifest, io, live_only=True, in_partition=in_partition):
+        if pruner.may_match(entry.data_file):
+            # Asked while the metrics are at hand: a planned file has none.
+            is_whole = is_whole and pruner.must_match(entry.data_file)
+            files.append(PlannedFile.of(entry))
+    return DataManifest(files=tuple(files), live=live, is_whole=is_whole)
 
 
 def read_delete_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner) -> tuple[ManifestEntry, ...]:

@@ -1,7 +1,9 @@
 """Which files a statement opens, replaces and writes: those that it must not open are taken away, or spoilt."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -12,6 +14,7 @@ from pyspark.errors import PythonException
 from dml.engine import metadata_delete
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ManifestEntry, ManifestFile
+from dml.pruning.file_bounds import MetricBounds
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -183,3 +186,28 @@ def test_a_filter_on_the_partition_opens_its_files_only(lake: Lake) -> None:
     assert lake.rows(query) == sorted(((i,) for i in range(24, 48) if i % 4 == 2), key=repr)
     with pytest.raises(PythonException, match="CorruptFileError"):
         lake.rows(name)
+
+
+def test_a_file_with_other_rows_is_seen_while_another_thread_looks_at_a_whole_one(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Manifests are read side by side: what one of them tells must not be lost beside what another one tells."""
+    name = lake.create("id BIGINT")
+    for first in (0, 10):
+        lake.session.sql(f"INSERT INTO {name} SELECT id FROM range({first}, {first + 10}, 1, 1)")
+    plain, meet, seen = MetricBounds.lower.fget, Barrier(2), set[int]()
+
+    def lower(bounds: MetricBounds) -> Any:
+        value = plain(bounds)
+        if value not in seen:
+            seen.add(value)
+            meet.wait(timeout=60)  # both threads look now; the one with the whole file tells last
+            time.sleep(0.5 if value == 10 else 0)
+        return value
+
+    # `id >= 5` asks for the lower bound only where all rows have to match.
+    monkeypatch.setattr(MetricBounds, "lower", property(lower))
+    result = lake.session.sql(f"DELETE FROM {name} WHERE id >= 5")
+    assert seen == {0, 10}
+    assert (result.rows_deleted, result.mode != "metadata") == (15, True)
+    assert lake.rows(name) == [(number,) for number in range(5)]

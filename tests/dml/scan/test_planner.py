@@ -35,9 +35,9 @@ from pyiceberg.utils.lazydict import LazyDict
 from dml.errors import NotFoundError
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestEntry, ManifestFile, PartitionSummary
 from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.pruning.pruner import Pruner
 from dml.read.reader import TaskReader
 from dml.scan.planner import PlannedFile, delete_index, plan_scan, scan_task
-from dml.scan.pruner import Pruner
 from dml.scan.split import parts_of, split, weight
 
 SCHEMA = Schema(
@@ -150,8 +150,8 @@ def test_a_file_that_may_hold_nan_is_kept_for_greater_than(nans, kept):
     bounds = {3: struct.pack("<d", 1.0)}
     entry = data_entry(lower_bounds=bounds, upper_bounds=bounds, nan_value_counts=nans, value_counts={3: 10})
     for row_filter in (GreaterThan("amount", 5.0), GreaterThanOrEqual("amount", 5.0), IsNaN("amount")):
-        assert Pruner({}, SCHEMA, row_filter, case_sensitive=True).data_file(entry.data_file) is kept
-    assert not Pruner({}, SCHEMA, LessThan("amount", 1.0), case_sensitive=True).data_file(entry.data_file)
+        assert Pruner({}, SCHEMA, row_filter, case_sensitive=True).may_match(entry.data_file) is kept
+    assert not Pruner({}, SCHEMA, LessThan("amount", 1.0), case_sensitive=True).may_match(entry.data_file)
 
 
 def test_partitions_prune_manifests_and_files(catalog, lake):
@@ -259,18 +259,18 @@ def test_deletes_are_attached_by_kind_and_age():
 
 def test_unknown_metrics_prune_nothing_and_broken_ones_neither():
     pruner = Pruner({}, SCHEMA, And(GreaterThan("id", 5), EqualTo("key", "x")), case_sensitive=True)
-    assert pruner.data_file(data_entry().data_file)
-    assert pruner.data_file(
+    assert pruner.may_match(data_entry().data_file)
+    assert pruner.may_match(
         data_entry(lower_bounds={1: b"xx", 2: b"\xff"}, upper_bounds={1: b"", 2: b"\xff"}).data_file
     )
-    assert not pruner.data_file(data_entry(upper_bounds={1: (5).to_bytes(8, "little")}).data_file)
-    assert not pruner.data_file(data_entry(upper_bounds={1: (5).to_bytes(4, "little")}).data_file), (
+    assert not pruner.may_match(data_entry(upper_bounds={1: (5).to_bytes(8, "little")}).data_file)
+    assert not pruner.may_match(data_entry(upper_bounds={1: (5).to_bytes(4, "little")}).data_file), (
         "bounds of an int column"
     )
 
 
 def test_files_without_rows_are_left_out():
-    assert not Pruner({}, SCHEMA, AlwaysTrue(), case_sensitive=True).data_file(data_entry(record_count=0).data_file)
+    assert not Pruner({}, SCHEMA, AlwaysTrue(), case_sensitive=True).may_match(data_entry(record_count=0).data_file)
 
 
 def test_a_manifest_without_summaries_is_read():
@@ -286,6 +286,25 @@ def test_a_manifest_without_summaries_is_read():
     assert not pruner.manifest(
         replace(manifest, partitions=(PartitionSummary(contains_null=False, lower_bound=six, upper_bound=six),))
     )
+
+
+def test_a_plan_says_whether_its_filter_covers_whole_files(catalog):
+    """By partition or by metrics; asked for every file, in whichever manifest it is listed."""
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "key"))
+    table = catalog.create_table("db.w", SCHEMA, partition_spec=spec)
+    for start in (0, 10):
+        table.append(rows(start, start + 9))
+
+    def covers(row_filter):
+        return plan_scan(table, None, row_filter, find_whole_files=True).covers_whole_files
+
+    assert covers(None)
+    assert covers(EqualTo("key", "a1"))
+    assert covers(GreaterThanOrEqual("id", 10))
+    assert not covers(GreaterThanOrEqual("id", 14))
+    assert covers(Or(LessThan("id", 10), EqualTo("key", "a1")))
+    assert not covers(Or(LessThan("id", 5), EqualTo("key", "a1")))
+    assert not plan_scan(table, None).covers_whole_files, "nobody asked"
 
 
 TRANSFORMS = {

@@ -1,0 +1,288 @@
+"""Which manifests, partitions and files may hold rows of a filter, and which files hold no others. Driver.
+
+Input: an Iceberg expression, or partitions; what manifests tell of files. Output: answers, for scans, which skip what
+cannot match, for commits, which conflict with what may match, and for deletes of whole files, all of whose rows must
+match. Source: Iceberg specification, "Scan Planning"; the semantics of predicates are SQL's.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isnan
+from typing import Any, Final
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids, inclusive_projection, strict_projection
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField, StructType
+
+from dml.deletes.delete_file_index import partition_key
+from dml.manifests.write import partition_type
+from dml.model.manifest import ContentFile, FileContent, ManifestFile, Partition, unpartitioned_specs
+from dml.pruning.bound_expressions import optional_schema
+from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
+from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match
+
+__all__ = ["AnyOf", "FileFilter", "PartitionSet", "Pruner"]
+
+MOST_PARTITIONS: Final = 500
+"""Testing each manifest against more partitions than this costs more than opening it."""
+
+
+class Pruner:
+    """The files that hold rows of a filter; the filter is projected and bound once for each spec.
+
+    Several threads may ask: what is kept between questions is the answer to one, the same whoever finds it.
+
+    Args:
+        specs: The table's partition specs.
+        schema: The schema that the filter's names belong to.
+        row_filter: An unbound expression.
+        case_sensitive: How its names match.
+        older_schemas: The table's schemas: they tell the types of partition columns that were dropped since.
+
+    Raises:
+        ValueError: the filter does not fit the schema.
+    """
+
+    def __init__(
+        self,
+        specs: Mapping[int, PartitionSpec],
+        schema: Schema,
+        row_filter: BooleanExpression,
+        *,
+        case_sensitive: bool,
+        older_schemas: Sequence[Schema] = (),
+    ) -> None:
+        self.expression = row_filter
+        self._case_sensitive = case_sensitive
+        self._prunes = not isinstance(row_filter, AlwaysTrue)
+        self._schema = optional_schema(schema)
+        self._columns = metric_columns(self._schema)
+        self._may = any_match(row_filter, self._schema, case_sensitive=case_sensitive)
+        self._widths = {spec_id: len(spec.fields) for spec_id, spec in specs.items()}
+        asked = filter_columns(row_filter, self._schema, case_sensitive=case_sensitive) if specs else frozenset[int]()
+        # A spec with a column that no schema has decides nothing: its files are told by their metrics alone.
+        self._specs = {
+            spec_id: SpecPruner(spec, fields, self._schema, row_filter, asked, case_sensitive=case_sensitive)
+            for spec_id, spec in specs.items()
+            if (fields := partition_fields(spec, (self._schema, *reversed(older_schemas)))) is not None
+        }
+        # Files are many and partitions few.
+        self._partitions: dict[Partition, PartitionAnswer] = {}
+        self._whole: dict[Partition, bool] = {}
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest may list files with matching rows, or deletes for such files."""
+        spec = self._specs.get(manifest.partition_spec_id)
+        if not self._prunes or manifest.partitions is None or spec is None:
+            return True
+        return spec.may(summary_bounds(manifest.partitions, spec.fields))
+
+    def partition(self, spec_id: int, partition: tuple[Any, ...]) -> bool:
+        """Whether the files of a partition may hold matching rows, or deletes of such rows.
+
+        Raises:
+            ValueError: the table has no such spec, or it has another number of fields.
+        """
+        if len(partition) != self._widths.get(spec_id):
+            raise ValueError(f"it has a file with the partition {partition}, which does not fit the spec {spec_id}")
+        return not self._prunes or self._partition((spec_id, partition)).may
+
+    def may_match(self, file: ContentFile) -> bool:
+        """Whether a file may hold matching rows, or deletes of such rows."""
+        if file.record_count == 0 or not self._prunes:
+            return file.record_count != 0
+        partition = self._partition((file.spec_id, file.partition))
+        if not partition.may:
+            return False
+        # The metrics of position deletes are about paths and positions.
+        return file.content is FileContent.POSITION_DELETES or self._may(
+            file_bounds(file, self._columns, partition.identity)
+        )
+
+    def must_match(self, file: ContentFile) -> bool:
+        """Whether all rows of a file match; of a delete file, whether it can only apply to such rows."""
+        key = (file.spec_id, file.partition)
+        whole = self._whole.get(key)
+        if whole is None:
+            spec = self._specs.get(file.spec_id)
+            whole = spec is not None and spec.must(partition_bounds(file.partition, spec.fields))
+            self._whole[key] = whole
+        if whole:
+            return True
+        identity = self._partition(key).identity
+        return file.content is FileContent.DATA and self._must(file_bounds(file, self._columns, identity))
+
+    @cached_property
+    def _must(self) -> RowTest:
+        # Few ask for it, and a filter may list many values.
+        return all_match(self.expression, self._schema, case_sensitive=self._case_sensitive)
+
+    def _partition(self, key: Partition) -> "PartitionAnswer":
+        found = self._partitions.get(key)
+        if found is None:
+            spec = self._specs.get(key[0])
+            found = self._partitions[key] = UNDECIDED if spec is None else spec.answer(key[1])
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAnswer:
+    """What a partition tells of its files.
+
+    Attributes:
+        may: Whether they may hold matching rows.
+        identity: The columns of the filter that have one value in them, by column id.
+    """
+
+    may: bool
+    identity: Mapping[int, ColumnBounds]
+
+
+UNDECIDED: Final = PartitionAnswer(True, {})
+
+
+class SpecPruner:
+    """A filter in the partitions of one spec.
+
+    Args:
+        spec: The spec.
+        fields: Its partition type.
+        schema: The schema that the filter's names belong to.
+        row_filter: The filter.
+        asked: Ids of the columns that the filter asks for.
+        case_sensitive: How names match.
+    """
+
+    def __init__(
+        self,
+        spec: PartitionSpec,
+        fields: StructType,
+        schema: Schema,
+        row_filter: BooleanExpression,
+        asked: frozenset[int],
+        *,
+        case_sensitive: bool,
+    ) -> None:
+        self.fields = fields
+        self._partitions = Schema(*fields.fields)
+        self._projected = inclusive_projection(schema, spec, case_sensitive)(row_filter)
+        self.may = any_match(self._projected, self._partitions, case_sensitive=True)
+        self._strict = (schema, spec, case_sensitive, row_filter)
+        self._identity = {
+            field.source_id: field.field_id
+            for field in spec.fields
+            if isinstance(field.transform, IdentityTransform) and field.source_id in asked
+        }
+
+    @cached_property
+    def must(self) -> RowTest:
+        """Whether partitions hold matching rows only."""
+        schema, spec, case_sensitive, row_filter = self._strict
+        strict = strict_projection(schema, spec, case_sensitive)(row_filter)
+        return all_match(strict, self._partitions, case_sensitive=True)
+
+    def answer(self, partition: tuple[Any, ...]) -> PartitionAnswer:
+        """What a partition tells."""
+        bounds = partition_bounds(partition, self.fields)
+        identity = {source_id: bounds(field_id) for source_id, field_id in self._identity.items()}
+        return PartitionAnswer(self.may(bounds), identity)
+
+
+def filter_columns(row_filter: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> frozenset[int]:
+    """Ids of the columns that a filter names."""
+    return frozenset(extract_field_ids(bind(schema, row_filter, case_sensitive)))
+
+
+def partition_fields(spec: PartitionSpec, schemas: Iterable[Schema]) -> StructType | None:
+    """The type of a spec's partitions; None where no schema has one of its columns."""
+    by_age = tuple(schemas)
+    fields = []
+    for field in spec.fields:
+        source = next((one.find_type(field.source_id) for one in by_age if field.source_id in one.field_ids), None)
+        if source is None:
+            return None
+        fields.append(NestedField(field.field_id, field.name, field.transform.result_type(source), required=False))
+    return StructType(*fields)
+
+
+class PartitionSet:
+    """The files of some partitions.
+
+    Args:
+        partitions: Spec ids and partition tuples.
+        metadata: The table.
+        with_global_deletes: Also the manifests of specs without partitions: an equality delete there applies to all.
+    """
+
+    def __init__(
+        self, partitions: Iterable[Partition], metadata: TableMetadata, *, with_global_deletes: bool = False
+    ) -> None:
+        by_key = {partition_key(*partition): partition for partition in partitions}
+        self._keys = frozenset(by_key)
+        self._by_spec: dict[int, list[tuple[Any, ...]]] = {}
+        for spec_id, partition in by_key.values():
+            self._by_spec.setdefault(spec_id, []).append(partition)
+        specs = metadata.specs()
+        self._global = frozenset(unpartitioned_specs(specs)) if with_global_deletes else frozenset[int]()
+        self._fields = {
+            spec_id: partition_type(specs[spec_id], metadata) for spec_id in self._by_spec if spec_id in specs
+        }
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest may list files of these partitions."""
+        partitions = self._by_spec.get(manifest.partition_spec_id)
+        if manifest.partition_spec_id in self._global:
+            return True
+        if not partitions:
+            return False
+        if manifest.partitions is None or len(partitions) > MOST_PARTITIONS:
+            return True
+        fields = self._fields[manifest.partition_spec_id]
+        summaries = summary_bounds(manifest.partitions, fields)
+        return any(may_contain(summaries, fields, partition) for partition in partitions)
+
+    def may_match(self, file: ContentFile) -> bool:
+        """Whether a file lies in one of the partitions."""
+        return partition_key(file.spec_id, file.partition) in self._keys
+
+
+def may_contain(summaries: BoundsOf, fields: StructType, partition: tuple[Any, ...]) -> bool:
+    return all(within(summaries(field.field_id), value) for field, value in zip(fields.fields, partition, strict=True))
+
+
+def within(bounds: ColumnBounds, value: Any) -> bool:
+    if value is None:
+        return bounds.nulls
+    if isinstance(value, float) and isnan(value):
+        return bounds.nans
+    return bounds.values and (
+        (bounds.lower is None or bool(bounds.lower <= value)) and (bounds.upper is None or bool(bounds.upper >= value))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """The files of several filters.
+
+    Attributes:
+        filters: The filters.
+    """
+
+    filters: "tuple[FileFilter, ...]"
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest may list files of one of them."""
+        return any(one.manifest(manifest) for one in self.filters)
+
+    def may_match(self, file: ContentFile) -> bool:
+        """Whether a file may be one of one of them."""
+        return any(one.may_match(file) for one in self.filters)
+
+
+FileFilter = Pruner | PartitionSet | AnyOf
+"""Which files a commit is about: by rows, by partitions, or by either."""
