@@ -104,3 +104,35 @@ def test_what_runs_on_workers_is_what_the_import_contract_says() -> None:
     text = (DOCS / "architecture" / "00-life-of-a-statement.md").read_text(encoding="utf-8")
     (named,) = re.findall(r"What runs in Spark's workers \((.*?)\)", text, re.DOTALL)
     assert {re.sub("dml/|/", "", name) for name in re.findall(r"`([\w/]+)`", named)} <= folders
+
+
+def test_every_package_has_its_place_on_the_map() -> None:
+    """In the table of the map, with a page."""
+    folders = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    mapping = folders["package-dir"]
+    places = {mapping.get(package, package.replace(".", "/")) for package in folders["packages"]} - {"dml"}
+    text = (DOCS / "architecture" / "README.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert {name.rstrip("/") for row in rows for name in re.findall(r"`([\w/]+/)`", row)} == places
+
+
+def test_layers_of_the_map_are_those_of_the_import_contract() -> None:
+    """Every module of the contract is drawn."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["id"] == "layers")
+    names = {name for layer in layers for name in re.split(r"[|: ]+", layer)} - {"__main__", "views", "suggestions"}
+    (drawn,) = re.findall(r"```mermaid\n(.*?)```", (DOCS / "architecture" / "README.md").read_text("utf-8"), re.DOTALL)
+    assert {name for name in names if not re.search(rf"\b{name}\b", drawn)} == set()
+
+
+PRIVATE = re.compile(r"noqa:.*\bSLF001\b|noqa:.*\bPLC2701\b")
+
+
+def test_private_names_of_others_are_used_where_the_rules_say() -> None:
+    """In the modules and folders that CONTRIBUTING.md names."""
+    (rule,) = re.findall(r"Private names of\n? *(.*?)\n- ", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL)
+    allowed = tuple(re.findall(r"`(dml/[\w/.]+)`", rule))
+    files = [path for folder in ("dml", "sqlparse", "deletes") for path in (ROOT / folder).rglob("*.py")]
+    using = [str(path.relative_to(ROOT)) for path in files if PRIVATE.search(path.read_text(encoding="utf-8"))]
+    assert [name for name in using if not name.startswith(allowed)] == []
+    assert [place for place in allowed if not any(name.startswith(place) for name in using)] == []
