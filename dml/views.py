@@ -6,7 +6,7 @@ that the target, subqueries on it and a self-merge all see one snapshot.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,10 +88,10 @@ class StatementViews:
         """The name by which a replaced reference's columns are reached."""
         return relation_aliases(self.statement, frozenset(self.places), self.full_names).get(reference.span, default)
 
-    def text(self, fragment: Fragment) -> str:
-        """A fragment with placeholders in the place of our tables."""
+    def text(self, fragment: Fragment, insertions: Mapping[Span, str] | None = None) -> str:
+        """A fragment with placeholders in the place of our tables, and text before some of its pieces."""
         self.bind(fragment)
-        return render(self.statement, self.places, fragment.span, self.full_names)
+        return render(self.statement, self.places, fragment.span, self.full_names, insertions)
 
     def resolve(self, reference: TableReference) -> ResolvedTable | None:
         """Our table of a reference; None where it is a view or table of Spark."""

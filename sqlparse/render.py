@@ -54,6 +54,7 @@ def render(
     replacements: Mapping[Span, str],
     within: Span | None = None,
     full_names: Mapping[Span, tuple[str, ...]] | None = None,
+    insertions: Mapping[Span, str] | None = None,
 ) -> str:
     """Replaces table references, and shortens the qualifiers of their columns.
 
@@ -65,6 +66,7 @@ def render(
             reference and nothing else gets no alias: the caller gives it one.
         full_names: The full names of tables that are written shorter than they are (`t` for `lake.db.t`), so that
             `lake.db.t.x` is recognised.
+        insertions: Text to put before pieces of the statement, by their places: a qualifier before a column.
 
     Returns:
         The text.
@@ -90,6 +92,8 @@ def render(
         if reference.alias is None and place is not None and within != Span(reference.span.start, place):
             edits.append((place, place, f" AS {quote_identifier(aliases[reference.span])}"))
     edits.extend(qualifier_edits(parsed, parsed.source, frozenset(replacements), aliases, names))
+    for span, text in (insertions or {}).items():
+        edits.append((span.start, span.end, text + sql[span.start : span.end]))
     return apply(sql, edits, within or Span(0, len(sql)))
 
 

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
 from pyspark.sql import DataFrame
 
+from dml.ddl.terms import term_text
 from dml.engine.distribution import distribution_mode
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import aligned_rows, insert_options, insert_query
@@ -13,6 +16,7 @@ from dml.engine.row_level_plan import PlannedStatement, plan_statement
 from dml.engine.target import resolve_target
 from dml.plan.insert import plan_insert
 from dml.plan.row_delta_plan import DefaultValue
+from dml.pruning.filter_text import filter_text
 from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import DeleteStatement, Explain, InsertStatement, MergeStatement, Query, UpdateStatement
 
@@ -56,10 +60,17 @@ def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterat
     aligned_rows(query, plan, views, Assign(policy=settings.policy, case_sensitive=settings.case_sensitive))
     mode = distribution_mode(target.table, {**target.table.properties, **options.properties})
     yield f"INSERT {target.resolved.name} (branch {target.branch}, {statement.mode})"
-    yield f"  distribution: {mode}; partition spec: {target.table.spec()}"
+    yield f"  distribution: {mode}; partitioned by: {partitioning(target.table.metadata)}"
     for field, source in plan.columns:
         yield f"  {field.name} <- {'default' if isinstance(source, DefaultValue) else 'query'}"
     yield f"  query: {views.text(statement.query)}"
+
+
+def partitioning(metadata: TableMetadata) -> str:
+    """The partition fields as CREATE TABLE writes them."""
+    schema = metadata.schema()
+    fields = [field for field in metadata.spec().fields if not isinstance(field.transform, VoidTransform)]
+    return ", ".join(term_text(field, schema) for field in fields) or "nothing"
 
 
 def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
@@ -74,14 +85,14 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
         yield f"  clause {clause.number}: {clause.text}"
     if plan.check_cardinality:
         yield "  cardinality: two source rows for one target row are an error"
-    yield f"  conflict detection filter: {plan.conflict_detection_filter}"
+    yield f"  conflict detection filter: {filter_text(plan.conflict_detection_filter)}"
     delta = delta_of(engine, planned)
     scan = delta.scan.plan
     strategy = "files stay in their tasks, no shuffle" if delta.whole_files else "rows shuffled by data file"
     yield f"  distribution: {strategy}"
     yield (
         f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "
-        f"{scan.manifests_read} of {scan.total_manifests} manifests read, filter: {plan.pushed_filter}"
+        f"{scan.manifests_read} of {scan.total_manifests} manifests read, filter: {filter_text(plan.pushed_filter)}"
     )
     columns = {field.field_id: field.name for field in target.table.schema().fields}
     yield f"  columns read: {', '.join(columns[field_id] for field_id in plan.target_ids) or 'none'}"

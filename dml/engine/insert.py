@@ -257,7 +257,7 @@ def exact_filter(
         target_view="",
         target=target.alias,
         names=target.names,
-        render=lambda fragment: fragment.text,
+        render=lambda fragment, _: fragment.text,
         case_sensitive=settings.case_sensitive,
         time_zone=settings.time_zone,
         trees_hold=settings.trees_hold,

@@ -108,7 +108,9 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
         frame = frame.persist()
     view = views.add(frame)
     return MergeSourceFrame(
-        described=MergeSource(view=view, alias=alias, columns=tuple(frame.columns)),
+        described=MergeSource(
+            view=view, alias=alias, columns=tuple(frame.columns), qualifiers=source_qualifiers(statement, views)
+        ),
         frame=frame,
         pushable=pairs,
         persisted=persisted,
@@ -151,6 +153,15 @@ def source_alias(statement: MergeStatement, views: StatementViews) -> str:
         reference = statement.source.tables[0]
         return views.alias(reference, reference.parts[-1])
     return "__source_rows"
+
+
+def source_qualifiers(statement: MergeStatement, views: StatementViews) -> tuple[tuple[str, ...], ...]:
+    """The name of a source that is a table without an alias, and its tails."""
+    tables = statement.source.tables
+    if statement.source_alias is not None or not tables or tables[0].span != statement.source.span:
+        return ()
+    full = views.full_names.get(tables[0].span, tables[0].parts)
+    return tuple(full[start:] for start in range(len(full)))
 
 
 def pushable_keys(

@@ -1,5 +1,6 @@
 """Conditions of row-level statements: which are allowed, and which columns of the target they read. Driver."""
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -11,14 +12,15 @@ from dml.model.columns import METADATA_COLUMNS
 from dml.plan.assignments import TargetNames
 from dml.plan.row_delta_plan import PlanContext
 from dml.sqlparse import quoted
-from dml.sqlparse.statements import ColumnReference, Fragment
+from dml.sqlparse.statements import ColumnReference, Fragment, Span
 
 __all__ = [
     "check_condition",
     "check_merge_condition",
     "check_value",
     "condition_error",
-    "qualified_text",
+    "condition_sql",
+    "qualifier_insertions",
     "reads_clock",
     "stays_in_place",
     "target_columns",
@@ -71,6 +73,22 @@ def reads_clock(*fragments: Fragment | None) -> bool:
     )
 
 
+NULL_CONDITION: Final = re.compile(r"[(\s]*NULL[)\s]*", re.IGNORECASE)
+
+
+def condition_sql(fragment: Fragment, rendered: str) -> str:
+    """A condition as Spark takes it: NULL alone is of no type to Spark, and a condition that is never true.
+
+    Args:
+        fragment: The condition.
+        rendered: Its text, its tables replaced.
+    """
+    bare = fragment.ast.unnest() if fragment.ast is not None else None
+    if isinstance(bare, exp.Null) or NULL_CONDITION.fullmatch(fragment.text):
+        return f"CAST({rendered} AS BOOLEAN)"
+    return rendered
+
+
 def condition_error(context: PlanContext, fragment: Fragment, message: str, hint: str) -> AnalysisError:
     """An error that points at a condition."""
     return AnalysisError(
@@ -94,18 +112,25 @@ def function_names(fragment: Fragment) -> frozenset[str]:
     return frozenset(names)
 
 
+def non_deterministic(fragment: Fragment) -> list[str]:
+    """The functions that a fragment calls and that are not deterministic, as they are written."""
+    found = function_names(fragment) & NON_DETERMINISTIC
+    written = found & fragment.names  # sqlglot knows one function by several names
+    return sorted(written or found)
+
+
 def check_condition(context: PlanContext, fragment: Fragment) -> None:
     """Refuse what a WHERE condition of DELETE and UPDATE may not hold (docs/semantics.md, C7, C26).
 
     Raises:
         AnalysisError: a non-deterministic function or a metadata column.
     """
-    found = function_names(fragment) & NON_DETERMINISTIC
+    found = non_deterministic(fragment)
     if found:
         raise condition_error(
             context,
             fragment,
-            f"The condition calls {', '.join(sorted(found))}: a row-level statement expects a deterministic expression",
+            f"The condition calls {', '.join(found)}: a row-level statement expects a deterministic expression",
             "Compute the value first, into a column or a view, and compare with that",
         )
     if fragment.ast is not None and not fragment.has_subquery:
@@ -203,12 +228,12 @@ def check_merge_condition(context: PlanContext, fragment: Fragment, clause: str)
         AnalysisError: a non-deterministic function, an aggregate, a subquery or a metadata column.
     """
     problem = None
-    if function_names(fragment) & NON_DETERMINISTIC:
-        problem = "Non-deterministic expressions"
+    if fragment.has_subquery:  # first: what else is wrong may be a part of it
+        problem = "Subqueries"
+    elif found := non_deterministic(fragment):
+        problem = f"Non-deterministic expressions ({', '.join(found)})"
     elif has_aggregate(fragment):
         problem = "Aggregates"
-    elif fragment.has_subquery:
-        problem = "Subqueries"
     if problem is not None:
         raise condition_error(
             context,
@@ -253,29 +278,22 @@ def columns_named(names: TargetNames, reference: ColumnReference) -> list[Nested
     return [column for column in found if column is not None]
 
 
-def qualified_text(text: str, fragment: Fragment, alias: str, ambiguous: frozenset[str]) -> str:
-    """The fragment's text with a qualifier before its unqualified columns of certain names.
+def qualifier_insertions(fragment: Fragment, alias: str, ambiguous: frozenset[str]) -> dict[Span, str]:
+    """The qualifier that a fragment's unqualified columns of certain names need, by the places of the columns.
 
     `WHEN NOT MATCHED` sees only the source and `WHEN NOT MATCHED BY SOURCE` only the target, so a bare name that both
     sides have is not ambiguous there; in the joined query it would be.
 
     Args:
-        text: The fragment's own text (no table reference in it was replaced).
         fragment: The fragment.
         alias: The alias of the side that the clause sees.
         ambiguous: Lower-case column names that both sides have.
     """
     if fragment.has_subquery:
-        return text
-    places = sorted(
-        (
-            column.span.start - fragment.span.start
-            for column in fragment.columns
-            if column.parts[0].lower() in ambiguous
-            and not (len(column.parts) > 1 and column.parts[0].lower() == alias.lower())
-        ),
-        reverse=True,
-    )
-    for place in places:
-        text = f"{text[:place]}{quoted(alias)}.{text[place:]}"
-    return text
+        return {}
+    return {
+        column.span: f"{quoted(alias)}."
+        for column in fragment.columns
+        if column.parts[0].lower() in ambiguous
+        and not (len(column.parts) > 1 and column.parts[0].lower() == alias.lower())
+    }

@@ -14,7 +14,7 @@ from pyiceberg.expressions import AlwaysTrue
 from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, RowOperation
 from dml.options import Command
 from dml.plan.assignments import assigned_fragments, bind_assignments
-from dml.plan.conditions import check_condition, check_value, reads_clock, stays_in_place, target_columns
+from dml.plan.conditions import check_condition, check_value, condition_sql, reads_clock, stays_in_place, target_columns
 from dml.plan.predicates import Pushdown, pushable
 from dml.plan.row_delta_plan import (
     Clause,
@@ -38,7 +38,7 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
         AnalysisError: the condition holds what it may not hold.
     """
     target = quoted(context.target)
-    head = "" if statement.ctes is None else context.render(statement.ctes) + " "
+    head = "" if statement.ctes is None else context.text(statement.ctes) + " "
     inner = (
         f"{head}SELECT {target}.{FILE_ORDINAL}, {target}.{POS}, 0 AS {CLAUSE} FROM {context.target_view} AS {target}"
     )
@@ -51,7 +51,8 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
         )
     check_condition(context, condition)
     pushdown = pushable(condition.ast, context)
-    query = DeltaQuery(inner=f"{inner} WHERE {context.render(condition)}", raws=(), clauses=(clause,), values=())
+    where = f" WHERE {condition_sql(condition, context.text(condition))}"
+    query = DeltaQuery(inner=inner + where, raws=(), clauses=(clause,), values=())
     return RowDeltaPlan(
         command=Command.DELETE,
         query=query,
@@ -63,7 +64,7 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
         ordered_by_file=stays_in_place(condition),
         matching=None
         if reads_clock(statement.ctes, condition)
-        else f"{head}SELECT 1 FROM {context.target_view} AS {target} WHERE {context.render(condition)}",
+        else f"{head}SELECT 1 FROM {context.target_view} AS {target}{where}",
     )
 
 
@@ -76,14 +77,14 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
     bound = bind_assignments(statement.assignments, context.names)
     for fragment in assigned_fragments(bound):
         check_value(context, fragment)
-    raws = RawColumns(target=context.target, render=context.render)
+    raws = RawColumns(target=context.target, render=context.text)
     columns = {column.field_id: column for column in context.schema.fields}
     values = tuple(
         ValueColumn(field=columns[field_id], cases=((0, raws.source(columns[field_id], value)),))
         for field_id, value in bound.items()
     )
     target = quoted(context.target)
-    head = "" if statement.ctes is None else context.render(statement.ctes) + " "
+    head = "" if statement.ctes is None else context.text(statement.ctes) + " "
     selected = "".join(f", {raw.sql} AS {raw.name}" for raw in raws.columns)
     inner = (
         f"{head}SELECT {target}.{FILE_ORDINAL}, {target}.{POS}, 0 AS {CLAUSE}{selected} "
@@ -95,7 +96,7 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
     if condition is not None:
         check_condition(context, condition)
         pushdown = pushable(condition.ast, context)
-        where = f" WHERE {context.render(condition)}"
+        where = f" WHERE {condition_sql(condition, context.text(condition))}"
         inner += where
         if not reads_clock(statement.ctes, condition):
             matching = f"{head}SELECT 1 FROM {context.target_view} AS {target}{where}"

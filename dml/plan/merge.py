@@ -23,7 +23,14 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.model.columns import CLAUSE, FILE_ORDINAL, INTERNAL_PREFIX, POS, RowOperation
 from dml.options import Command
 from dml.plan.assignments import AssignedDefault, AssignedValue, assigned_fragments, bind_assignments
-from dml.plan.conditions import check_merge_condition, check_value, qualified_text, reads_clock, target_columns
+from dml.plan.conditions import (
+    check_merge_condition,
+    check_value,
+    condition_sql,
+    qualifier_insertions,
+    reads_clock,
+    target_columns,
+)
 from dml.plan.predicates import target_only_pushdown
 from dml.plan.row_delta_plan import (
     ALWAYS,
@@ -95,7 +102,7 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
     check = needs_cardinality_check(statement)
     by_source = bool(statement.not_matched_by_source)
     pushed: BooleanExpression = ALWAYS if by_source else target_only_pushdown(statement.condition.ast, context, source)
-    head = "" if statement.ctes is None else context.render(statement.ctes) + " "
+    head = "" if statement.ctes is None else context.text(statement.ctes) + " "
     target, alias = quoted(context.target), quoted(source.alias)
     choice = clause_choice(clauses, raws, target, alias, check=check)
     joined = join_type(statement)
@@ -109,12 +116,9 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
         if inserts_only
         else f"{target}.{FILE_ORDINAL}, {target}.{POS}"
     )
+    condition_text = condition_sql(statement.condition, context.text(statement.condition))
     left, right = (source_rows, target_rows) if inserts_only else (target_rows, source_rows)
-    inner = (
-        f"{head}SELECT {place}, {choice} AS {CLAUSE}{selected} "
-        f"FROM {left} {joined} {right} ON {context.render(statement.condition)}"
-    )
-    condition_text = context.render(statement.condition)
+    inner = f"{head}SELECT {place}, {choice} AS {CLAUSE}{selected} FROM {left} {joined} {right} ON {condition_text}"
     read = read_columns(statement, context, source, clauses)
     for column in values:
         for _, value in column.cases:
@@ -303,30 +307,45 @@ class ClauseRenderer:
     sides: dict[Span, type[When]]
 
     def __call__(self, fragment: Fragment) -> str:
+        target, source = self.context.names.qualifiers, ((self.source.alias,), *self.source.qualifiers)
         side = self.sides.get(fragment.span)
         if side is WhenNotMatched:
-            self.refuse_other_side(fragment, self.context.names.qualifiers, self.source.alias, "target")
+            self.refuse_other_side(fragment, target, source, self.source.alias, "target")
             qualifier = self.source.alias
         elif side is WhenNotMatchedBySource:
-            self.refuse_other_side(fragment, ((self.source.alias,),), self.context.target, "source")
+            self.refuse_other_side(fragment, source, target, self.context.target, "source")
             qualifier = self.context.target
         else:
-            return self.context.render(fragment)
-        if fragment.tables or fragment.has_subquery:
-            return self.context.render(fragment)
-        target = {column.name.lower() for column in self.context.schema.fields}
-        both = frozenset(name.lower() for name in self.source.columns) & target
-        return qualified_text(fragment.text, fragment, qualifier, both)
+            return self.context.text(fragment)
+        names = {column.name.lower() for column in self.context.schema.fields}
+        both = frozenset(name.lower() for name in self.source.columns) & names
+        return self.context.render(fragment, qualifier_insertions(fragment, qualifier, both))
 
     def refuse_other_side(
-        self, fragment: Fragment, qualifiers: tuple[tuple[str, ...], ...], visible: str, side: str
+        self,
+        fragment: Fragment,
+        qualifiers: tuple[tuple[str, ...], ...],
+        allowed: tuple[tuple[str, ...], ...],
+        visible: str,
+        side: str,
     ) -> None:
-        """An error for a column of the side that the clause does not see."""
-        hidden = {tuple(part.lower() for part in qualifier) for qualifier in qualifiers}
+        """An error for a column of the side that the clause does not see.
+
+        Args:
+            fragment: The expression.
+            qualifiers: How the columns of the side that is not seen may be qualified.
+            allowed: The same of the side that is seen.
+            visible: What the columns of the side that is seen are qualified with in the query.
+            side: The side that is not seen.
+        """
+        # The last part alone of two tables' names (`a.t`, `b.t`) means the one that is called so in the query.
+        seen = {folded(qualifier) for qualifier in allowed if len(qualifier) > 1} | {(visible.lower(),)}
+        hidden = {folded(qualifier) for qualifier in qualifiers} - seen
         for column in fragment.columns:
-            head = tuple(part.lower() for part in column.parts[:-1])
-            qualified = bool(head) and head in hidden and visible.lower() != head[-1]
-            if qualified or (not fragment.has_subquery and self.is_hidden(column.parts, side)):
+            parts = folded(column.parts)
+            heads = {parts[:length] for length in range(1, len(parts))}
+            bare = not heads & seen and not fragment.has_subquery
+            if heads & hidden or (bare and self.is_hidden(column.parts, side)):
                 raise self.context.names.error(
                     f"There is no column '{'.'.join(column.parts)}' here: the clause does not see the {side}",
                     column.span,
@@ -341,6 +360,11 @@ class ClauseRenderer:
         if names.folded(parts[0]) in {names.folded(self.source.alias), names.folded(self.context.target)}:
             return False
         return of_target and not of_source if side == "target" else of_source and not of_target
+
+
+def folded(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """A qualifier as it is compared."""
+    return tuple(part.lower() for part in parts)
 
 
 def clause_renderer(statement: MergeStatement, context: PlanContext, source: MergeSource) -> ClauseRenderer:
@@ -386,7 +410,7 @@ def first_true(clauses: Sequence[Bound], kind: type[When], raws: RawColumns, oth
                 if not branches:
                     return str(clause.number)
                 return f"CASE {' '.join(branches)} ELSE {clause.number} END"
-            branches.append(f"WHEN ({raws.render(condition)}) THEN {clause.number}")
+            branches.append(f"WHEN ({condition_sql(condition, raws.render(condition))}) THEN {clause.number}")
     return f"CASE {' '.join(branches)} ELSE {otherwise} END"
 
 

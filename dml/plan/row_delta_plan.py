@@ -11,7 +11,7 @@ The real names are longer:
     outer   SELECT ..., named_struct('a', CAST(__r0 AS bigint), 'b', __old_3.b) AS v0, <2.5 checked to fit an int> AS v1
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -200,7 +200,8 @@ class PlanContext:
         target_view: Name of the temporary view of the target's scan.
         target: How the target is called in the statement: its alias, or its own name.
         names: How the target's columns may be named.
-        render: A fragment's text with its table references replaced by temporary views.
+        render: A fragment's text with its table references replaced by temporary views, and text put before pieces of
+            it, by their places.
         case_sensitive: `spark.sql.caseSensitive`.
         time_zone: `spark.sql.session.timeZone`.
         trees_hold: Whether sqlglot's trees read the statement as Spark does.
@@ -211,10 +212,14 @@ class PlanContext:
     target_view: str
     target: str
     names: TargetNames
-    render: Callable[[Fragment], str]
+    render: Callable[[Fragment, Mapping[Span, str]], str]
     case_sensitive: bool = False
     time_zone: str = "UTC"
     trees_hold: bool = True
+
+    def text(self, fragment: Fragment) -> str:
+        """A fragment's text with its table references replaced."""
+        return self.render(fragment, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,11 +230,13 @@ class MergeSource:
         view: Name of the view.
         alias: How the statement calls it.
         columns: Names of its columns.
+        qualifiers: Further ways to qualify its columns: the name and its tails of a table without an alias.
     """
 
     view: str
     alias: str
     columns: tuple[str, ...]
+    qualifiers: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

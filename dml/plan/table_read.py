@@ -79,7 +79,7 @@ def table_read(
         target_view="",
         target=alias,
         names=TargetNames(sql="", schema=schema, qualifiers=((alias,),), case_sensitive=case_sensitive),
-        render=lambda part: part.text,
+        render=lambda part, _: part.text,
         case_sensitive=case_sensitive,
         time_zone=time_zone,
         trees_hold=trees_hold,

@@ -1,4 +1,4 @@
-"""A filter as a user would write it, for messages. Pure; driver.
+"""A filter as a user would write it, for EXPLAIN and messages. Pure; driver.
 
 Input: an Iceberg expression. Output: text in the manner of SQL, for reading: long lists are cut short.
 """
@@ -39,20 +39,20 @@ DAY: Final = 86_400_000_000
 # Days from 1970 that Python's dates have on both sides.
 MOST_DAYS: Final = 719_000
 OPERATORS: Final[dict[type, str]] = {
-    EqualTo: "= {}",
-    NotEqualTo: "<> {}",
-    LessThan: "< {}",
-    LessThanOrEqual: "<= {}",
-    GreaterThan: "> {}",
-    GreaterThanOrEqual: ">= {}",
-    StartsWith: "starts with {}",
-    NotStartsWith: "does not start with {}",
-    IsNull: "IS NULL",
-    NotNull: "IS NOT NULL",
-    IsNaN: "is NaN",
-    NotNaN: "is not NaN",
-    In: "IN ({})",
-    NotIn: "NOT IN ({})",
+    EqualTo: "{} = {}",
+    NotEqualTo: "{} <> {}",
+    LessThan: "{} < {}",
+    LessThanOrEqual: "{} <= {}",
+    GreaterThan: "{} > {}",
+    GreaterThanOrEqual: "{} >= {}",
+    StartsWith: "startswith({}, {})",
+    NotStartsWith: "NOT startswith({}, {})",
+    IsNull: "{} IS NULL",
+    NotNull: "{} IS NOT NULL",
+    IsNaN: "isnan({})",
+    NotNaN: "NOT isnan({})",
+    In: "{} IN ({})",
+    NotIn: "{} NOT IN ({})",
 }
 
 
@@ -84,7 +84,7 @@ class Text(BooleanExpressionVisitor[str]):
     def visit_unbound_predicate(self, predicate: UnboundPredicate) -> str:
         term = predicate.term
         name = term.name if isinstance(term, Reference) else str(term)
-        return f"{name} {OPERATORS[type(predicate)].format(values(predicate))}"
+        return OPERATORS[type(predicate)].format(name, values(predicate))
 
     def visit_bound_predicate(self, predicate: BoundPredicate) -> str:
         return str(predicate)

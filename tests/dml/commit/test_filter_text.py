@@ -43,9 +43,9 @@ from dml.pruning.filter_text import filter_text
         ),
         (
             And(IsNull("a.b"), Or(NotNaN("x"), Not(StartsWith("s", "p")))),
-            "(a.b IS NULL AND (x is not NaN OR NOT (s starts with 'p')))",
+            "(a.b IS NULL AND (NOT isnan(x) OR NOT (startswith(s, 'p'))))",
         ),
-        (NotStartsWith("s", "p"), "s does not start with 'p'"),
+        (NotStartsWith("s", "p"), "NOT startswith(s, 'p')"),
     ],
 )
 def test_a_filter_is_written_as_a_condition(expression: BooleanExpression, text: str) -> None:

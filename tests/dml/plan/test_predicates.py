@@ -66,7 +66,7 @@ def context(zone="UTC", *, case_sensitive=False):
         target_view="v",
         target="t",
         names=names,
-        render=lambda fragment: fragment.text,
+        render=lambda fragment, _: fragment.text,
         case_sensitive=case_sensitive,
         time_zone=zone,
     )

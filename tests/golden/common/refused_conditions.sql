@@ -5,7 +5,7 @@ CREATE TABLE db.t (id INT, dep STRING, salary INT);
 INSERT INTO db.t VALUES (1, 'hr', 100), (2, 'hr', 200), (3, 'it', 300), (4, 'it', NULL), (5, NULL, 500);
 
 DELETE FROM db.t WHERE rand() > 0.5;
---> error AnalysisError invalid-condition: deterministic
+--> error AnalysisError invalid-condition: The condition calls rand: a row-level
 
 UPDATE db.t SET salary = 0 WHERE id > rand() * 10;
 --> error AnalysisError invalid-condition: deterministic
