@@ -8,6 +8,8 @@ import pytest
 
 import dml
 from dml.errors import ErrorKind
+from dml.model import columns
+from dml.plan.row_delta_plan import raw_name
 from tests.docs.examples import anchors_of, relative_anchors, relative_links
 
 ROOT = Path(__file__).parents[2]
@@ -136,3 +138,11 @@ def test_private_names_of_others_are_used_where_the_rules_say() -> None:
     using = [str(path.relative_to(ROOT)) for path in files if PRIVATE.search(path.read_text(encoding="utf-8"))]
     assert [name for name in using if not name.startswith(allowed)] == []
     assert [place for place in allowed if not any(name.startswith(place) for name in using)] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES])
+def test_internal_columns_that_a_page_names_are_there(path: Path) -> None:
+    """A column that only the engine knows is renamed in its description, too."""
+    code = {value for value in vars(columns).values() if isinstance(value, str)} | {raw_name(0), raw_name(1)}
+    named = re.findall(r"(?<![\w.])__\w+", path.read_text(encoding="utf-8"))
+    assert [name for name in named if name not in code and not name.endswith("__")] == []

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from pyiceberg.table import Table
@@ -12,6 +13,7 @@ import dml
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, FileContent
 from dml.session import Session
+from tests.fixtures.java.tables import place_of_tables
 from tests.interop.readers import canonical, read_duckdb, read_pyiceberg
 
 MERGE_ON_READ = {f"write.{command}.mode": "merge-on-read" for command in ("delete", "update", "merge")}
@@ -87,3 +89,10 @@ def lake(shared_lake: Lake) -> Iterator[Lake]:
     shared_lake.session.enable()
     yield shared_lake
     shared_lake.session.disable()
+
+
+@pytest.fixture(scope="session")
+def place_of_java_tables() -> Iterator[Path]:
+    """Where tables that Java wrote are laid out."""
+    with place_of_tables() as place:
+        yield place
