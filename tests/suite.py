@@ -7,6 +7,7 @@ keeps one core and a bit of another busy, so that by default there are as many a
     python tests/suite.py engine golden     these parts alone
     python tests/suite.py --nightly         what is marked nightly or soak, with many random examples
     python tests/suite.py --demo            and the demo, beside them
+    python tests/suite.py --coverage        and how much of the package ran, with the floor of pyproject.toml
 
 What it is at is said while it runs; the output of a part that failed is shown in the end, and then seconds by part. The
 last line counts all tests. The exit code is 0 if every part passed.
@@ -43,21 +44,24 @@ class Part:
 
     Attributes:
         name: How it is called.
-        paths: Files and folders below `tests/`.
+        paths: Files and folders below `tests/`; a file that is listed is in no other part's folder.
         command: A module to run instead of tests.
+        measured: Whether lines that run count: not where it is about time.
     """
 
     name: str
     paths: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    measured: bool = True
 
 
 # The longest first: what begins last should not end long after the others.
 PARTS: Final = (
     Part(name="engine", paths=("dml/engine",)),
+    Part(name="isolation", paths=("dml/engine/test_isolation.py",)),
     Part(name="golden", paths=("golden",)),
-    Part(name="faults", paths=("faults",)),
-    Part(name="soak", paths=("soak",)),
+    Part(name="faults", paths=("faults",), measured=False),
+    Part(name="soak", paths=("soak",), measured=False),
     Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
     Part(name="interop", paths=("interop", "stateful")),
     Part(name="tables", paths=("dml/catalog", "dml/commit", "dml/ddl", "dml/maintenance", "dml/verification")),
@@ -65,7 +69,7 @@ PARTS: Final = (
     Part(name="damage", paths=("damage",)),
 )
 REST: Final = "rest"
-DEMO: Final = Part(name="demo", command=("dml", "demo"))
+DEMO: Final = Part(name="demo", command=("dml", "demo"), measured=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +119,14 @@ def files_of(part: Part) -> set[Path]:
     found: set[Path] = set()
     for path in (TESTS / place for place in part.paths):
         found.update(path.rglob("test_*.py") if path.is_dir() else [path])
-    return found
+    return found.difference(files_of_others(part))
+
+
+def files_of_others(part: Part) -> list[Path]:
+    """The files in a part's folders that another part lists."""
+    listed = [TESTS / place for other in PARTS if other is not part for place in other.paths if place.endswith(".py")]
+    folders = [TESTS / place for place in part.paths]
+    return [path for path in listed if any(path.is_relative_to(folder) for folder in folders)]
 
 
 def parts_with_the_rest() -> tuple[Part, ...]:
@@ -143,10 +154,12 @@ class Suite:
     Attributes:
         folder: Where the processes are started, and where their output is.
         nightly: Whether the long tests are run, and not the others.
+        coverage: Whether it is measured which lines of the package run, in the process of the tests.
     """
 
     folder: Path
     nightly: bool = False
+    coverage: bool = False
     said: threading.Lock = field(default_factory=threading.Lock)
     began: float = field(default_factory=time.monotonic)
 
@@ -160,17 +173,13 @@ class Suite:
         python = [sys.executable, "-P", "-u"]
         if part.command:
             return [*python, "-m", *part.command]
-        marks = ["-m", "nightly or soak"] if self.nightly else []
+        if self.coverage and part.measured:
+            python += ["-m", "coverage", "run", f"--rcfile={ROOT / 'pyproject.toml'}"]
+            python += [f"--data-file={self.folder / f'.coverage.{part.name}'}"]
         settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
-        return [
-            *python,
-            "-m",
-            "pytest",
-            *settings,
-            "--durations=8",
-            *marks,
-            *(str(TESTS / path) for path in part.paths),
-        ]
+        marks = ["-m", "nightly or soak"] if self.nightly else []
+        paths = [str(TESTS / path) for path in part.paths] + [f"--ignore={path}" for path in files_of_others(part)]
+        return [*python, "-m", "pytest", *settings, "--durations=8", *marks, *paths]
 
     def run(self, part: Part) -> Run:
         """Run a part to its end."""
@@ -208,6 +217,23 @@ class Suite:
         )
         return run
 
+    def covered(self) -> bool:
+        """Print how much of the package the measured parts ran; whether that is as much as pyproject.toml asks for.
+
+        Only the tests' own processes are measured. What Spark's workers run is run by tests without Spark as well.
+        """
+        coverage = [sys.executable, "-P", "-m", "coverage"]
+        settings = [f"--rcfile={ROOT / 'pyproject.toml'}", f"--data-file={self.folder / '.coverage'}"]
+        subprocess.run([*coverage, "combine", "--quiet", *settings, str(self.folder)], cwd=self.folder, check=False)
+        print("\ncoverage, the 15 modules with most lines that did not run, and all:", flush=True)
+        command = [*coverage, "report", *settings, "--sort=-miss"]
+        listed = subprocess.run(command, cwd=self.folder, stdout=subprocess.PIPE, text=True, check=False)
+        lines = listed.stdout.splitlines()
+        modules = [line for line in lines if line.rstrip().endswith("%") and not line.startswith("TOTAL")]
+        total = [line for line in lines if line.startswith(("TOTAL", "Coverage failure"))]
+        print("\n".join([*modules[:15], *total]))
+        return listed.returncode == 0
+
     def progress(self, run: Run) -> str:
         """How far a part is, as pytest says it."""
         found = PROGRESS.findall(run.log.read_text(errors="replace"))
@@ -236,6 +262,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=max(2, os.cpu_count() or 2), help="parts at a time")
     parser.add_argument("--nightly", action="store_true", help="what is marked nightly or soak, and nothing else")
     parser.add_argument("--demo", action="store_true", help="the demo too")
+    parser.add_argument("--coverage", action="store_true", help="measure which lines of the package run")
     parser.add_argument("--verbose", action="store_true", help="show the output of parts that passed, too")
     return parser.parse_args(given)
 
@@ -251,21 +278,24 @@ def main(given: Sequence[str] | None = None) -> int:
     if options.demo:
         parts.append(DEMO)
     with tempfile.TemporaryDirectory(prefix="suite-") as folder:
-        suite = Suite(folder=Path(folder), nightly=options.nightly)
+        suite = Suite(folder=Path(folder), nightly=options.nightly, coverage=options.coverage)
         suite.say(f"{len(parts)} parts, {options.jobs} at a time: {', '.join(part.name for part in parts)}")
         with ThreadPoolExecutor(options.jobs) as pool:
             runs = list(pool.map(suite.run, parts))
         report(runs, verbose=options.verbose)
         total = sum((run.counts for run in runs), Counts())
+        enough = not options.coverage or suite.covered() or bool(options.parts)
         wrong = [run.part.name for run in runs if not run.passed]
         seconds = time.monotonic() - suite.began
     if wrong:
         print(f"\nfailed: {', '.join(wrong)}")
+    if not enough:
+        print("\nless of the package ran than pyproject.toml asks for: test what is new")
     skipped = bool(os.environ.get("CI")) and total.skipped > 0
     if skipped:
         print("\nin CI a skipped test is a failed run: nobody would see that a part of the suite is gone")
     print(f"\n{total} in {seconds:.2f}s", flush=True)
-    return 1 if wrong or skipped else 0
+    return 1 if wrong or skipped or not enough else 0
 
 
 if __name__ == "__main__":

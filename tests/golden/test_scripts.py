@@ -1,10 +1,9 @@
 """Every golden script, in the combinations of format version, mode and partitioning that it is for.
 
-By default in half of them, so chosen that every pair (version and mode, version and layout, mode and layout) is run;
-in all of them with the environment variable `GOLDEN_COMBINATIONS=all`.
+With every change in half of them, so chosen that every pair (version and mode, version and layout, mode and layout) is
+run; by night in the others.
 """
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,15 @@ from tests.golden.script import Combination, Script, parse_script
 
 FOLDER = Path(__file__).parent
 SCRIPTS = [parse_script(path) for path in sorted(FOLDER.rglob("*.sql"))]
-ALL_COMBINATIONS = os.environ.get("GOLDEN_COMBINATIONS") == "all"
 CASES = [
-    pytest.param(script, combination, id=f"{script.path.relative_to(FOLDER).with_suffix('')}-{combination}")
+    pytest.param(
+        script,
+        combination,
+        id=f"{script.path.relative_to(FOLDER).with_suffix('')}-{combination}",
+        marks=[] if combination in script.balanced_combinations else [pytest.mark.nightly],
+    )
     for script in SCRIPTS
-    for combination in (script.combinations if ALL_COMBINATIONS else script.balanced_combinations)
+    for combination in script.combinations
 ]
 
 pytestmark = pytest.mark.spark

@@ -97,7 +97,7 @@ def test_the_suite_counts_what_pytest_says():
 def test_the_suite_says_what_failed(tmp_path, monkeypatch, capsys):
     """A part that fails is shown and makes the exit code, one that passes is only counted, one that dies is told."""
     sources = {
-        "good": "def test_good(): print('from good')",
+        "good": "import dml.errors\ndef test_good(): print('from good')",
         "bad": "def test_bad(): assert 1 == 2, 'from bad'",
         "dead": "import os\ndef test_dead(): os._exit(7)",
         "left_out": "import pytest\n@pytest.mark.skip\ndef test_skipped(): pass",
@@ -107,8 +107,9 @@ def test_the_suite_says_what_failed(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr(suite, "TESTS", tmp_path)
     monkeypatch.setattr(suite, "PARTS", tuple(Part(name=name, paths=(f"test_{name}.py",)) for name in sources))
-    assert suite.main([]) == 1
+    assert suite.main(["--coverage"]) == 1
     said = capsys.readouterr().out
+    assert re.search(r"^TOTAL +\d+ +\d+ +[\d.]+%$", said, re.MULTILINE)
     assert "from bad" in said
     assert "from good" not in said
     assert "failed: bad, dead\n" in said
