@@ -14,7 +14,7 @@ from dml.sqlparse.tokens import words
 
 __all__ = ["read_create_table", "read_drop_table"]
 
-SPARK_ONLY = words("STORED ROW CLUSTERED CLUSTER SKEWED OPTIONS DEFAULT LIKE WITH SORTED")
+SPARK_ONLY = words("STORED ROW CLUSTERED CLUSTER SKEWED DEFAULT LIKE WITH SORTED")
 CONSTRAINTS = frozenset(["CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN"])
 QUERY = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "WITH", "("})
 
@@ -25,6 +25,7 @@ class Clauses:
     partitioning: tuple[TransformTerm, ...] | None = None
     added: tuple[ColumnDefinition, ...] = ()
     properties: tuple[tuple[str, str], ...] | None = None
+    options: tuple[tuple[str, str], ...] | None = None
     comment: str | None = None
     location: str | None = None
     seen: set[str] = field(default_factory=set)
@@ -64,6 +65,7 @@ def read_create_table(cursor: Cursor, reader: FragmentReader) -> CreateTable:
         provider=clauses.provider,
         partitioning=clauses.partitioning or (),
         properties=clauses.properties or (),
+        options=clauses.options or (),
         comment=clauses.comment,
         location=clauses.location,
         query=query,
@@ -113,6 +115,10 @@ def read_clauses(cursor: Cursor) -> Clauses:
             clauses.partitioning, clauses.added = read_partitioning(cursor)
         elif cursor.accept("TBLPROPERTIES"):
             clauses.properties = read_properties(cursor)
+        elif key == "OPTIONS" and (clauses.provider or "iceberg").lower() != "iceberg":
+            raise NotOurs
+        elif cursor.accept("OPTIONS"):
+            clauses.options = read_properties(cursor)
         elif cursor.accept("COMMENT"):
             clauses.comment = cursor.string("a comment")
         elif cursor.accept("LOCATION"):
@@ -147,11 +153,10 @@ def read_query(cursor: Cursor, reader: FragmentReader) -> Fragment | None:
     if cursor.at_end() and not explicit:
         return None
     if cursor.key() not in QUERY:
-        cursor.fail(
-            expected="a query"
-            if explicit
-            else "USING, PARTITIONED BY, TBLPROPERTIES, COMMENT, LOCATION, AS query or the end of the statement"
+        clauses = (
+            "USING, OPTIONS, PARTITIONED BY, TBLPROPERTIES, COMMENT, LOCATION, AS query or the end of the statement"
         )
+        cursor.fail(expected="a query" if explicit else clauses)
     begin, end = cursor.index, cursor.source.end
     cursor.index = end
     return reader.query(begin, end)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from dml.sqlparse.parser import Parsed, read_statement
 from dml.sqlparse.quoting import quote_identifier
 from dml.sqlparse.relations import Relation
-from dml.sqlparse.statements import Span
+from dml.sqlparse.statements import Span, TableReference
 from dml.sqlparse.tokens import Source
 
 __all__ = ["relation_aliases", "render"]
@@ -209,12 +209,22 @@ def owner(
         reference, block = relation.reference, relation.block
         if relation.alias_place is None or reference.alias is not None or not block.start <= place < block.end:
             continue
-        written = full_names.get(reference.span, reference.parts)
-        parts = tuple(part.lower() for part in written)
-        for length in range(min(len(parts), len(chain.names) - 1), 1, -1):
-            if chain.names[:length] == parts[-length:]:
-                rank = (block.start - block.end, length)
-                if best is None or rank > best[:2]:
-                    best = (*rank, relation)
-                break
+        named = [length for parts in ways(reference, full_names) if (length := shared_length(chain.names, parts)) > 1]
+        if named:
+            rank = (block.start - block.end, max(named))
+            if best is None or rank > best[:2]:
+                best = (*rank, relation)
     return None if best is None else (best[2], best[1])
+
+
+def ways(reference: TableReference, full_names: Mapping[Span, tuple[str, ...]]) -> list[tuple[str, ...]]:
+    # The full names of a table: where the name as written ends in a branch, with and without it.
+    full = full_names.get(reference.span, reference.parts)
+    return [full] if full[-1] == reference.parts[-1] else [full, (*full, reference.parts[-1])]
+
+
+def shared_length(names: tuple[str, ...], parts: tuple[str, ...]) -> int:
+    # How many of the last parts of a table's name stand before a column in a chain.
+    folded = tuple(part.lower() for part in parts)
+    lengths = range(min(len(folded), len(names) - 1), 0, -1)
+    return next((length for length in lengths if names[:length] == folded[-length:]), 0)

@@ -377,7 +377,7 @@ class TransformTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable:
-    """`CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(columns)] [USING p] [PARTITIONED BY ...] ... [AS query]`.
+    """`CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(columns)] [USING p [OPTIONS (...)]] ... [AS query]`.
 
     `PARTITIONED BY (dep string)`, Hive's form, adds a column and partitions by it: both lists have it then.
     """
@@ -390,6 +390,7 @@ class CreateTable:
     provider: str | None = None
     partitioning: tuple[TransformTerm, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
     comment: str | None = None
     location: str | None = None
     query: Fragment | None = None

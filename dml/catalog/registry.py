@@ -6,7 +6,7 @@ Output: a `ResolvedTable`, or None where the name is none of ours and Spark shou
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -42,6 +42,8 @@ METADATA_TABLES: Final = frozenset(
 
 BRANCH_PREFIX: Final = "branch_"
 TAG_PREFIX: Final = "tag_"
+SNAPSHOT_PREFIX: Final = "snapshot_id_"
+TIMESTAMP_PREFIX: Final = "at_timestamp_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class ResolvedTable:
         branch: The branch that the name ends in.
         tag: The tag that the name ends in.
         metadata_table: The metadata table that the name ends in.
+        snapshot_id: The snapshot that the name ends in, `snapshot_id_123`.
+        timestamp_ms: The time that the name ends in, `at_timestamp_1700000000000`.
     """
 
     catalog_name: str
@@ -65,11 +69,37 @@ class ResolvedTable:
     branch: str | None = None
     tag: str | None = None
     metadata_table: str | None = None
+    snapshot_id: int | None = None
+    timestamp_ms: int | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the name means a part of the table, or a state of it: a branch, a snapshot, its metadata."""
+        return any(
+            part is not None
+            for part in (self.branch, self.tag, self.metadata_table, self.snapshot_id, self.timestamp_ms)
+        )
 
     @property
     def name(self) -> str:
         """Full dotted name, catalog first."""
         return ".".join((self.catalog_name, *self.identifier))
+
+
+def suffix_of(last: str) -> dict[str, Any]:
+    """What the last part of a name says beside the table, as fields of `ResolvedTable`; empty where it says nothing."""
+    folded = last.lower()
+    if folded.startswith(BRANCH_PREFIX):
+        return {"branch": last[len(BRANCH_PREFIX) :]}
+    if folded.startswith(TAG_PREFIX):
+        return {"tag": last[len(TAG_PREFIX) :]}
+    if folded in METADATA_TABLES:
+        return {"metadata_table": folded}
+    for prefix, name in ((SNAPSHOT_PREFIX, "snapshot_id"), (TIMESTAMP_PREFIX, "timestamp_ms")):
+        number = folded.removeprefix(prefix)
+        if number != folded and number.isascii() and number.isdigit():
+            return {name: int(number)}
+    return {}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -136,15 +166,8 @@ class CatalogRegistry:
             return self.resolved(catalog_name, rest, table)
         if len(parts) == 1 or len(rest) < 2:
             return None
-        last = rest[-1]
-        suffix: dict[str, str] = {}
-        if last.lower().startswith(BRANCH_PREFIX):
-            suffix["branch"] = last[len(BRANCH_PREFIX) :]
-        elif last.lower().startswith(TAG_PREFIX):
-            suffix["tag"] = last[len(TAG_PREFIX) :]
-        elif last.lower() in METADATA_TABLES:
-            suffix["metadata_table"] = last.lower()
-        else:
+        suffix = suffix_of(rest[-1])
+        if not suffix:
             return None
         owner = rest[:-1] if len(rest) > 2 or parts[0] in self.catalogs else (*self.current_namespace, *rest[:-1])
         if len(owner) == 1:
@@ -153,7 +176,7 @@ class CatalogRegistry:
         return None if table is None else self.resolved(catalog_name, owner, table, suffix)
 
     def resolved(
-        self, catalog_name: str, identifier: tuple[str, ...], table: Table, suffix: Mapping[str, str] | None = None
+        self, catalog_name: str, identifier: tuple[str, ...], table: Table, suffix: Mapping[str, Any] | None = None
     ) -> ResolvedTable:
         """The dataclass of a table that was found."""
         return ResolvedTable(

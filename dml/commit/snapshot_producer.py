@@ -95,7 +95,20 @@ def requirements_of(metadata: TableMetadata, target: Target, parent: Snapshot | 
         return (table,)
     exists = target.branch in metadata.refs
     head = parent.snapshot_id if exists and parent is not None else None
-    return (table, AssertRefSnapshotId(ref=target.branch, snapshot_id=head))
+    return (table, BranchHead(ref=target.branch, snapshot_id=head))
+
+
+class BranchHead(AssertRefSnapshotId):
+    """The head of a branch; the first snapshot of a table may be that of another branch than main.
+
+    So it is with Iceberg's Java library (a first write under `spark.wap.branch`) and with REST catalogs. PyIceberg
+    0.12, which checks the requirements of the catalogs that write metadata themselves, refuses it whatever the branch.
+    """
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:
+        """Raise `CommitFailedException` where the head is another one."""
+        if base_metadata is None or base_metadata.snapshots or self.snapshot_id is not None:
+            super().validate(base_metadata)
 
 
 DELETING = frozenset({Operation.OVERWRITE, Operation.DELETE})

@@ -55,6 +55,8 @@ from dml.sqlparse.statements import ColumnDefinition, CreateTable
 __all__ = ["create_table", "stage_table"]
 
 DEFAULT_FORMAT_VERSION = 2
+OPTION_PREFIX = "option."
+PATH_OPTION = "path"
 COMPRESSION = "write.parquet.compression-codec"
 
 
@@ -186,13 +188,14 @@ def check_clauses(statement: CreateTable, schema: Schema | None) -> None:
 
 
 def read_definition(statement: CreateTable, schema: Schema | None, time_zone: str, default_version: int) -> Definition:
-    version, properties = split_format_version(statement.properties)
+    location, options = split_path(statement)
+    version, properties = split_format_version((*statement.properties, *options))
     format_version = version or default_version
     if statement.comment is not None:
         properties[COMMENT] = statement.comment
     check_properties(properties)
-    if statement.location is not None:
-        check_location_is_absolute(statement.location)
+    if location is not None:
+        check_location_is_absolute(location)
     if schema is None:
         fields = tuple(field_with_place(column, format_version, time_zone) for column in statement.columns)
         schema = schema_of(fields, tuple(column.span for column in statement.columns))
@@ -206,8 +209,26 @@ def read_definition(statement: CreateTable, schema: Schema | None, time_zone: st
         spec=new_spec(statement.partitioning, schema),
         format_version=format_version,
         properties=properties,
-        location=statement.location,
+        location=location,
     )
+
+
+def split_path(statement: CreateTable) -> tuple[str | None, list[tuple[str, str]]]:
+    """The location, which OPTIONS may give as `path`, and the properties that OPTIONS stand for."""
+    # As Iceberg's Spark catalog: each option is a table property twice, as it is called and behind `option.`. A comment
+    # among the options is none of the table.
+    location, properties = statement.location, list[tuple[str, str]]()
+    for key, value in statement.options:
+        if key.lower() == PATH_OPTION:
+            if location is not None:
+                raise AnalysisError(
+                    f"The location is given twice: '{location}' and '{value}'",
+                    hint="Leave out LOCATION, or 'path' of OPTIONS",
+                )
+            location = value
+        else:
+            properties += [(OPTION_PREFIX + key, value), *([(key, value)] if key != COMMENT else [])]
+    return location, properties
 
 
 def field_with_place(column: ColumnDefinition, format_version: int, time_zone: str) -> NestedField:

@@ -61,7 +61,7 @@ def remove_orphans(engine: Engine, parts: tuple[str, ...], call: RemoveOrphanFil
     resolved = engine.registry.resolve(parts)
     if resolved is None:
         raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.proposal(parts), parts=parts)
-    if resolved.branch or resolved.tag or resolved.metadata_table:
+    if resolved.is_part:
         raise NotSupportedError(
             f"'{name}' is a part of the table '{resolved.name}': orphan files are those of the whole table",
             hint=f"Name the table: '{resolved.name}'",
@@ -89,8 +89,10 @@ def verify_table(
     resolved = engine.registry.resolve(parts)
     if resolved is None:
         raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.proposal(parts), parts=parts)
-    if resolved.metadata_table:
-        raise NotSupportedError(f"'{name}' is a metadata table", hint=f"Name the table: '{resolved.name}'", table=name)
+    if resolved.metadata_table or resolved.timestamp_ms is not None:
+        what = "a metadata table" if resolved.metadata_table else "the table at a time"
+        raise NotSupportedError(f"'{name}' is {what}", hint=f"Name the table: '{resolved.name}'", table=name)
+    snapshot_id = resolved.snapshot_id if snapshot_id is None else snapshot_id
     table, reference = resolved.table, resolved.branch or resolved.tag
     if snapshot_id is not None:
         snapshot = table.snapshot_by_id(snapshot_id)

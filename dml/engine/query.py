@@ -147,18 +147,24 @@ def snapshot_to_read(
         return as_of_version(table, reference.version, reference, statement)
     if resolved.tag is not None:
         return as_of_version(table, resolved.tag, reference, statement)
+    if resolved.snapshot_id is not None:
+        return as_of_version(table, str(resolved.snapshot_id), reference, statement)
+    if resolved.timestamp_ms is not None:
+        return as_of_instant(statement, table, reference, resolved.timestamp_ms, reference.parts[-1])
     branch = resolved.branch or (settings.wap_branch if wap_enabled(table) else None) or MAIN_BRANCH
     snapshot = table.snapshot_by_name(branch)
     if snapshot is None:
-        if resolved.branch is not None:
-            raise unknown_ref(table, resolved.branch, reference, statement)
+        if resolved.branch not in {None, MAIN_BRANCH}:
+            raise unknown_ref(table, branch, reference, statement)
         snapshot = table.current_snapshot()
     return (None if snapshot is None else snapshot.snapshot_id), table.schema()
 
 
-def as_of_version(table: Table, version: str, reference: TableReference, statement: str) -> tuple[int, Schema]:
-    """A snapshot by its id, or by the name of a branch or tag."""
+def as_of_version(table: Table, version: str, reference: TableReference, statement: str) -> tuple[int | None, Schema]:
+    """A snapshot by its id, or by the name of a branch or tag; None for `main` before its first snapshot."""
     snapshot = table.snapshot_by_name(version)
+    if snapshot is None and version == MAIN_BRANCH:
+        return None, table.schema()
     if snapshot is None and version.isdigit():
         snapshot = table.snapshot_by_id(int(version))
     if snapshot is None:
@@ -170,7 +176,14 @@ def as_of_timestamp(engine: Engine, statement: str, table: Table, reference: Tab
     """The snapshot that was current at a time."""
     from_epoch = engine.spark.range(1).selectExpr(f"unix_micros(CAST({reference.timestamp} AS TIMESTAMP))").collect()
     micros = from_epoch[0][0]
-    snapshot = None if micros is None else table.snapshot_as_of_timestamp(micros // 1000)
+    return as_of_instant(statement, table, reference, None if micros is None else micros // 1000, reference.timestamp)
+
+
+def as_of_instant(
+    statement: str, table: Table, reference: TableReference, timestamp_ms: int | None, written: str | None
+) -> tuple[int, Schema]:
+    """The snapshot that was current at a time, which an error calls as it was written."""
+    snapshot = None if timestamp_ms is None else table.snapshot_as_of_timestamp(timestamp_ms)
     if snapshot is None:
         first = table.history()[:1]
         since = (
@@ -179,7 +192,7 @@ def as_of_timestamp(engine: Engine, statement: str, table: Table, reference: Tab
             else "never"
         )
         raise NotFoundError(
-            f"The table had no snapshot at {reference.timestamp}",
+            f"The table had no snapshot at {written}",
             sql=statement,
             position=reference.span.start,
             length=reference.span.end - reference.span.start,

@@ -107,6 +107,13 @@ def resolve_target(
         )
     if resolved.tag is not None:
         raise refused(reference, sql, f"'{resolved.tag}' is a tag, not a branch", "Only branches can be written to")
+    if resolved.snapshot_id is not None or resolved.timestamp_ms is not None:
+        raise refused(
+            reference,
+            sql,
+            f"{command} cannot write to a snapshot: '{reference.parts[-1]}' names one that is there for ever",
+            f"Only branches can be written to; the table is '{resolved.name}'",
+        )
     if branch_option is not None:
         if resolved.branch not in {None, branch_option}:
             message = f"The table's name says branch '{resolved.branch}', the option 'branch' says '{branch_option}'"
@@ -199,7 +206,11 @@ def qualifiers(reference: TableReference, resolved: ResolvedTable) -> tuple[tupl
     if reference.alias is not None:
         return ((reference.alias,),)
     full = (resolved.catalog_name, *resolved.identifier)
-    return tuple(full[start:] for start in range(len(full)))
+    ways = tuple(full[start:] for start in range(len(full)))
+    if reference.parts[-1] == resolved.identifier[-1]:
+        return ways
+    named = (*full, reference.parts[-1])  # with the branch
+    return (*ways, *(named[start:] for start in range(len(named))))
 
 
 def wap_enabled(table: Table) -> bool:
@@ -214,6 +225,8 @@ def target_branch(
     refs = resolved.table.refs()
     if resolved.branch is not None:
         ref = refs.get(resolved.branch)
+        if ref is None and resolved.branch == MAIN_BRANCH:  # every table has it, also before its first snapshot
+            return MAIN_BRANCH, True
         if ref is None:
             branches = [name for name, known in refs.items() if known.snapshot_ref_type == SnapshotRefType.BRANCH]
             raise NotFoundError(

@@ -28,7 +28,7 @@ OURS = [
     ("insert into t ^selct^ 1", "a query: SELECT, VALUES, TABLE, FROM or WITH", "Did you mean SELECT?"),
     ("insert into t values ^(^1, 2", "')' after it", None),
     ("insert into t values (1, 2)^)^", None, "Take it out, or write '(' where it begins."),
-    ("create table t (a int) ^partition^ by (a)", "USING, PARTITIONED BY, TBLPROPERTIES, COMMENT, LOCATION, AS query or the end of the statement", "Did you mean PARTITIONED?"),
+    ("create table t (a int) ^partition^ by (a)", "USING, OPTIONS, PARTITIONED BY, TBLPROPERTIES, COMMENT, LOCATION, AS query or the end of the statement", "Did you mean PARTITIONED?"),
     ("insert into t (value ^name^) values (1)", "',' or ')'", None),
 ]  # fmt: skip
 
