@@ -18,7 +18,7 @@ from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.result import Result
 from dml.session import Session, connect
 from dml.spark.errors import translate
-from dml.spark.interrupts import cancelled_on_interrupt
+from dml.spark.jobs import cancelled_on_interrupt
 from dml.verification import Verification
 
 __all__ = ["open_session", "plain", "print_result", "print_rows", "print_verification", "run_sql"]

@@ -5,10 +5,7 @@ more: their files are found by the statement's id, which stands in each name.
 """
 
 import logging
-import threading
-import time
-from collections.abc import Collection, Iterator, Sequence
-from typing import Final
+from collections.abc import Collection, Iterator
 from urllib.parse import urlsplit
 
 from pyarrow import fs as arrow_fs
@@ -21,40 +18,23 @@ from dml.files.file_io import delete_files
 from dml.files.schemes import check_location
 from dml.model.write_task import WriteContext
 
-__all__ = ["delete_late", "delete_others", "delete_uncommitted"]
+__all__ = ["delete_others", "delete_uncommitted"]
 
 LOG = logging.getLogger(__name__)
 
-WAITS_SECONDS: Final = (0.0, 0.3, 1.0)
-"""Before each look for files of a failed Spark job."""
 
-LATE_WAITS_SECONDS: Final = (2.0, 8.0)
-"""Before each further look, which nobody waits for: Spark gives a Python worker two seconds to stop."""
-
-
-def delete_uncommitted(
-    table: Table,
-    context: WriteContext,
-    paths: Collection[str] | None = None,
-    *,
-    waits: Sequence[float] = WAITS_SECONDS,
-) -> None:
-    """Delete the files of a statement that was not committed.
+def delete_uncommitted(table: Table, context: WriteContext, paths: Collection[str] | None = None) -> None:
+    """Delete the files of a statement that was not committed; its tasks have ended.
 
     Args:
         table: The table.
         context: The write.
-        paths: The files, where all tasks told theirs; None looks for them.
-        waits: Seconds before each look.
+        paths: The files, where all tasks reported theirs; None looks for them.
     """
     try:
-        if paths is not None:
-            delete_files(table.io, paths)
-            return
-        # Tasks that Spark has told to stop may still be writing: what they finish meanwhile goes with a later look.
-        for wait in waits:
-            time.sleep(wait)
-            delete_files(table.io, list(files_named(table.io, context.data_location, context.query_id)))
+        if paths is None:
+            paths = list(files_named(table.io, context.data_location, context.query_id))
+        delete_files(table.io, paths)
     except Exception as error:  # noqa: BLE001 - the failure that led here is the one to report
         LOG.warning(
             "Files of the failed statement %s may be left in %s: %s", context.query_id, context.data_location, error
@@ -82,25 +62,6 @@ def delete_others(table: Table, context: WriteContext, wanted: Collection[str]) 
             context.data_location,
             error,
         )
-
-
-def delete_late(table: Table, context: WriteContext) -> None:
-    """Look again, beside whatever the driver does next, for files that a task finished after all.
-
-    Spark forgets a task at once that it has told to stop; its Python worker may still have to close the file that it
-    was writing.
-
-    Args:
-        table: The table.
-        context: The write.
-    """
-    threading.Thread(
-        target=delete_uncommitted,
-        args=(table, context),
-        kwargs={"waits": LATE_WAITS_SECONDS},
-        name="rowdelta-abort",
-        daemon=True,
-    ).start()
 
 
 def files_named(io: FileIO, location: str, part: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ from dml.model.scan_task import KeyFilter
 from dml.plan.merge import whens
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import MergeSource, PlanContext
-from dml.spark.interrupts import cancelled_on_interrupt
+from dml.spark.jobs import cancelled_on_interrupt
 from dml.spark.types import spark_type, type_text
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import DeleteAction, Fragment, MergeStatement

@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame
 
 from dml.catalog.credentials import storage_properties
 from dml.commit import RowCounts
-from dml.engine.abort import delete_late, delete_others, delete_uncommitted
+from dml.engine.abort import delete_others, delete_uncommitted
 from dml.errors import CommitStateUnknownError, DmlError, ExecutionError
 from dml.model.manifest import ContentFile
 from dml.model.write_task import ChangedFile, RowOrigins, TaskCommit, TaskMetrics, WriteContext
 from dml.options import WriteOptions
-from dml.spark.interrupts import cancelled_on_interrupt
+from dml.spark.jobs import ended_on_failure
 
 __all__ = ["UncommittedFiles", "WriteOutcome", "run_writer", "write_context"]
 
@@ -152,11 +152,10 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, context:
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
     try:
-        with cancelled_on_interrupt(frame.sparkSession):
+        with ended_on_failure(frame.sparkSession):
             rows = frame.mapInArrow(function, TASK_COMMIT_SCHEMA).collect()
-    except BaseException:  # a failure, or an interrupt: the job's other tasks are told to stop
+    except BaseException:  # a failure, or an interrupt: the job's other tasks have been told to stop, and have ended
         delete_uncommitted(table, context)
-        delete_late(table, context)
         raise
     commits = [TaskCommit.from_bytes(bytes(row[0])) for row in rows]
     retried = any(commit.attempt_number for commit in commits)

@@ -105,11 +105,12 @@ def run_statement(handler: StatementHandler, text: str, args: Arguments) -> Data
 @contextmanager
 def running() -> Iterator[None]:
     """While a handler runs: the SQL that it gives to Spark goes to Spark."""
+    before = STATE.running
     STATE.running = True
     try:
         yield
     finally:
-        STATE.running = False
+        STATE.running = before
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pyarrow.parquet as pq
 import pytest
 
-from dml.model.content_file import ContentFile
+from dml.model.manifest import ContentFile
 from tests.dml.engine.conftest import COMMANDS, Lake
 
 pytestmark = pytest.mark.spark

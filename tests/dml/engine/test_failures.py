@@ -1,14 +1,16 @@
 """A statement that fails changes nothing and leaves no file; one whose outcome is unknown leaves all."""
 
 import time
+import uuid
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
-from pyiceberg.table import Table
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
 
-from dml.engine import abort, row_level, writes
+from dml.engine import row_level
+from dml.engine.writes import run_writer, write_context
 from dml.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -17,7 +19,6 @@ from dml.errors import (
     ErrorKind,
     SqlError,
 )
-from dml.model.write_task import WriteContext
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -56,29 +57,34 @@ def test_what_fails_in_a_task_leaves_nothing(balanced_kind: Kind) -> None:
     assert lake.rows(name) == rows
 
 
-def test_a_file_that_a_task_finishes_after_the_failure_goes_too(
-    balanced_kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spark does not wait for the workers of the other tasks."""
-    monkeypatch.setattr(abort, "LATE_WAITS_SECONDS", (0.2, 0.2))
-    name, lake = balanced_kind.filled(), balanced_kind.lake
+@pytest.mark.parametrize("seconds", [1.5, 8.0], ids=["finishes its file", "is killed by Spark"])
+def test_a_worker_that_goes_on_after_the_failure_leaves_nothing(lake: Lake, seconds: float) -> None:
+    """Spark does not wait for the workers of the other tasks; the statement does, and deletes what they wrote."""
+    name = lake.create("id BIGINT")
+    table = lake.table(name)
+    context = write_context(table, str(uuid.uuid4()))
     folder = lake.folder(name) / "data"
     folder.mkdir(exist_ok=True)
-    late: list[Path] = []
-    original = writes.delete_uncommitted
+    started = folder / "started"
 
-    def too_early(table: Table, context: WriteContext) -> None:
-        original(table, context, waits=(0.0,))
-        late.append(folder / f"00007-9-{context.query_id}-00001.parquet")
-        late[0].write_bytes(b"PAR1")
+    def stubborn(batches):
+        task = TaskContext.get().partitionId()
+        rows = sum(batch.num_rows for batch in batches)
+        if task == 0:
+            while not started.exists():
+                time.sleep(0.05)
+            raise ValueError("no")
+        (folder / f"00001-{rows}-{context.query_id}-00001.parquet").write_bytes(b"PAR1")
+        started.touch()
+        time.sleep(seconds)
+        (folder / f"00001-{rows}-{context.query_id}-00002.parquet").write_bytes(b"PAR1")
+        yield from ()
 
-    monkeypatch.setattr(writes, "delete_uncommitted", too_early)
-    with pytest.raises(DmlError):
-        lake.session.sql(f"UPDATE {name} SET s = raise_error(s) WHERE id IN (1, 9)")
-    deadline = time.monotonic() + 30
-    while late[0].exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not late[0].exists()
+    with pytest.raises(PySparkException, match="no"):
+        run_writer(lake.session.spark.range(0, 10, 1, 2), stubborn, table, context)
+    assert list(folder.iterdir()) == [started]
+    time.sleep(seconds)
+    assert list(folder.iterdir()) == [started]
 
 
 def test_a_cardinality_violation_says_what_matched_twice(kind: Kind) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 from pyspark import SparkContext
 
-from dml.engine import abort
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
@@ -36,14 +35,12 @@ def active_jobs(context: SparkContext) -> list[int]:
     return list(context.statusTracker().getActiveJobsIds())
 
 
-def test_an_interrupt_cancels_the_job_and_leaves_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_cancels_the_job_and_leaves_nothing(lake: Lake) -> None:
     spark = lake.session.spark
     context, name = spark.sparkContext, lake.create("id BIGINT, s STRING", **{"write.update.mode": "merge-on-read"})
     lake.session.sql(f"INSERT INTO {name} SELECT id, 's' FROM range(20000)")
     before, rows = lake.state(name), lake.rows(f"SELECT count(*), sum(id) FROM {name}")
     spark.udf.register("slow", slow, "bigint")
-    late: list[object] = []
-    monkeypatch.setattr("dml.engine.writes.delete_late", lambda *given: late.append(given))
     sent: list[float] = []
 
     def interrupt_the_running_job() -> None:
@@ -58,7 +55,7 @@ def test_an_interrupt_cancels_the_job_and_leaves_nothing(lake: Lake, monkeypatch
         shooter.start()
         with pytest.raises(KeyboardInterrupt):
             lake.session.sql(f"UPDATE {name} SET id = slow(id), s = 'u'")
-        assert time.monotonic() - sent[0] < sum(abort.WAITS_SECONDS) + 3
+        assert time.monotonic() - sent[0] < 20  # of 500 that the job would take
         assert eventually(lambda: not active_jobs(context))
         assert context.getLocalProperty("spark.jobGroup.id") == "mine"
         assert context.getLocalProperty("spark.job.description") == "my own work"
@@ -70,5 +67,4 @@ def test_an_interrupt_cancels_the_job_and_leaves_nothing(lake: Lake, monkeypatch
             context.setLocalProperty(key, None)
     assert lake.state(name) == before
     assert lake.rows(f"SELECT count(*), sum(id) FROM {name}") == rows
-    assert len(late) == 1
     assert lake.session.sql(f"UPDATE {name} SET s = 'after' WHERE id = 7").rows_updated == 1

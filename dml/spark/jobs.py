@@ -1,0 +1,179 @@
+"""How the jobs of a statement end when it fails or is interrupted, and nobody else's. Driver; classic and Connect.
+
+An interrupt ends the wait for Spark's answer, not the work: on Connect nobody tells the server, and on classic Spark
+the handler that PySpark installs for SIGINT cannot reach the JVM while the same thread waits for it. So the jobs of the
+enclosed code carry a tag of their own, which is beside the user's job group, description and tags, and are cancelled
+by it.
+
+A job that failed is over for Spark when its tasks have been told to stop, not when they have stopped: a Python worker
+may still be closing the file that it was writing. Whoever deletes what a failed job wrote has to know that its tasks
+have ended (docs/decisions/017-end-of-failed-tasks.md).
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, cast
+
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+__all__ = ["cancelled_on_interrupt", "ended_on_failure"]
+
+LOG = logging.getLogger(__name__)
+
+INTERRUPT_ON_CANCEL: Final = "spark.job.interruptOnCancel"
+JOB_PROPERTIES: Final = (
+    "spark.jobGroup.id",
+    "spark.job.description",
+    "spark.job.tags",
+    "spark.scheduler.pool",
+    INTERRUPT_ON_CANCEL,
+)
+"""What Spark knows of a thread's jobs: after an interrupt py4j gives the thread a new one in the JVM, without it."""
+
+END_SECONDS: Final = 60.0
+"""Nobody waits longer for the tasks of a failed job; Spark kills a worker two seconds after its task was stopped."""
+
+HEARD_SECONDS: Final = 0.5
+"""Spark's status knows of a job somewhat later than the job begins."""
+
+POLL_SECONDS: Final = 0.05
+CONNECT_SECONDS: Final = 2.0
+"""A client of Spark Connect cannot see tasks: it gives their workers this long to notice that nobody reads them."""
+
+
+@contextmanager
+def cancelled_on_interrupt(spark: SparkSession) -> Iterator[None]:
+    """Cancel the Spark jobs that the enclosed code has started when an interrupt (or an exit) leaves it.
+
+    Args:
+        spark: The session.
+    """
+    with tagged(spark, new_tag(), interrupts=True):
+        yield
+
+
+@contextmanager
+def ended_on_failure(spark: SparkSession) -> Iterator[None]:
+    """When an error or an interrupt leaves the enclosed code, wait until the tasks of its Spark jobs have ended.
+
+    On classic Spark that is known: a task is told to stop without interrupting its thread, which therefore waits for
+    its Python worker, and ends when the worker has finished or Spark has killed it. On Spark Connect, where the server
+    interrupts, workers get `CONNECT_SECONDS`.
+
+    Args:
+        spark: The session.
+    """
+    tag = new_tag()
+    try:
+        with tagged(spark, tag, interrupts=False):
+            yield
+    except BaseException:
+        await_tasks(getattr(spark, "_sc", None), tag)
+        raise
+
+
+def new_tag() -> str:
+    """A tag that no other job has."""
+    return f"rowdelta-{uuid.uuid4().hex}"
+
+
+def await_tasks(context: SparkContext | None, tag: str) -> None:
+    """Wait until the tasks of the jobs with a tag have ended; in vain where they do not, or Spark cannot be asked."""
+    if context is None:
+        time.sleep(CONNECT_SECONDS)
+        return
+    started = time.monotonic()
+    with suppress(Py4JNetworkError, OSError):  # the JVM has ended, and its workers with it
+        while time.monotonic() < started + END_SECONDS:
+            # Python's status tracker does not know tags.
+            jobs = list(cast("Any", context)._jsc.sc().statusTracker().getJobIdsForTag(tag))  # noqa: SLF001
+            heard = bool(jobs) or time.monotonic() > started + HEARD_SECONDS
+            if heard and not any(is_active(context, job) for job in jobs):
+                return
+            time.sleep(POLL_SECONDS)
+        LOG.warning("Tasks of a failed statement still run after %d s: what they write is not deleted", END_SECONDS)
+
+
+def is_active(context: SparkContext, job: int) -> bool:
+    """Whether a job, or a task of it, still runs.
+
+    Spark's status is told of things in their order: when it has heard of a job's end, it has heard of all its tasks.
+    """
+    tracker = context.statusTracker()
+    found = tracker.getJobInfo(job)
+    if found is None:
+        return False
+    stages = (tracker.getStageInfo(stage) for stage in found.stageIds)
+    return found.status == "RUNNING" or any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
+
+
+@contextmanager
+def tagged(spark: SparkSession, tag: str, *, interrupts: bool) -> Iterator[None]:
+    """A tag on the Spark jobs that the enclosed code starts; an interrupt cancels them.
+
+    Args:
+        spark: The session.
+        tag: The tag.
+        interrupts: Whether the threads of tasks that are told to stop are interrupted, where the session is classic.
+    """
+    context = getattr(spark, "_sc", None)
+    jobs = tagged_session(spark, tag) if context is None else tagged_thread(context, tag, interrupts=interrupts)
+    root = logging.getLogger()
+    root.addFilter(is_worth_logging)
+    try:
+        with jobs:
+            yield
+    finally:
+        root.removeFilter(is_worth_logging)
+
+
+@contextmanager
+def tagged_session(spark: SparkSession, tag: str) -> Iterator[None]:
+    """A tag on what a Connect session asks of its server."""
+    spark.addTag(tag)
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        with suppress(Exception):  # the server may be gone, and the interrupt is what to report
+            spark.interruptTag(tag)
+        raise
+    finally:
+        spark.removeTag(tag)
+
+
+@contextmanager
+def tagged_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Iterator[None]:
+    """A tag on the jobs that this thread starts; what it says of its jobs is afterwards as before.
+
+    A session's own tags would not do: they are known to the JVM thread that py4j gives up when it is interrupted.
+    """
+    before = {key: context.getLocalProperty(key) for key in JOB_PROPERTIES}
+    context.addJobTag(tag)
+    # A task that is told to stop looks up only between two batches; a thread that is interrupted does not wait, and
+    # leaves its Python worker to itself.
+    context.setLocalProperty(INTERRUPT_ON_CANCEL, str(interrupts).lower())
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        with suppress(Exception):  # the context may be stopped, and the interrupt is what to report
+            context.cancelJobsWithTag(tag)
+        raise
+    finally:
+        with suppress(Exception):
+            for key, value in before.items():
+                # PySpark's stub has no None, which takes a property away.
+                context.setLocalProperty(key, cast("str", value))
+
+
+def is_worth_logging(record: logging.LogRecord) -> bool:
+    """False for what py4j logs of an interrupt, with a traceback: the interrupt itself is raised."""
+    return not str(record.msg).endswith("while sending command.")
