@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import NotFoundError
+from dml.spark.iceberg_functions import with_iceberg_functions
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.render import relation_aliases, render
 from dml.sqlparse.statements import Fragment, Span, TableReference
@@ -105,7 +106,15 @@ class StatementViews:
         return catalog.tableExists(quoted_name) and catalog.getTable(quoted_name).isTemporary
 
     def sql(self, text: str) -> DataFrame:
-        """The DataFrame of an SQL text with placeholders; analysed, not run."""
+        """The DataFrame of an SQL text with placeholders; analysed, not run.
+
+        Raises:
+            AnalysisError: arguments that a function of Iceberg's does not take.
+        """
+        return self.frame(with_iceberg_functions(text, lambda probe: self.frame(probe).schema, self.registry.catalogs))
+
+    def frame(self, text: str) -> DataFrame:
+        """As `sql`, for a text without functions of Iceberg's."""
         escaped = text.replace("{", "{{").replace("}", "}}")
         used: dict[str, Any] = {}
         for name, frame in self.frames.items():

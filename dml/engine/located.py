@@ -44,7 +44,7 @@ __all__ = ["located"]
 Node = TypeVar("Node")
 
 INTERNAL: Final = frozenset(METADATA_COLUMNS)
-SUBJECTS: Final = ("property", "option", "type", "column", "namespace", "table")
+SUBJECTS: Final = ("call", "property", "option", "type", "column", "namespace", "table")
 """Facts of an error that are words of the statement, the most telling first."""
 
 EXPLAIN: Final = "EXPLAIN "

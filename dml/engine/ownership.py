@@ -11,6 +11,7 @@ from dml.engine.engine import Engine
 from dml.engine.procedures import table_of_call
 from dml.engine.query import temporary_view
 from dml.errors import SqlError
+from dml.spark.iceberg_functions import calls_a_function
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import (
     AlterTable,
@@ -57,7 +58,9 @@ def is_ours(engine: Engine, keyword: str, text: str, parse: Callable[[str], Stat
         text: Its text.
         parse: The parser.
     """
-    if keyword in QUERY_KEYWORDS:
+    if keyword in QUERY_KEYWORDS or keyword == "EXPLAIN":
+        if calls_a_function(text, engine.registry.catalogs):
+            return True
         if keyword == "SELECT" and not reads_a_table(text):
             return False
     elif keyword not in ROW_LEVEL_KEYWORDS and keyword not in TABLE_KEYWORDS and keyword != CALL:

@@ -102,6 +102,7 @@ def table_frame(
         case_sensitive=settings.case_sensitive,
         time_zone=settings.time_zone,
         trees_hold=settings.trees_hold,
+        catalogs=engine.registry.catalogs,
         every_column=settings.quoted_regex,
     )
     # Rows without any column would be lost on their way to Spark: `count(*)` reads the cheapest one.

@@ -102,6 +102,7 @@ def plan_statement(
         case_sensitive=settings.case_sensitive,
         time_zone=settings.time_zone,
         trees_hold=settings.trees_hold,
+        catalogs=engine.registry.catalogs,
     )
     source = None
     match statement:

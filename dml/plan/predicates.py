@@ -20,8 +20,12 @@ from sqlglot import exp
 from dml.plan.comparisons import Column, Comparison, compare, is_in, is_null, starts_with
 from dml.plan.literals import Constant, Kind, TimeZone, constant, fold
 from dml.plan.row_delta_plan import MergeSource, PlanContext
+from dml.plan.transforms import Transformed, compare_transformed
 
 __all__ = ["EquiKey", "Pushdown", "equi_keys", "pushable", "split_conjuncts", "target_only_pushdown"]
+
+FUNCTIONS = "system"
+"""The namespace of Iceberg's functions."""
 
 MAX_NODES = 20_000
 """A greater condition is not pushed down: walking it is recursive, and pruning by it would be slow."""
@@ -140,6 +144,7 @@ class Converter:
         self.names = context.names
         self.zone = TimeZone.of(context.time_zone)
         self.trees_hold = context.trees_hold
+        self.catalogs = frozenset(name.lower() for name in context.catalogs)
         self.source_alias = None if source is None else self.names.folded(source.alias)
         self.source_columns = frozenset() if source is None else frozenset(map(self.names.folded, source.columns))
 
@@ -217,12 +222,31 @@ class Converter:
         if any(value is not None and value.kind is Kind.NULL for value in values):
             # Whatever the other side is, the comparison is NULL, and so is its negation.
             return exactly(AlwaysFalse())
-        column, value = self.column(left), values[1]
+        column, value = self.column(left) or self.transformed(left), values[1]
         if column is None:
-            column, value, operator = self.column(right), values[0], operator.flipped
+            column, value, operator = self.column(right) or self.transformed(right), values[0], operator.flipped
         if column is None or value is None:
             return UNKNOWN
-        return exactly(compare(column, operator.negated if negated else operator, value, self.zone))
+        operator = operator.negated if negated else operator
+        if isinstance(column, Transformed):
+            return exactly(compare_transformed(column, operator, value, self.zone))
+        return exactly(compare(column, operator, value, self.zone))
+
+    def transformed(self, node: exp.Expression) -> Transformed | None:
+        """The call of one of Iceberg's transforms on a column of the target that an expression is."""
+        if not isinstance(node, exp.Dot) or not isinstance(node.expression, exp.Anonymous):
+            return None
+        qualifier = tuple(part.lower() for part in name_parts(node.this))
+        if isinstance(node.this, exp.Identifier):
+            qualifier = (node.this.name.lower(),)
+        if qualifier[-1:] != (FUNCTIONS,) or qualifier[:-1] not in {(), *((name,) for name in self.catalogs)}:
+            return None
+        name, arguments = node.expression.name.lower(), node.expression.expressions
+        width = constant(arguments[0], self.zone) if len(arguments) == 2 else None
+        column = self.column(arguments[-1]) if arguments else None
+        if column is None or (width is not None and width.kind is not Kind.INTEGER):
+            return None
+        return Transformed(name, None if width is None else width.value, column)
 
     def null_safe(self, node: exp.Expression, *, negated: bool) -> BooleanExpression | None:
         """`<=>`, or IS DISTINCT FROM; `negated` asks for "are different"."""
@@ -369,6 +393,6 @@ def name_parts(node: exp.Expression) -> tuple[str, ...]:
         case exp.Column() if isinstance(node.this, exp.Identifier):
             return tuple(part.name for part in node.parts)
         case exp.Dot() if isinstance(node.expression, exp.Identifier):
-            head = name_parts(node.this)
+            head = (node.this.name,) if isinstance(node.this, exp.Identifier) else name_parts(node.this)
             return (*head, node.expression.name) if head else ()
     return ()

@@ -11,7 +11,7 @@ The real names are longer:
     outer   SELECT ..., named_struct('a', CAST(__r0 AS bigint), 'b', __old_3.b) AS v0, <2.5 checked to fit an int> AS v1
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -205,6 +205,7 @@ class PlanContext:
         case_sensitive: `spark.sql.caseSensitive`.
         time_zone: `spark.sql.session.timeZone`.
         trees_hold: Whether sqlglot's trees read the statement as Spark does.
+        catalogs: The names of our catalogs, which may stand before `system.bucket`.
     """
 
     sql: str
@@ -216,6 +217,7 @@ class PlanContext:
     case_sensitive: bool = False
     time_zone: str = "UTC"
     trees_hold: bool = True
+    catalogs: Collection[str] = ()
 
     def text(self, fragment: Fragment) -> str:
         """A fragment's text with its table references replaced."""

@@ -5,7 +5,7 @@ out only where no name in the query can mean them; rows only where a condition o
 join's ON drops them, whatever they are joined with.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,6 +48,7 @@ def table_read(
     case_sensitive: bool = False,
     time_zone: str = "UTC",
     trees_hold: bool = True,
+    catalogs: Collection[str] = (),
     every_column: bool = False,
 ) -> TableRead:
     """What a fragment reads of a table that it names.
@@ -60,6 +61,7 @@ def table_read(
         case_sensitive: `spark.sql.caseSensitive`.
         time_zone: `spark.sql.session.timeZone`.
         trees_hold: Whether sqlglot's trees read the statement as Spark does.
+        catalogs: The names of our catalogs.
         every_column: Whether names cannot be trusted to tell which columns are read.
     """
     everything = fragment.has_star or every_column
@@ -83,6 +85,7 @@ def table_read(
         case_sensitive=case_sensitive,
         time_zone=time_zone,
         trees_hold=trees_hold,
+        catalogs=catalogs,
     )
     return TableRead(
         field_ids=field_ids, metadata_columns=metadata, row_filter=row_filter(fragment, reference, alias, context)

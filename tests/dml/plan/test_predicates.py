@@ -69,6 +69,7 @@ def context(zone="UTC", *, case_sensitive=False):
         render=lambda fragment, _: fragment.text,
         case_sensitive=case_sensitive,
         time_zone=zone,
+        catalogs=("lake",),
     )
 
 
@@ -131,6 +132,31 @@ SAME = [
     ("ts = TIMESTAMP '2020-01-31 00:00:00'", "ts = DATE '2020-01-31'"),
     ("ts = TIMESTAMP '2020-01-31 10:00:00'", "ts = '2020-01-31T12:00:00.000+02:00'"),
     ("ntz = TIMESTAMP_NTZ '2020-01-31 10:00:00'", "ntz = TIMESTAMP '2020-01-31 10:00'"),
+    ("day >= DATE '2026-01-01' AND day < DATE '2027-01-01'", "system.years(day) = 56"),
+    ("day < DATE '2027-01-01'", "56 >= lake.system.years(day)"),
+    ("day < DATE '2026-01-01' OR day >= DATE '2027-01-01'", "System.`Years`(day) <> 56"),
+    ("day < DATE '1970-01-01'", "system.months(day) < 0"),
+    ("day >= DATE '1970-01-01'", "system.months(day) > -1"),
+    ("day >= DATE '2024-02-01' AND day < DATE '2024-03-01'", "system.months(day) = 649"),
+    ("day >= DATE '2026-01-01' AND day < DATE '2026-01-02'", "system.days(day) = DATE '2026-01-01'"),
+    (
+        "ts >= TIMESTAMP '2026-01-01 00:00:00' AND ts < TIMESTAMP '2026-01-02 00:00:00'",
+        "system.days(t.ts) = DATE '2026-01-01'",
+    ),
+    ("ntz < TIMESTAMP_NTZ '2026-01-02 00:00:00'", "NOT (system.days(ntz) > DATE '2026-01-01')"),
+    (
+        "ntz >= TIMESTAMP_NTZ '1969-12-31 23:00:00' AND ntz < TIMESTAMP_NTZ '1970-01-01 00:00:00'",
+        "system.hours(ntz) = -1",
+    ),
+    ("false", "system.days(ts) = NULL"),
+    ("s = 'abc'", "system.truncate(4, s) = 'abc'"),
+    ("s LIKE 'abcd%'", "system.truncate(4, s) = 'abcd'"),
+    ("s NOT LIKE 'abcd%'", "system.truncate(4, s) <> 'abcd'"),
+    ("s LIKE 'äöü€%'", "system.truncate(4, s) = 'äöü€'"),
+    ("false", "system.truncate(4, s) = 'abcde'"),
+    ("i >= 20 AND i < 30", "system.truncate(10, i) = 20"),
+    ("l >= -10 AND l < 0", "system.truncate(10, l) = -10"),
+    ("l < -10 OR l >= 0", "NOT (system.truncate(10, l) = -10)"),
     ("s = 'abc'", "s LIKE 'abc'"),
     ("s IS NOT NULL", "s LIKE '%'"),
     ("s LIKE 'abc%'", "startswith(s, 'abc')"),
@@ -164,6 +190,16 @@ def test_two_ways_to_say_one_thing_give_one_expression(one, other):
 
 
 UNCERTAIN = [
+    "system.bucket(4, i) = 1",
+    "system.truncate(10, i) > 20",
+    "system.truncate(10, i) = 25",
+    "system.truncate(0, i) = 0",
+    "system.truncate(4, s) > 'abc'",
+    "system.days(ts) = '2026-01-01'",
+    "system.days(f(ts)) = DATE '2026-01-01'",
+    "system.years(day) = 20000",
+    "other.system.years(day) = 56",
+    "years(day) = 56",
     "s = 3",
     "s > 3.5",
     "s = DATE '2020-01-01'",

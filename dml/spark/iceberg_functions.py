@@ -1,0 +1,385 @@
+"""Iceberg's functions in SQL: `system.bucket`, `truncate`, `years` ... as expressions of Spark's own. Driver.
+
+Input: SQL text. Output: the text with an expression in the place of each call. Spark evaluates it without a function of
+ours, so it may stand wherever an expression may, in Spark Connect too.
+
+    system.bucket(16, id)
+    ->   CASE WHEN (id) IS NOT NULL THEN (hash(-1693959553, CAST((id) AS BIGINT)) & 2147483647) % (16) END
+
+What the expression is depends on the types of the arguments. Spark is asked for them: a call is first analysed as
+something that no argument fits, and the error names the types. Source: Iceberg specification, "Partition Transforms"
+and "Appendix B: 32-bit Hash Requirements"; the types and results of the functions of Iceberg's Spark catalog.
+"""
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+import pyiceberg
+from pyspark.errors import PySparkException
+
+from dml.errors import AnalysisError, ErrorKind
+from dml.sqlparse.tokens import Source, read_source
+
+__all__ = ["calls_a_function", "with_iceberg_functions"]
+
+VERSION: Final = "iceberg_version"
+FUNCTIONS: Final = {"bucket": 2, "truncate": 2, "years": 1, "months": 1, "days": 1, "hours": 1, VERSION: 0}
+"""The functions and how many arguments they take."""
+
+NAMESPACE: Final = "system"
+SOME_CALL: Final = re.compile(rf"\.\s*`?(?:{'|'.join(FUNCTIONS)})`?\s*\(", re.IGNORECASE)
+
+COUNTS: Final = frozenset({"TINYINT", "SMALLINT", "INT"})
+INTEGERS: Final = frozenset({*COUNTS, "BIGINT"})
+DATETIMES: Final = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
+ACCEPTED: Final = {
+    "bucket": (*sorted(INTEGERS), "DECIMAL", *DATETIMES, "STRING", "BINARY"),
+    "truncate": (*sorted(INTEGERS), "DECIMAL", "STRING", "BINARY"),
+    "years": DATETIMES,
+    "months": DATETIMES,
+    "days": DATETIMES,
+    "hours": DATETIMES[1:],
+}
+
+PROBE: Final = "__rowdelta_call_"
+ARGUMENT: Final = re.compile(r"`?a(\d)`?: ([A-Z_]+)(?:\((\d+)(?:, ?(\d+))?\))?")
+
+SEED: Final = -1693959553
+"""The one int whose hash is 0 in Spark: what `hash` takes next is hashed with the seed 0, as Iceberg does."""
+
+# Microseconds are counted from so many days before 1970, so that a division that cuts off rounds down.
+EARLIER_DAYS: Final = 10_000_000
+DAY: Final = 86_400_000_000
+HOUR: Final = 3_600_000_000
+
+MOST_DIGITS: Final = 18
+"""Of a decimal whose unscaled value is a BIGINT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call in a text: its function, its place, the places of its arguments."""
+
+    name: str
+    start: int
+    end: int
+    arguments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkType:
+    """The type of an argument: its name, and of a decimal its digits."""
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+
+    def __str__(self) -> str:
+        return f"DECIMAL({self.precision},{self.scale})" if self.name == "DECIMAL" else self.name
+
+
+def calls_a_function(text: str, catalogs: Collection[str]) -> bool:
+    """Whether a text calls one of Iceberg's functions.
+
+    Args:
+        text: SQL.
+        catalogs: The names of our catalogs, one of which may stand before `system`.
+    """
+    return SOME_CALL.search(text) is not None and bool(calls_in(read_source(text), catalogs))
+
+
+def with_iceberg_functions(text: str, analyse: Callable[[str], object], catalogs: Collection[str]) -> str:
+    """The text with expressions of Spark's in the place of calls.
+
+    Args:
+        text: SQL.
+        analyse: Lets Spark analyse a text.
+        catalogs: The names of our catalogs, one of which may stand before `system`.
+
+    Raises:
+        AnalysisError: arguments that the function does not take.
+        PySparkException: Spark cannot analyse the text, whatever the functions are.
+    """
+    if SOME_CALL.search(text) is None:
+        return text
+    source = read_source(text)
+    calls = calls_in(source, catalogs)
+    rendered: dict[int, str] = {}
+    while len(rendered) < len(calls):
+        for number, call in enumerate(calls):
+            if number not in rendered and call.name == VERSION:
+                check_arity(text, call)
+                rendered[number] = f"'{pyiceberg.__version__}'"
+        if len(rendered) == len(calls):
+            break
+        found = probed(replaced(text, calls, rendered, 0, len(text)), analyse)
+        if found is None:
+            raise AnalysisError("The types of the arguments of Iceberg's functions are not known here", sql=text)
+        number, types = found
+        call = calls[number]
+        arguments = [replaced(text, calls, rendered, start, end) for start, end in call.arguments]
+        check_arguments(text, call, types)
+        rendered[number] = expression(call.name, arguments, types)
+    return replaced(text, calls, rendered, 0, len(text))
+
+
+def calls_in(source: Source, catalogs: Collection[str]) -> list[Call]:
+    """The calls of a text, in the order of their places."""
+    found = []
+    names = {name.lower() for name in catalogs}
+    for index in range(source.end):
+        if source.tokens[index].key != "(" or index < 3 or not source.is_name(index - 1):
+            continue
+        name = source.name(index - 1).lower()
+        first = index - 1
+        qualifier: list[str] = []
+        while source.tokens[first - 1].key == "." and first >= 2 and source.is_name(first - 2):
+            first -= 2
+            qualifier.insert(0, source.name(first).lower())
+        ours = qualifier == [NAMESPACE] or (qualifier[1:] == [NAMESPACE] and qualifier[0] in names)
+        if name not in FUNCTIONS or not ours or index not in source.partner:
+            continue
+        close = source.partner[index]
+        found.append(
+            Call(
+                name=name,
+                start=source.tokens[first].start,
+                end=source.tokens[close].end,
+                arguments=tuple(arguments_in(source, index, close)),
+            )
+        )
+    return found
+
+
+def arguments_in(source: Source, opening: int, closing: int) -> list[tuple[int, int]]:
+    """The places of the arguments between two parentheses."""
+    arguments = []
+    index = first = opening + 1
+    while index <= closing:
+        if index == closing or source.tokens[index].key == ",":
+            if index > first:
+                arguments.append((source.tokens[first].start, source.tokens[index - 1].end))
+            first = index + 1
+        index = source.partner.get(index, index) + 1
+    return arguments
+
+
+def replaced(text: str, calls: list[Call], rendered: dict[int, str], start: int, end: int) -> str:
+    """A part of the text with its calls replaced: by their expressions where those are known, else by probes."""
+    pieces = []
+    place = start
+    for number, call in enumerate(calls):
+        if call.start < place or call.end > end:
+            continue
+        pieces.append(text[place : call.start])
+        pieces.append(rendered[number] if number in rendered else probe(text, calls, rendered, number))
+        place = call.end
+    return "".join((*pieces, text[place:end]))
+
+
+def probe(text: str, calls: list[Call], rendered: dict[int, str], number: int) -> str:
+    """What no argument fits: `map_keys` of a struct that holds the arguments."""
+    fields = ", ".join(
+        f"'a{index}', ({replaced(text, calls, rendered, start, end)})"
+        for index, (start, end) in enumerate(calls[number].arguments)
+    )
+    return f"map_keys(named_struct('{PROBE}{number}_', named_struct({fields or 'NULL, NULL'})))"
+
+
+def probed(text: str, analyse: Callable[[str], object]) -> tuple[int, tuple[SparkType, ...]] | None:
+    """The number of a call and the types of its arguments, as Spark's error tells them.
+
+    Raises:
+        PySparkException: another error.
+    """
+    try:
+        analyse(text)
+    except PySparkException as error:
+        told = (error.getMessageParameters() or {}).get("inputType", "")
+        match = re.search(rf"{PROBE}(\d+)_`?: (.*)", told)
+        if match is None:
+            raise
+        types = [
+            SparkType(name, int(precision or 0), int(scale or 0))
+            for _, name, precision, scale in ARGUMENT.findall(match[2])
+        ]
+        return int(match[1]), tuple(types)
+    return None
+
+
+def check_arity(text: str, call: Call) -> None:
+    """As many arguments as the function takes."""
+    wanted = FUNCTIONS[call.name]
+    if len(call.arguments) != wanted:
+        expected = ("no argument", "one argument, a value", "two arguments, a number and a value")[wanted]
+        raise refused(text, call, f"system.{call.name} takes {expected}, and {len(call.arguments)} are given")
+
+
+def check_arguments(text: str, call: Call, types: tuple[SparkType, ...]) -> None:
+    """Arguments of the types that the function takes.
+
+    Raises:
+        AnalysisError: there are others.
+    """
+    check_arity(text, call)
+    value = types[-1]
+    if len(types) != len(call.arguments) or value.name not in ACCEPTED[call.name]:
+        what = " or ".join((", ".join(ACCEPTED[call.name][:-1]), ACCEPTED[call.name][-1]))
+        raise refused(text, call, f"system.{call.name} takes a value of type {what}, and this is of type {value}")
+    if len(types) > 1:
+        what = "number of buckets" if call.name == "bucket" else "width"
+        number = text[slice(*call.arguments[0])]
+        if types[0].name not in COUNTS:
+            raise refused(text, call, f"The {what} of system.{call.name} is an INT, and this is of type {types[0]}")
+        if re.fullmatch(r"0+|-\s*\d+", number):
+            raise refused(text, call, f"The {what} of system.{call.name} is 1 at least, and this is {number}")
+    if value.name == "DECIMAL" and value.precision > MOST_DIGITS:
+        raise refused(
+            text,
+            call,
+            f"system.{call.name} of a {value} is not supported: decimals of up to {MOST_DIGITS} digits are",
+            "Cast the value to a shorter decimal, if it fits",
+        )
+
+
+def refused(text: str, call: Call, message: str, hint: str = "") -> AnalysisError:
+    """An error about a call; where it stands in the statement is found by its text."""
+    return AnalysisError(
+        message,
+        kind=ErrorKind.TYPE_MISMATCH,
+        hint=hint or "docs/sql-reference.md lists Iceberg's functions and the types that they take",
+        call=text[call.start : call.end],
+    )
+
+
+# ---- expressions ----------------------------------------------------------------------------------------------
+
+
+def expression(name: str, arguments: list[str], types: tuple[SparkType, ...]) -> str:
+    """A call as an expression of Spark's."""
+    value, kind = f"({arguments[-1]})", types[-1]
+    match name:
+        case "bucket":
+            hashed = hash_of(value, kind)
+            return f"CASE WHEN {value} IS NOT NULL THEN ({hashed} & 2147483647) % ({arguments[0]}) END"
+        case "truncate":
+            return truncated(f"({arguments[0]})", value, kind)
+        case "years":
+            return f"(year({date_of(value, kind)}) - 1970)"
+        case "months":
+            date = date_of(value, kind)
+            return f"((year({date}) - 1970) * 12 + month({date}) - 1)"
+        case "days":
+            return date_of(value, kind)
+    return hours_of(value, kind)
+
+
+def date_of(value: str, kind: SparkType) -> str:
+    """The day of a date or timestamp, in UTC."""
+    if kind.name == "TIMESTAMP":
+        return f"date_from_unix_date({units_of(value, DAY)})"
+    return f"CAST({value} AS DATE)"
+
+
+def hours_of(value: str, kind: SparkType) -> str:
+    """Hours since 1970 of a timestamp, in UTC."""
+    if kind.name == "TIMESTAMP":
+        return units_of(value, HOUR)
+    return f"(unix_date(CAST({value} AS DATE)) * 24 + hour({value}))"
+
+
+def units_of(value: str, unit: int) -> str:
+    """Whole days or hours since 1970 of an instant."""
+    earlier = EARLIER_DAYS * DAY
+    return f"CAST((unix_micros({value}) + {earlier}L) div {unit}L - {earlier // unit}L AS INT)"
+
+
+def truncated(width: str, value: str, kind: SparkType) -> str:
+    """A value cut to a width: the greatest multiple of it that is not above a number, or the start of a text."""
+    match kind.name:
+        case "STRING" | "BINARY":
+            return f"substring({value}, 1, {width})"
+        case "BIGINT":
+            return f"({value} - pmod({value}, CAST({width} AS BIGINT)))"
+        case "DECIMAL":
+            step = f"0.{'1'.zfill(kind.scale)}" if kind.scale else "1"
+            unit = f"CAST({width} AS DECIMAL(10,0)) * CAST('{step}' AS DECIMAL({kind.scale + 1},{kind.scale}))"
+            return f"try_cast({value} - pmod({value}, {unit}) AS {kind})"
+    long = f"CAST({value} AS BIGINT)"
+    half, all_ones = {"TINYINT": (1 << 7, 0xFF), "SMALLINT": (1 << 15, 0xFFFF), "INT": (1 << 31, 0xFFFFFFFF)}[kind.name]
+    # Below the least multiple a number wraps around, as it does in Java.
+    below = f"{long} - pmod({long}, CAST({width} AS BIGINT))"
+    return f"CAST((({below} + {half}L) & {all_ones}L) - {half}L AS {kind})"
+
+
+def hash_of(value: str, kind: SparkType) -> str:
+    """Iceberg's hash of a value that is not NULL: Murmur3, 32 bits, seed 0."""
+    match kind.name:
+        case "TIMESTAMP" | "TIMESTAMP_NTZ":
+            return f"hash({SEED}, {value})"  # of the microseconds
+        case "DATE":
+            return f"hash({SEED}, CAST(unix_date({value}) AS BIGINT))"
+        case "STRING" | "BINARY":
+            return hash_of_bytes(f"CAST({value} AS BINARY)")
+        case "DECIMAL":
+            return hash_of_bytes(decimal_bytes(value, kind))
+    return f"hash({SEED}, CAST({value} AS BIGINT))"
+
+
+def decimal_bytes(value: str, kind: SparkType) -> str:
+    """The unscaled value of a decimal as the fewest bytes of two's complement, the greatest first."""
+    unscaled = f"CAST({value} * CAST({10**kind.scale}L AS DECIMAL({kind.scale + 1},0)) AS BIGINT)"
+    sizes = " ".join(f"WHEN u BETWEEN {-(1 << bits)}L AND {(1 << bits) - 1}L THEN {bits // 8 + 1}" for bits in BITS)
+    size = f"CASE {sizes} ELSE 8 END"
+    return let("u", unscaled, f"substring(unhex(lpad(hex(u), 16, '0')), 9 - ({size}), 8)")
+
+
+BITS: Final = (7, 15, 23, 31, 39, 47, 55)
+
+
+def hash_of_bytes(value: str) -> str:
+    """Murmur3 of bytes.
+
+    Spark's `hash` is Murmur3 for lengths of four, and takes the bytes behind the last four in a way of its own. So it
+    hashes the fours; of its result the last step, which can be undone, is undone; then follow the other bytes and the
+    last step again.
+    """
+    mask = "4294967295L"
+    body = "length(b) - length(b) % 4"
+    tail = "hex(substring(b, 1 + length(b) - length(b) % 4, 3))"
+    reversed_tail = f"concat(substring({tail}, 5, 2), substring({tail}, 3, 2), substring({tail}, 1, 2))"
+    # h: the state after the fours; k: the bytes behind them.
+    steps = (
+        ("h", f"CAST(hash({SEED}, substring(b, 1, {body})) AS BIGINT) & {mask}"),
+        ("h", times("(h ^ shiftright(h, 16))", pow(0xC2B2AE35, -1, 1 << 32))),
+        ("h", times("(h ^ shiftright(h, 13) ^ shiftright(h, 26))", pow(0x85EBCA6B, -1, 1 << 32))),
+        ("h", f"h ^ shiftright(h, 16) ^ CAST({body} AS BIGINT)"),
+        ("k", f"CAST(conv({reversed_tail}, 16, 10) AS BIGINT)"),
+        ("k", times("k", 0xCC9E2D51)),
+        ("k", times(f"((shiftleft(k, 15) | shiftright(k, 17)) & {mask})", 0x1B873593)),
+        ("h", "h ^ k ^ CAST(length(b) AS BIGINT)"),
+        ("h", times("(h ^ shiftright(h, 16))", 0x85EBCA6B)),
+        ("h", times("(h ^ shiftright(h, 13))", 0xC2B2AE35)),
+    )
+    result = "CAST((h ^ shiftright(h, 16)) & 2147483647L AS INT)"
+    for name, step in reversed(steps):
+        result = let(name, step, result)
+    return let("b", value, f"CASE WHEN length(b) % 4 = 0 THEN hash({SEED}, b) ELSE {result} END")
+
+
+def times(value: str, factor: int) -> str:
+    """The lower 32 bits of a product of two numbers of 32 bits, whose parts a BIGINT holds."""
+    high = f"shiftleft((shiftright({value}, 16) * {factor}L) & 65535L, 16)"
+    return f"(({value} & 65535L) * {factor}L + {high}) & 4294967295L"
+
+
+def let(name: str, value: str, body: str) -> str:
+    """An expression that uses the value of another several times: `name` stands for it."""
+    return f"element_at(transform(array({value}), __{name} -> {renamed(name, body)}), 1)"
+
+
+def renamed(name: str, body: str) -> str:
+    """The body with the variable's full name, which no column has."""
+    return re.sub(rf"(?<![\w'`.]){name}(?![\w'`.])", f"__{name}", body)
