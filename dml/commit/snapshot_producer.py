@@ -262,7 +262,7 @@ class SnapshotProducer:
             if check.content is content and check.applies(self.changes):
                 files = own if check.own_files else wanted
                 entries = window.entries(content, check.status, check.operations(self.changes), files)
-                check.run(self.changes, entries, wanted, settled)
+                check.run(self.changes, self.planned, entries, wanted, settled)
 
     def _files_without_rows(
         self, metadata: TableMetadata, head: Snapshot | None, window: CommitWindow, wanted: FileFilter

@@ -26,12 +26,23 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 from typing import Final
 
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+
 from dml.commit.changes import FileChanges, Operation
 from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CommitConflictError, ValidationFailedError
-from dml.model.manifest import ContentFile, DeleteFileKey, EntryStatus, FileContent, ManifestContent, ManifestEntry
+from dml.model.manifest import (
+    ContentFile,
+    DeleteFileKey,
+    EntryStatus,
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+    Partition,
+)
 from dml.pruning.filter_text import filter_text
 from dml.pruning.pruner import FileFilter
 
@@ -82,7 +93,7 @@ class Check:
         own_files: Whether it is about the data files that the commit itself changes, whatever the filter says of them.
         applies: Whether the changes ask for it.
         conflicts: Whether an entry breaks it, given the changes and the filter.
-        message: What it says, given the filter's text.
+        message: What it says of the files, given the changes and the table.
     """
 
     label: str
@@ -92,11 +103,12 @@ class Check:
     own_files: bool = False
     applies: Callable[[FileChanges], bool]
     conflicts: Callable[[FileChanges, ManifestEntry, FileFilter], bool]
-    message: Callable[[FileChanges], str]
+    message: Callable[[FileChanges, TableMetadata], str]
 
     def run(
         self,
         changes: FileChanges,
+        table: TableMetadata,
         entries: Iterable[ManifestEntry],
         wanted: FileFilter,
         settled: frozenset[DeleteFileKey] = frozenset(),
@@ -112,7 +124,7 @@ class Check:
             if entry.data_file.key not in settled and self.conflicts(changes, entry, wanted)
         ]
         if found:
-            raise conflict(self.message(changes), found)
+            raise conflict(self.message(changes, table), found)
 
 
 def conflict(message: str, found: Sequence[Conflict]) -> CommitConflictError:
@@ -153,11 +165,18 @@ def named(paths: Sequence[str]) -> str:
     return f"[{', '.join(paths[:MOST_NAMED])}{more}]"
 
 
-def about(changes: FileChanges, verb: str) -> str:
+def about(changes: FileChanges, table: TableMetadata, verb: str) -> str:
     validation = changes.validation
     if validation.partitions is not None:
-        return f"{verb} matching partitions {named(sorted(str(values) for _, values in validation.partitions))}"
+        paths = sorted(partition_text(partition, table) for partition in validation.partitions)
+        return f"{verb} matching partitions {named(paths)}"
     return f"{verb} matching {filter_text(validation.conflict_filter)}"
+
+
+def partition_text(partition: Partition, table: TableMetadata) -> str:
+    """A partition as the folders of its files are called: `day=2026-01-01/kind=a`."""
+    spec_id, values = partition
+    return table.specs()[spec_id].partition_to_path(Record(*values), table.schema()) if values else "all"
 
 
 def always(*operations: Operation) -> Callable[[FileChanges], frozenset[Operation]]:
@@ -191,7 +210,7 @@ CHECKS: Final = (
         own_files=True,
         applies=lambda changes: bool(changes.validation.referenced_data_files),
         conflicts=is_referenced,
-        message=lambda _: "Cannot commit, missing data files",
+        message=lambda _, __: "Cannot commit, missing data files",
     ),
     Check(
         label="V1",
@@ -200,7 +219,7 @@ CHECKS: Final = (
         operations=always(Operation.APPEND, Operation.OVERWRITE),
         applies=lambda changes: changes.validation.new_data_files,
         conflicts=may_match,
-        message=lambda changes: about(changes, "Found conflicting files that can contain records"),
+        message=lambda changes, now: about(changes, now, "Found conflicting files that can contain records"),
     ),
     Check(
         label="V7",
@@ -209,7 +228,9 @@ CHECKS: Final = (
         operations=always(Operation.OVERWRITE, Operation.REPLACE, Operation.DELETE),
         applies=lambda changes: changes.validation.removed_data_files,
         conflicts=may_match,
-        message=lambda changes: about(changes, "Found conflicting deleted files that can contain records"),
+        message=lambda changes, table: about(
+            changes, table, "Found conflicting deleted files that can contain records"
+        ),
     ),
     Check(
         label="V10",
@@ -218,7 +239,9 @@ CHECKS: Final = (
         operations=always(Operation.OVERWRITE, Operation.DELETE),
         applies=lambda changes: changes.validation.removed_rows,
         conflicts=may_match,
-        message=lambda changes: about(changes, "Found conflicting removed files that can contain records"),
+        message=lambda changes, table: about(
+            changes, table, "Found conflicting removed files that can contain records"
+        ),
     ),
     Check(
         label="V5",
@@ -227,7 +250,9 @@ CHECKS: Final = (
         operations=always(Operation.OVERWRITE, Operation.DELETE),
         applies=lambda changes: changes.validation.new_delete_files,
         conflicts=may_match,
-        message=lambda changes: about(changes, "Found new conflicting delete files that can apply to records"),
+        message=lambda changes, table: about(
+            changes, table, "Found new conflicting delete files that can apply to records"
+        ),
     ),
     Check(
         label="V6",
@@ -237,7 +262,7 @@ CHECKS: Final = (
         own_files=True,
         applies=lambda changes: bool(changes.validation.added_vectors),
         conflicts=covers_our_file,
-        message=lambda _: "Found concurrently added deletion vectors",
+        message=lambda _, __: "Found concurrently added deletion vectors",
     ),
 )
 """The checks on the entries of concurrent commits, in the order in which they are made."""
