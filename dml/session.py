@@ -60,6 +60,21 @@ ACTIVE: Final[list["Session"]] = []
 parsed: Final[Callable[[str], Statement]] = lru_cache(maxsize=64)(parse)
 
 
+def name_text(table: object) -> str:
+    """The name of a table, which a caller may have mistaken.
+
+    Raises:
+        AnalysisError: it is no text.
+    """
+    if not isinstance(table, str):
+        raise AnalysisError(
+            f"The name of a table is a text, not {type(table).__name__}",
+            kind=ErrorKind.INVALID_VALUE,
+            hint="Write it as 'db.t'",
+        )
+    return table
+
+
 class Session:
     """Row-level DML, queries and table statements on the catalogs of a session.
 
@@ -124,7 +139,7 @@ class Session:
         Raises:
             NotFoundError: there is no such table.
         """
-        return self.query(f"SELECT * FROM {name}")
+        return self.query(f"SELECT * FROM {name_text(name)}")
 
     def delete(self, table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
         """Delete the rows of a table for which a condition is true; without one, all rows.
@@ -134,7 +149,7 @@ class Session:
             condition: SQL text or a PySpark Column.
             idempotency_key: Run it once only under this key; see `sql`.
         """
-        return self.change(f"DELETE FROM {table}" + where_clause(condition), idempotency_key)
+        return self.change(f"DELETE FROM {name_text(table)}" + where_clause(condition), idempotency_key)
 
     def update(
         self,
@@ -152,7 +167,9 @@ class Session:
             where: SQL text or a PySpark Column.
             idempotency_key: Run it once only under this key; see `sql`.
         """
-        return self.change(f"UPDATE {table} SET {assignments_text(set)}" + where_clause(where), idempotency_key)
+        return self.change(
+            f"UPDATE {name_text(table)} SET {assignments_text(set)}" + where_clause(where), idempotency_key
+        )
 
     def merge_into(
         self, source: DataFrame | str, table: str, on: Condition, *, source_alias: str = "source"
@@ -165,7 +182,9 @@ class Session:
             on: The condition that matches source rows with target rows: SQL text or a PySpark Column.
             source_alias: How conditions and values call the source.
         """
-        return MergeBuilder(run=self.run_merge, target=table, source=source, source_alias=source_alias, on=on)
+        return MergeBuilder(
+            run=self.run_merge, target=name_text(table), source=source, source_alias=source_alias, on=on
+        )
 
     # ---- files
 
@@ -185,6 +204,12 @@ class Session:
             CorruptFileError: a manifest is missing or damaged, so that the files are not known.
             ExecutionError: the storage failed.
         """
+        if snapshot_id is not None and (isinstance(snapshot_id, bool) or not isinstance(snapshot_id, int)):
+            raise AnalysisError(
+                f"The id of a snapshot is a whole number, not {type(snapshot_id).__name__}",
+                kind=ErrorKind.INVALID_VALUE,
+                hint="Take one from the table's metadata table 'snapshots'",
+            )
         return verify_table(self.engine, self.table_parts(table), snapshot_id, every_file=every_file)
 
     def remove_orphan_files(
@@ -213,6 +238,10 @@ class Session:
             DmlError: the table is not there, its orphans cannot be told, or some of them could not be deleted.
         """
         parts = self.table_parts(table)
+        if older_than is not None and not isinstance(older_than, datetime):
+            raise AnalysisError(
+                f"older_than is a datetime, not {type(older_than).__name__}", kind=ErrorKind.INVALID_VALUE
+            )
         if older_than is not None:
             zone = ZoneInfo(StatementSettings.of(self.spark).time_zone)
             options["older_than"] = older_than if older_than.tzinfo else older_than.replace(tzinfo=zone)
@@ -227,7 +256,7 @@ class Session:
         Raises:
             AnalysisError: it is none.
         """
-        parts = name_parts(table)
+        parts = name_parts(name_text(table))
         if not parts:
             raise AnalysisError(f"'{table}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
         return parts

@@ -1,5 +1,6 @@
 """Which part of the engine runs a statement, and which statements are Spark's. Driver."""
 
+import re
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
@@ -19,7 +20,7 @@ from dml.engine.insert import insert_options, run_insert
 from dml.engine.located import located
 from dml.engine.metadata_delete import run_truncate
 from dml.engine.ownership import TABLE_KEYWORDS, names_ours, table_of
-from dml.engine.procedures import run_call
+from dml.engine.procedures import PROCEDURES, run_call
 from dml.engine.publish import run_once
 from dml.engine.query import create_view, run_query, statement_views, temporary_view
 from dml.engine.row_level import run_row_level
@@ -198,6 +199,9 @@ def applied_once(engine: Engine, statement: Statement, text: str, idempotency_ke
     return run_once(target, idempotency_key, lambda: change_rows(engine, statement, text, idempotency_key))
 
 
+CALLED: Final = re.compile(r"\s*CALL\s+([\w.`]+)", re.IGNORECASE)
+
+
 def not_ours(engine: Engine, text: str) -> DataFrame:
     """A statement that is Spark's; where it fails and names a table of ours, that is why.
 
@@ -213,6 +217,16 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
         misspelt = failure.kind is ErrorKind.SYNTAX and keyword in TABLE_KEYWORDS
         if named is None or misspelt or keyword not in SPARKS_KEYWORDS:
             raise failure from error
+        if called := CALLED.match(text):
+            name = called[1].replace("`", "")
+            near = did_you_mean(name.split(".")[-1].lower(), sorted(PROCEDURES))
+            raise NotSupportedError(
+                f"There is no procedure '{name}'",
+                sql=text,
+                position=called.start(1),
+                length=len(called[1]),
+                hint=f"{near}. Procedures are called as system.name",
+            ) from error
         raise NotSupportedError(
             f"The statement is not one that works on the table '{'.'.join(named)}'",
             sql=text,

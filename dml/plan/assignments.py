@@ -116,8 +116,9 @@ class TargetNames:
         """A field of a struct."""
         kind = parent.field_type
         if isinstance(kind, ListType | MapType):
+            what = "an array" if isinstance(kind, ListType) else "a map"
             raise self.error(
-                f"'{parent.name}' is of type {kind}: only fields of structs can be assigned one by one",
+                f"'{parent.name}' is {what}: only fields of structs can be assigned one by one",
                 span,
                 "Assign the whole column",
                 ErrorKind.INVALID_ASSIGNMENT,
@@ -131,7 +132,7 @@ class TargetNames:
                 span,
                 did_you_mean(name, (nested.name for nested in kind.fields)),
             )
-        raise self.error(f"'{parent.name}' is of type {kind} and has no field '{name}'", span, "Assign the column")
+        raise self.error(f"'{parent.name}' is no struct and has no field '{name}'", span, "Assign the column")
 
     def error(
         self, message: str, span: Span, hint: str, kind: ErrorKind = ErrorKind.UNRESOLVED_COLUMN

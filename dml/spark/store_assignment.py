@@ -111,10 +111,10 @@ def assignable(source: DataType, target: DataType, policy: StoreAssignmentPolicy
     """Whether an atomic type may be stored in another at all; values may still overflow under ANSI."""
     if source.simpleString() == target.simpleString():
         return True
-    if policy is StoreAssignmentPolicy.STRICT:
-        return widens(source, target)
     if isinstance(source, NullType):
         return True
+    if policy is StoreAssignmentPolicy.STRICT:
+        return widens(source, target)
     if isinstance(source, NumericType) and isinstance(target, NumericType):
         return True
     if isinstance(source, DATETIMES) and isinstance(target, DATETIMES):

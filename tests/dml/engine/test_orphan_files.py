@@ -204,5 +204,8 @@ def test_other_procedures_are_sparks(lake):
     assert isinstance(parse("CALL system.rollback_to_snapshot('db.t', 1)"), UnknownStatement)
     assert isinstance(parse("CALL other.function(1)"), UnknownStatement)
     name = lake.create("id BIGINT")
-    with pytest.raises(NotSupportedError, match="not one that works on the table"):
+    with pytest.raises(NotSupportedError, match=r"There is no procedure 'system.rollback_to_snapshot'"):
         lake.session.sql(f"CALL system.rollback_to_snapshot('{name}', 1)")
+    with pytest.raises(NotSupportedError, match="Did you mean 'remove_orphan_files'") as raised:
+        lake.session.sql(f"CALL lake.system.remove_orphan_file('{name}')")
+    assert raised.value.position == len("CALL ")

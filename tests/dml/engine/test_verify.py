@@ -72,6 +72,37 @@ def test_call_gives_numbers_and_problems_as_rows(lake: Lake) -> None:
         lake.session.sql(f"CALL system.verify(table => '{name}', snapshot_id => 'x')")
 
 
+def test_a_name_that_is_no_text_is_told_so(lake: Lake) -> None:
+    session, name = lake.session, lake.create("id BIGINT NOT NULL, s STRUCT<a: INT>, l ARRAY<STRUCT<x: INT>>")
+    source = session.spark.range(1)
+    for call in (
+        lambda: session.verify(None),
+        lambda: session.remove_orphan_files(5),
+        lambda: session.table(None),
+        lambda: session.delete(None),
+        lambda: session.update(None, {"id": 1}),
+        lambda: session.merge_into(source, None, "id = id"),
+    ):
+        with pytest.raises(dml.AnalysisError, match="The name of a table is a text, not"):
+            call()
+    with pytest.raises(dml.AnalysisError, match="whole number, not str"):
+        session.verify(name, "x")
+    with pytest.raises(dml.AnalysisError, match="older_than is a datetime, not str"):
+        session.remove_orphan_files(name, "2020-01-01")
+    with pytest.raises(dml.AnalysisError, match="'l' is an array: only fields of structs"):
+        session.sql(f"UPDATE {name} SET l.x = 5")
+    with pytest.raises(dml.AnalysisError, match="'id' is no struct and has no field 'x'"):
+        session.sql(f"UPDATE {name} SET id.x = 5")
+    session.sql(f"INSERT INTO {name} (id) VALUES (1)")
+    session.spark.conf.set("spark.sql.storeAssignmentPolicy", "STRICT")
+    try:
+        with pytest.raises(dml.DataError, match="'id' requires a value"):
+            session.sql(f"UPDATE {name} SET id = NULL")
+        assert session.sql(f"UPDATE {name} SET s = NULL").rows_updated == 1
+    finally:
+        session.spark.conf.unset("spark.sql.storeAssignmentPolicy")
+
+
 def test_every_procedure_that_can_be_written_can_be_run() -> None:
     assert frozenset(PROCEDURES) == NAMES_OF_PROCEDURES
 
