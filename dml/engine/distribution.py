@@ -1,10 +1,12 @@
-"""How new rows are spread over writing tasks, and in which order they come. Driver.
+"""How the rows of a statement are spread over writing tasks, and in which order they come. Driver.
 
-Input: rows to insert, the table's spec, sort order and `write.distribution-mode`. Output: the same rows, distributed.
+Input: rows to insert, the table's spec, sort order and `write.distribution-mode`; or a delta and the files that it
+changes. Output: the same rows, distributed.
 Source: Iceberg documentation, "Writing distribution modes"; docs/semantics.md, F1 to F7.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -12,16 +14,25 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import col
+from pyspark.sql.functions import array, coalesce, col, element_at, expr, lit, pmod, when
+from pyspark.sql.functions import hash as spark_hash
 from pyspark.sql.pandas.functions import arrow_udf
 
-from dml.model.columns import value_name
+from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.manifest import is_unpartitioned
-from dml.options import DistributionMode, choice
+from dml.model.scan_task import ScanTask
+from dml.options import DistributionMode, WriteOptions, choice
+from dml.scan.split import whole_file_groups
 from dml.write.partition_values import PartitionHash, partition_sources
 from dml.write.sorting import row_order
 
-__all__ = ["distribute_rows", "distribution_mode", "orders_rows", "partition_column", "sorts"]
+__all__ = ["FEW_ROWS", "distribute_delta", "distribute_rows", "distribution_mode", "orders_rows", "sorts"]
+
+FEW_ROWS: Final = 10_000
+"""So many new rows are not worth a task, and a file, for each core."""
+
+MAX_PLACED: Final = 1_000
+"""Up to so many files a query says of each where it goes."""
 
 
 def distribution_mode(table: Table, properties: Mapping[str, str]) -> DistributionMode:
@@ -62,6 +73,7 @@ def distribute_rows(rows: DataFrame, table: Table, properties: Mapping[str, str]
     mode, spec, schema = distribution_mode(table, properties), table.spec(), table.schema()
     partition = [] if is_unpartitioned(spec) else [partition_column(spec, schema)]
     order = sort_columns(table) if orders_rows(table) else []
+    clustered = WriteOptions.from_properties(properties).fanout is False
     match mode:
         case DistributionMode.HASH if partition:
             rows = rows.repartition(*partition)
@@ -69,7 +81,68 @@ def distribute_rows(rows: DataFrame, table: Table, properties: Mapping[str, str]
             rows = rows.repartitionByRange(*partition, *order)
         case _:
             pass
-    return rows.sortWithinPartitions(*partition, *order) if order else rows
+    # A writer that has one file open at a time wants the rows of a partition together; Spark's sort goes to disk.
+    return rows.sortWithinPartitions(*partition, *order) if order or (clustered and partition) else rows
+
+
+def distribute_delta(
+    frame: DataFrame,
+    table: Table,
+    files: Sequence[ScanTask],
+    parallelism: int,
+    *,
+    inserts: bool,
+    few_inserts: bool,
+    clustered: bool,
+) -> DataFrame:
+    """Distribute the rows of a delta: all of a file to one task, in the order of the file.
+
+    Files go to tasks as `whole_file_groups` says. Inserted rows are brought together by partition, or spread by their
+    values where there are none; few of them go where the files are.
+
+    Args:
+        frame: The delta.
+        table: The table.
+        files: The files that it may change; its ordinals are their places.
+        parallelism: How many tasks run at once.
+        inserts: Whether it may insert rows.
+        few_inserts: Whether these are no more than `FEW_ROWS`.
+        clustered: Whether inserted rows come by partition: `write.spark.fanout.enabled` is false.
+    """
+    groups = whole_file_groups(files, parallelism=parallelism)
+    tasks = max(1, len(groups)) if few_inserts or not inserts else max(parallelism, len(groups))
+    task = task_of_file(groups, len(files))
+    order = [col(FILE_ORDINAL), col(POS)]
+    if inserts:
+        spec, schema = table.spec(), table.schema()
+        if is_unpartitioned(spec):
+            inserted = lit(0) if few_inserts else spread(frame)
+        else:
+            inserted = partition_column(spec, schema)
+            order += [when(col(FILE_ORDINAL).isNull(), inserted)] if clustered else []
+        task = when(col(FILE_ORDINAL).isNull(), pmod(inserted, lit(tasks))).otherwise(task)
+    return frame.repartitionById(tasks, task).sortWithinPartitions(*order)
+
+
+def task_of_file(groups: Sequence[Sequence[ScanTask]], files: int) -> Column:
+    """The number of the group that a row's file is in; of very many files those next to each other go together."""
+    if len(groups) <= 1:
+        return lit(0)
+    if files > MAX_PLACED:
+        return expr(f"CAST(CAST({FILE_ORDINAL} AS BIGINT) * {len(groups)}L DIV {files}L AS INT)")
+    places = {task.file_ordinal: number for number, group in enumerate(groups) for task in group}
+    numbers = array(*(lit(places[ordinal]) for ordinal in range(files)))
+    return element_at(numbers, coalesce(col(FILE_ORDINAL), lit(0)) + 1)
+
+
+def spread(frame: DataFrame) -> Column:
+    """A number that spreads rows by their values; Spark has no hash of maps."""
+    names = [
+        field.name
+        for field in frame.schema.fields
+        if field.name not in {FILE_ORDINAL, POS, ROW_OPERATION} and "map<" not in field.dataType.simpleString()
+    ]
+    return spark_hash(*names) if names else lit(0)
 
 
 def partition_column(spec: PartitionSpec, schema: Schema) -> Column:

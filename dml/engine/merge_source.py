@@ -45,10 +45,12 @@ class SourceKeys:
     Attributes:
         key_filter: The keys, for the reader.
         row_filter: What they say of the target's rows, for pruning files.
+        rows: How many rows of the source have a key.
     """
 
     key_filter: KeyFilter
     row_filter: BooleanExpression
+    rows: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -208,6 +210,7 @@ def source_keys(columns: list[NestedField], keys: pa.Table) -> SourceKeys:
         row_filter=And(*(key_range(column, keys.column(index)) for index, column in enumerate(columns)))
         if len(columns) > 1
         else key_range(columns[0], keys.column(0)),
+        rows=keys.num_rows,
     )
 
 

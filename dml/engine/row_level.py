@@ -2,20 +2,17 @@
 
 import time
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.table.metadata import TableMetadata
-from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import col, expr, lit, pmod, when
-from pyspark.sql.functions import hash as spark_hash
+from pyspark.sql import DataFrame
 
 from dml.commit import IdempotencyKey
 from dml.ddl.alter_table import evolution_change
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.engine.delta_query import delta_frame
-from dml.engine.distribution import partition_column, sorts
+from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import source_frame
 from dml.engine.metadata_delete import delete_whole_files
@@ -30,14 +27,12 @@ from dml.engine.target_files import ScannedFiles
 from dml.engine.writes import run_writer, write_context
 from dml.errors import DataError, ErrorKind
 from dml.iceberg import changed_metadata
-from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, DeltaLayout
-from dml.model.manifest import is_unpartitioned
-from dml.model.scan_task import ScanTask
+from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
 from dml.model.write_task import WriteContext
 from dml.options import Command, RowLevelOperationMode
 from dml.progress import progress_bar
 from dml.result import PhaseSeconds, Result
-from dml.scan.split import TARGET_SIZE
+from dml.scan.split import whole_file_groups
 from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import MergeStatement
 from dml.write.run import WriteTask
@@ -134,7 +129,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     check_writable(spec)
     planned_at = time.perf_counter()
     with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
-        outcome = run_writer(distributed(delta, planned), WriteTask(spec), target.table, context)
+        outcome = run_writer(distributed(delta, planned, context), WriteTask(spec), target.table, context)
     executed_at = time.perf_counter()
     if outcome.is_empty:
         return unchanged(engine, command, target, started, outcome.metrics)
@@ -188,39 +183,20 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
     return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file)
 
 
-def distributed(delta: Delta, planned: PlannedStatement) -> DataFrame:
-    """The delta as its writers want it: all rows of a file in one task, in the order of the file.
-
-    Files next to each other in the scan's order go to one task, for they are likely of one partition; inserted rows are
-    brought together by partition, or spread by their values where there are none.
-    """
+def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:
+    """The delta as its writers want it: all rows of a file in one task, in the order of the file."""
     if delta.whole_files:
         return delta.frame
-    files = len(delta.scan.plan.tasks)
-    tasks = writing_tasks(delta.scan.plan.tasks, planned.settings)
-    by_file = expr(f"CAST(CAST({FILE_ORDINAL} AS BIGINT) * {tasks}L DIV {max(1, files)}L AS INT)")
-    task = by_file
-    if planned.plan.inserts:
-        spec, schema = planned.target.table.spec(), planned.target.table.schema()
-        inserted = spread(delta.frame) if is_unpartitioned(spec) else partition_column(spec, schema)
-        task = when(col(FILE_ORDINAL).isNull(), pmod(inserted, lit(tasks))).otherwise(by_file)
-    return delta.frame.repartitionById(tasks, task).sortWithinPartitions(FILE_ORDINAL, POS)
-
-
-def writing_tasks(files: Sequence[ScanTask], settings: StatementSettings) -> int:
-    """How many tasks write: as many as run at once, more where files are large."""
-    by_size = -(-sum(task.length for task in files) // TARGET_SIZE)
-    return max(1, settings.parallelism, min(len(files), by_size))
-
-
-def spread(frame: DataFrame) -> Column:
-    """A number that spreads rows by their values; Spark has no hash of maps."""
-    names = [
-        field.name
-        for field in frame.schema.fields
-        if field.name not in {FILE_ORDINAL, POS, ROW_OPERATION} and "map<" not in field.dataType.simpleString()
-    ]
-    return spark_hash(*names) if names else lit(0)
+    source = planned.source
+    return distribute_delta(
+        delta.frame,
+        planned.target.table,
+        delta.scan.plan.tasks,
+        planned.settings.parallelism,
+        inserts=planned.plan.inserts,
+        few_inserts=source is not None and source.brought is not None and source.brought.rows <= FEW_ROWS,
+        clustered=context.options.fanout is False,
+    )
 
 
 def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: WriteContext) -> WriterSpec:
@@ -241,5 +217,5 @@ def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: 
         max_failures=engine.max_failures(),
         sorts_rows=context.sorted_by_table_order,
         tracks_origins=copy_on_write and context.format_version > 1 and compares_rows(planned),
-        tasks=writing_tasks(scan.plan.tasks, planned.settings),
+        tasks=max(planned.settings.parallelism, len(whole_file_groups(scan.plan.tasks))),
     )

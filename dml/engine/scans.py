@@ -17,7 +17,7 @@ from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.options import integer
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.source import dataframe, scan_context
-from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, packed, split
+from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, split, whole_file_groups
 
 __all__ = ["Scan", "scan_files", "scan_table"]
 
@@ -130,11 +130,5 @@ def task_groups(
     """The tasks of each Spark task."""
     target_size = integer(table.properties, "read.split.target-size", TARGET_SIZE, minimum=1)
     open_file_cost = integer(table.properties, "read.split.open-file-cost", OPEN_FILE_COST)
-    if not whole_files:
-        return split(tasks, target_size, settings.parallelism, open_file_cost=open_file_cost)
-    if not tasks:
-        return ()
-    by_size = -(-sum(task.length for task in tasks) // target_size)
-    # Starting a task with a Python worker costs tens of milliseconds: no more of them than keep all cores busy.
-    groups = min(len(tasks), max(by_size, settings.parallelism))
-    return packed(tasks, groups, open_file_cost)
+    grouped = whole_file_groups if whole_files else split
+    return grouped(tasks, target_size, settings.parallelism, open_file_cost=open_file_cost)

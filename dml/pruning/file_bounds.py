@@ -36,7 +36,7 @@ from pyiceberg.types import (
 from dml.model.manifest import ContentFile, PartitionSummary
 from dml.pruning.row_tests import Bounds, BoundsOf, ColumnBounds
 
-__all__ = ["MetricColumn", "file_bounds", "metric_columns", "partition_bounds", "summary_bounds"]
+__all__ = ["MetricColumn", "file_bounds", "may_meet", "metric_columns", "partition_bounds", "summary_bounds"]
 
 UNKNOWN = Bounds()
 
@@ -173,6 +173,18 @@ class MetricBounds:
         """Whether NULLs and so many NaNs are all that there is."""
         count = self.file.value_counts.get(self.field_id)
         return bool(count) and count == (self.file.null_value_counts.get(self.field_id) or 0) + nans
+
+
+def may_meet(one: ColumnBounds, other: ColumnBounds) -> bool:
+    """Whether a value of one set of rows may be in another; NULL meets NULL, and NaN meets NaN."""
+    if (one.nulls and other.nulls) or (one.nans and other.nans):
+        return True
+    return one.values and other.values and not (is_less(one.upper, other.lower) or is_less(other.upper, one.lower))
+
+
+def is_less(upper: Any, lower: Any) -> bool:
+    """Whether a bound is known to be less than another."""
+    return upper is not None and lower is not None and bool(upper < lower)
 
 
 def partition_bounds(partition: Sequence[Any], fields: StructType) -> BoundsOf:

@@ -4,7 +4,8 @@ Input: a table, a snapshot, an Iceberg expression. Output: one `ScanTask` for ea
 rows, with the delete files that apply to it. Spec: "Scan Planning".
 
 What cannot match is left out three times: manifests by their partition summaries, files by their partition, files by
-their column metrics.
+their column metrics. Of the equality delete files of a data file those are left out that, as the metrics of both tell,
+have no key in common with it.
 """
 
 from collections import Counter
@@ -26,6 +27,7 @@ from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CorruptFileError, NotFoundError
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import (
+    ContentFile,
     DeleteFileKey,
     FileContent,
     Listing,
@@ -35,7 +37,9 @@ from dml.model.manifest import (
     unpartitioned_specs,
 )
 from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.pruning.file_bounds import MetricColumn, file_bounds, may_meet, metric_columns
 from dml.pruning.pruner import Pruner
+from dml.pruning.row_tests import BoundsOf
 
 __all__ = ["ScanPlan", "plan_scan"]
 
@@ -123,10 +127,22 @@ def plan_scan(
     )
     live = [manifest for manifest in manifests if manifest.has_live_files and pruner.manifest(manifest)]
     data = [manifest for manifest in live if manifest.content is ManifestContent.DATA]
-    read = read_all(data, partial(read_data_manifest, io=table.io, pruner=pruner, find_whole_files=find_whole_files))
-    files = [file for of_manifest in read for file in of_manifest.files]
-    deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if files else []
+    deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if data else []
     applicable = read_all(deletes, partial(read_delete_manifest, io=table.io, pruner=pruner))
+    # Metrics are most of an entry: they are kept where equality deletes ask for them.
+    with_metrics = any(entry.data_file.equality_ids for entries in applicable for entry in entries)
+    read = read_all(
+        data,
+        partial(
+            read_data_manifest,
+            io=table.io,
+            pruner=pruner,
+            find_whole_files=find_whole_files,
+            with_metrics=with_metrics,
+        ),
+    )
+    files = [file for of_manifest in read for file in of_manifest.files]
+    columns = metric_columns(table.schema()) if with_metrics else {}
     index = delete_index((entry for entries in applicable for entry in entries), table.specs())
     data_manifests = {
         file.path: manifest.manifest_path
@@ -139,7 +155,7 @@ def plan_scan(
     total = sum(of_manifest.live for of_manifest in read) + unopened_files(manifests, opened)
     return ScanPlan(
         snapshot_id=snapshot.snapshot_id,
-        tasks=tuple(scan_task(ordinal, file, index) for ordinal, file in enumerate(files)),
+        tasks=tuple(scan_task(ordinal, file, index, columns) for ordinal, file in enumerate(files)),
         total_data_files=total,
         skipped_data_files=total - len(files),
         total_manifests=len(manifests),
@@ -184,7 +200,7 @@ def find_snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFile:
-    """What a scan needs to know of a data file: its entry without the metrics, which are most of it.
+    """What a scan needs to know of a data file: its entry, mostly without the metrics.
 
     Attributes:
         path: Location as the manifest has it.
@@ -196,6 +212,7 @@ class PlannedFile:
         data_sequence_number: With what it inherits.
         first_row_id: v3: the first row id of the file.
         split_offsets: Where its row groups or stripes start.
+        metrics: Its entry with the metrics, where they are asked for.
     """
 
     path: str
@@ -207,9 +224,10 @@ class PlannedFile:
     data_sequence_number: int
     first_row_id: int | None
     split_offsets: tuple[int, ...]
+    metrics: ContentFile | None
 
     @staticmethod
-    def of(entry: ManifestEntry) -> "PlannedFile":
+    def of(entry: ManifestEntry, *, with_metrics: bool) -> "PlannedFile":
         """The file of an entry."""
         file = entry.data_file
         return PlannedFile(
@@ -222,6 +240,7 @@ class PlannedFile:
             data_sequence_number=entry.data_sequence_number or 0,
             first_row_id=entry.first_row_id,
             split_offsets=file.split_offsets,
+            metrics=file if with_metrics else None,
         )
 
 
@@ -240,7 +259,9 @@ class DataManifest:
     is_whole: bool
 
 
-def read_data_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner, *, find_whole_files: bool) -> DataManifest:
+def read_data_manifest(
+    manifest: ManifestFile, io: FileIO, pruner: Pruner, *, find_whole_files: bool, with_metrics: bool
+) -> DataManifest:
     """The files of a manifest that may hold matching rows, told by their partitions and then by their metrics."""
     live = 0
 
@@ -253,9 +274,9 @@ def read_data_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner, *, fi
     is_whole = find_whole_files
     for entry in entries_of(manifest, io, live_only=True, in_partition=in_partition):
         if pruner.may_match(entry.data_file):
-            # Asked while the metrics are at hand: a planned file has none.
+            # Asked while the metrics are at hand: most planned files have none.
             is_whole = is_whole and pruner.must_match(entry.data_file)
-            files.append(PlannedFile.of(entry))
+            files.append(PlannedFile.of(entry, with_metrics=with_metrics))
     return DataManifest(files=tuple(files), live=live, is_whole=is_whole)
 
 
@@ -303,9 +324,19 @@ def delete_entry(entry: ManifestEntry) -> DeleteEntry:
     )
 
 
-def scan_task(ordinal: int, file: PlannedFile, index: DeleteFileIndex) -> ScanTask:
+def shares_keys(delete: DeleteEntry, bounds: BoundsOf, columns: Mapping[int, MetricColumn]) -> bool:
+    """Whether an equality delete file may hold the key of a row: in each of its columns they have values in common."""
+    keys = file_bounds(delete.payload.data_file, columns)
+    return all(may_meet(keys(field_id), bounds(field_id)) for field_id in delete.equality_ids)
+
+
+def scan_task(ordinal: int, file: PlannedFile, index: DeleteFileIndex, columns: Mapping[int, MetricColumn]) -> ScanTask:
     """The task of a whole data file."""
     deletes = index.for_data_file(file.path, file.spec_id, file.partition, file.data_sequence_number)
+    equality = deletes.equality_deletes
+    if equality and file.metrics is not None:
+        bounds = file_bounds(file.metrics, columns)
+        equality = tuple(delete for delete in equality if shares_keys(delete, bounds, columns))
     return ScanTask(
         file_ordinal=ordinal,
         path=file.path,
@@ -321,7 +352,7 @@ def scan_task(ordinal: int, file: PlannedFile, index: DeleteFileIndex) -> ScanTa
         split_offsets=file.split_offsets,
         deletion_vector=None if deletes.deletion_vector is None else delete_ref(deletes.deletion_vector),
         position_deletes=tuple(map(delete_ref, deletes.position_deletes)),
-        equality_deletes=tuple(map(delete_ref, deletes.equality_deletes)),
+        equality_deletes=tuple(map(delete_ref, equality)),
     )
 
 

@@ -1,23 +1,32 @@
 """Scan tasks to groups of about equal weight, one for each Spark task. Driver.
 
-Input: tasks of whole files. Output: groups of tasks, big files cut where row groups start.
+Input: tasks of whole files. Output: groups of tasks: for reading, big files cut where row groups start; for changing
+rows, whole files, those of one partition together where that costs no time.
 Source: Iceberg documentation, "Read properties" (`read.split.*`); Java's `TableScanUtil` for a task's weight.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from dml.deletes.delete_file_index import partition_key
 from dml.model.scan_task import ScanTask
 
-__all__ = ["OPEN_FILE_COST", "TARGET_SIZE", "packed", "split"]
+__all__ = ["OPEN_FILE_COST", "TARGET_SIZE", "split", "whole_file_groups"]
 
 TARGET_SIZE = 128 * 1024 * 1024
 """The default of `read.split.target-size`."""
 
 OPEN_FILE_COST = 4 * 1024 * 1024
 """The default of `read.split.open-file-cost`."""
+
+SMALL_SIZE = 8 * 1024 * 1024
+SMALL_FILES = 8
+"""So many bytes in so many files are not worth a second task, which starts a Python worker and writes its own files."""
+
+UNEVEN = 1.1
+"""How much heavier the heaviest group may be for the sake of keeping partitions together."""
 
 SPLITTABLE = frozenset({"parquet"})
 """Formats whose readers know the position of a part's first row without reading what is before."""
@@ -47,7 +56,9 @@ def split(
     share = -(-total // max(1, parallelism))
     size = max(1, open_file_cost, min(target_size, share))
     parts = [part for task in tasks for part in parts_of(task, size)]
-    return packed(parts, max(min(parallelism, len(parts)), -(-total // target_size)), open_file_cost)
+    return packed(
+        [[part] for part in parts], max(min(parallelism, len(parts)), -(-total // target_size)), open_file_cost
+    )
 
 
 def weight(task: ScanTask, open_file_cost: int) -> int:
@@ -73,17 +84,70 @@ def parts_of(task: ScanTask, size: int) -> Iterator[ScanTask]:
     yield replace(task, start=start, length=end - start, split_offsets=())
 
 
-def packed(parts: Sequence[ScanTask], groups: int, open_file_cost: int) -> tuple[tuple[ScanTask, ...], ...]:
-    """The parts in groups: the heaviest goes first, each to the group that is lightest so far."""
+Units = Sequence[Sequence[ScanTask]]
+"""Tasks that stay together."""
+
+
+def whole_file_groups(
+    tasks: Sequence[ScanTask],
+    target_size: int = TARGET_SIZE,
+    parallelism: int = 1,
+    *,
+    open_file_cost: int = OPEN_FILE_COST,
+) -> tuple[tuple[ScanTask, ...], ...]:
+    """Groups whole files for the tasks that change their rows.
+
+    Each task writes files of its own for every partition that it comes across, so the files of a partition are in one
+    group as long as the groups stay even, and few small files are all in one.
+
+    Args:
+        tasks: Tasks of whole files.
+        target_size: About the greatest bytes of a group; `read.split.target-size`.
+        parallelism: How many tasks run at once.
+        open_file_cost: What opening a file weighs, in bytes; `read.split.open-file-cost`.
+
+    Returns:
+        The groups, heaviest first; in each, tasks in the order of the files.
+    """
+    if not tasks:
+        return ()
+    size = sum(task.length for task in tasks)
+    # Starting a task with a Python worker costs tens of milliseconds: no more of them than keep all cores busy.
+    useful = min(parallelism, max(-(-size // SMALL_SIZE), -(-len(tasks) // SMALL_FILES)))
+    count = min(len(tasks), max(-(-size // target_size), useful, 1))
+    files: Units = [[task] for task in tasks]
+    apart = packed(files, count, open_file_cost)
+    if count == 1:
+        return apart
+    together = packed(partition_units(tasks, count, open_file_cost), count, open_file_cost)
+    heaviest, least = (sum(weight(task, open_file_cost) for task in groups[0]) for groups in (together, apart))
+    return together if heaviest <= least * UNEVEN else apart
+
+
+def partition_units(tasks: Sequence[ScanTask], groups: int, open_file_cost: int) -> Units:
+    """The files of each partition together, if they are no more than the share of a group."""
+    share = sum(weight(task, open_file_cost) for task in tasks) / groups
+    partitions: dict[Hashable, list[ScanTask]] = {}
+    for task in tasks:
+        partitions.setdefault(partition_key(task.spec_id, task.partition), []).append(task)
+    units: list[list[ScanTask]] = []
+    for files in partitions.values():
+        fits = sum(weight(task, open_file_cost) for task in files) <= share * UNEVEN
+        units.extend([files] if fits else ([task] for task in files))
+    return units
+
+
+def packed(units: Units, groups: int, open_file_cost: int) -> tuple[tuple[ScanTask, ...], ...]:
+    """Tasks in groups: the heaviest unit goes first, each to the group that is lightest so far."""
     weighed = sorted(
-        ((weight(part, open_file_cost), part) for part in parts),
-        key=lambda entry: (-entry[0], entry[1].file_ordinal, entry[1].start),
+        ((sum(weight(part, open_file_cost) for part in unit), unit) for unit in units),
+        key=lambda entry: (-entry[0], entry[1][0].file_ordinal, entry[1][0].start),
     )
     heap = [(0, number) for number in range(max(1, groups))]
     members: list[list[ScanTask]] = [[] for _ in heap]
-    for cost, part in weighed:
+    for cost, unit in weighed:
         total, number = heapq.heappop(heap)
-        members[number].append(part)
+        members[number].extend(unit)
         heapq.heappush(heap, (total + cost, number))
     loads = {number: total for total, number in heap}
     order = sorted((number for number in loads if members[number]), key=lambda number: (-loads[number], number))

@@ -110,7 +110,7 @@ def files_of(table: Table, snapshot: Snapshot | None) -> SnapshotFiles:
         return SnapshotFiles(entries=entries, inherits=inherits, problems=(error.message,))
     for ordinal, entry in enumerate(filter(is_data, entries)):
         try:
-            tasks[entry.data_file.path] = scan_task(ordinal, PlannedFile.of(entry), index)
+            tasks[entry.data_file.path] = scan_task(ordinal, PlannedFile.of(entry, with_metrics=False), index, {})
         except CorruptFileError as error:
             problems.append(error.message)
     return SnapshotFiles(entries=entries, tasks=tasks, inherits=inherits, problems=tuple(problems))

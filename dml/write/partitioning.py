@@ -1,7 +1,7 @@
 """Rows into the files of their partitions. Worker.
 
 Input: batches of any partitions. Output: data files, each of one partition. `FanoutDataWriter` keeps a file open for
-each partition; `ClusteredDataWriter` keeps one, and asks for rows that lie together by partition.
+each partition; `ClusteredDataWriter` keeps one, for rows that lie together by partition.
 """
 
 from collections import OrderedDict
@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dml.deletes.delete_file_index import partition_key
-from dml.errors import DataError
 from dml.model.manifest import ContentFile
 from dml.write.partition_values import PartitionRouter
 from dml.write.rolling import DataWriter
@@ -116,7 +115,9 @@ class FanoutDataWriter:
 
 
 class ClusteredDataWriter:
-    """Writes one partition after the other.
+    """Writes one partition after the other; one that comes again gets a file of its own again.
+
+    Spark sorts rows by a hash of their partition: those of two partitions may come mixed if they have the same hash.
 
     Args:
         router: Finds the partitions of rows.
@@ -127,43 +128,30 @@ class ClusteredDataWriter:
         self._router = router
         self._open_partition = open_partition
         self._current: tuple[Hashable, PartitionWriter] | None = None
-        self._done: dict[Hashable, tuple[ContentFile, ...]] = {}
+        self._done: list[ContentFile] = []
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
-        """Writes rows.
-
-        Raises:
-            DataError: rows of a partition come after rows of another that came after rows of the first.
-        """
+        """Writes rows."""
         pieces = ((partition, batch),) if partition is not None else self._router.split(batch)
         for found, rows in pieces:
             self._writer(found).write(rows)
 
     def _writer(self, partition: tuple[Any, ...]) -> PartitionWriter:
         key = partition_key(0, partition)
-        if self._current is not None and self._current[0] == key:
-            return self._current[1]
-        if key in self._done:
-            raise DataError(
-                "Incoming records violate the writer assumption that records are clustered by spec and by partition "
-                f"within each spec. Encountered records that belong to already closed files: partition {partition}",
-                hint="Sort the rows by partition, or remove 'write.spark.fanout.enabled' = 'false'",
-            )
-        self._finish()
-        writer = self._open_partition(partition)
-        self._current = (key, writer)
-        return writer
+        if self._current is None or self._current[0] != key:
+            self._finish()
+            self._current = (key, self._open_partition(partition))
+        return self._current[1]
 
     def _finish(self) -> None:
         if self._current is not None:
-            key, writer = self._current
-            self._done[key] = writer.close()
+            self._done.extend(self._current[1].close())
             self._current = None
 
     def close(self) -> tuple[ContentFile, ...]:
         """Finishes the last file."""
         self._finish()
-        return tuple(file for files in self._done.values() for file in files)
+        return tuple(self._done)
 
     def abort(self) -> None:
         """Gives up the open file."""

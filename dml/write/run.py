@@ -77,8 +77,8 @@ def open_data_writer(
 ) -> DataWriter:
     """The writer of new data files.
 
-    Rows of a delta come in the order of the old files, so they keep all partitions open also where
-    `write.spark.fanout.enabled` is false: that property is about the order of inserted rows.
+    Updated rows come in the order of the old files, so a delta keeps several partitions open also where
+    `write.spark.fanout.enabled` is false; its inserted rows come by partition then.
     """
     context = spec.context
 

@@ -301,6 +301,20 @@ def test_a_lost_race_merges_with_the_winner(catalog: Catalog, version: int, monk
     assert there == scene.means.written[-1:] if version == 3 else not scene.means.written
 
 
+@pytest.mark.proves("A10")
+def test_what_a_commit_that_fails_wrote_with_the_deletes_of_others_is_deleted(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt wrote a union; the second meets a delete of the same row."""
+    scene = Scene(catalog, 3)
+    scene.others(Command.DELETE, [1])
+    lose_races(catalog, monkeypatch, scene, [[5]])
+    with pytest.raises(CommitConflictError, match="rows 5"):
+        commit(scene.table, scene.action(Command.UPDATE, [5], updates=True, isolation=SNAPSHOT))
+    assert len(scene.means.written) == 1
+    assert not Path(scene.means.written[0].removeprefix("file://")).exists()
+
+
 def rewriting(
     scene: Scene, rows: Sequence[int], *, isolation: IsolationLevel = SERIALIZABLE, observed: Sequence[int] = ()
 ) -> OverwriteFiles:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions import (
     AlwaysTrue,
     And,
@@ -32,13 +33,17 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
 from pyiceberg.utils.lazydict import LazyDict
 
+from dml.commit import RowDelta, commit
 from dml.errors import NotFoundError
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestEntry, ManifestFile, PartitionSummary
 from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.options import Command
+from dml.pruning.file_bounds import metric_columns
 from dml.pruning.pruner import Pruner
 from dml.read.reader import TaskReader
 from dml.scan.planner import PlannedFile, delete_index, plan_scan, scan_task
 from dml.scan.split import parts_of, split, weight
+from tests.dml.commit.builders import equality_deletes
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -246,15 +251,124 @@ def test_deletes_are_attached_by_kind_and_age():
     positions = data_entry("p.parquet", 5, content=FileContent.POSITION_DELETES)
     equality = data_entry("e.parquet", 6, content=FileContent.EQUALITY_DELETES, equality_ids=(1,))
     index = delete_index([vector, positions, equality], {})
-    with_vector = scan_task(0, PlannedFile.of(data_entry("a.parquet")), index)
+    with_vector = scan_task(0, PlannedFile.of(data_entry("a.parquet"), with_metrics=True), index, {})
     assert with_vector.deletion_vector.content_offset == 4
     assert with_vector.position_deletes == ()
     assert [ref.equality_ids for ref in with_vector.equality_deletes] == [(1,)]
-    other = scan_task(1, PlannedFile.of(data_entry("b.parquet")), index)
+    other = scan_task(1, PlannedFile.of(data_entry("b.parquet"), with_metrics=False), index, {})
     assert other.deletion_vector is None
     assert [ref.path for ref in other.position_deletes] == ["p.parquet"]
-    newer = scan_task(2, PlannedFile.of(data_entry("c.parquet", 6)), index)
+    newer = scan_task(2, PlannedFile.of(data_entry("c.parquet", 6), with_metrics=True), index, {})
     assert not newer.has_deletes
+
+
+def metrics(field_id, lower=None, upper=None, *, values=10, nulls=0, nans=None):
+    """The metrics of one column; None leaves one out."""
+    told = {
+        "lower_bounds": lower,
+        "upper_bounds": upper,
+        "value_counts": values,
+        "null_value_counts": nulls,
+        "nan_value_counts": nans,
+    }
+    return {name: {field_id: value} for name, value in told.items() if value is not None}
+
+
+def long(value):
+    return to_bytes(LongType(), value)
+
+
+def double(value):
+    return to_bytes(DoubleType(), value)
+
+
+@pytest.mark.parametrize(
+    ("field_id", "of_data", "of_deletes", "applies"),
+    [
+        (1, (long(0), long(9)), (long(9), long(12)), True),
+        (1, (long(0), long(9)), (long(10), long(12)), False),
+        (1, (long(20), long(29)), (long(10), long(12)), False),
+        (1, (long(0), None), (long(10), long(12)), True),  # half of the bounds
+        (1, (long(20), None), (long(10), long(12)), False),
+        (1, (None, long(9)), (long(10), None), False),
+        (1, (None, None), (None, None), True),
+        (1, (b"\0\0\0\0", b"\1\0\0\0"), (long(10), long(12)), False),  # of when it was an int
+        (1, (b"\0\0\0\0", b"\1\0\0\0"), (long(1), long(12)), True),
+        (1, (b"", b"\xff" * 9), (long(10), long(12)), True),
+        (2, (b"aaaa", b"aaab"), (b"aaaazz", b"aaaazz"), True),  # truncated
+        (2, (b"aaaa", b"aaab"), (b"ab", b"ac"), False),
+        (2, (b"\xff", b"\xff"), (b"ab", b"ac"), True),  # no text
+        (3, (double(-0.0), double(-0.0)), (double(0.0), double(0.0)), True),
+        (3, (double(0.0), double(1.0)), (double(2.0), double(3.0)), False),
+        (3, (double(float("nan")), double(1.0)), (double(2.0), double(3.0)), False),
+        (3, (double(0.0), double(float("nan"))), (double(2.0), double(3.0)), True),
+    ],
+)
+def test_equality_deletes_apply_where_bounds_meet(field_id, of_data, of_deletes, applies):
+    """Bounds that are missing, broken or of another type tell nothing."""
+    nans = 0 if field_id == 3 else None
+    data = data_entry("d.parquet", **metrics(field_id, *of_data, nans=nans))
+    assert applied(data, (field_id,), metrics(field_id, *of_deletes, nans=nans)) is applies
+
+
+def applied(data, equality_ids, of_deletes):
+    """Whether an equality delete file with these metrics applies to a data file."""
+    deletes = data_entry("e.parquet", 6, content=FileContent.EQUALITY_DELETES, equality_ids=equality_ids, **of_deletes)
+    task = scan_task(0, PlannedFile.of(data, with_metrics=True), delete_index([deletes], {}), metric_columns(SCHEMA))
+    return bool(task.equality_deletes)
+
+
+@pytest.mark.parametrize(
+    ("of_data", "of_deletes", "applies"),
+    [
+        ({"nulls": 1, "nans": 0}, {"nulls": 1, "nans": 0}, True),  # NULL equals NULL
+        ({"nulls": None, "nans": 0}, {"nulls": 1, "nans": 0}, True),  # nobody counted
+        ({"nulls": 0, "nans": 0}, {"nulls": 1, "nans": 0}, False),
+        ({"nulls": 0, "nans": 2}, {"nulls": 0, "nans": 1}, True),  # NaN equals NaN
+        ({"nulls": 0, "nans": None}, {"nulls": 0, "nans": 1}, True),
+        ({"nulls": 1, "nans": 0}, {"nulls": 0, "nans": 1}, False),
+    ],
+)
+def test_equality_deletes_of_nulls_and_nans_apply_to_their_like(of_data, of_deletes, applies):
+    data = data_entry("d.parquet", **metrics(3, double(0.0), double(1.0), **of_data))
+    assert applied(data, (3,), metrics(3, double(5.0), double(6.0), **of_deletes)) is applies
+
+
+def test_equality_deletes_of_nothing_but_null_apply_where_null_may_be():
+    deletes = metrics(1, values=1, nulls=1)
+    assert not applied(data_entry(**metrics(1, long(0), long(9))), (1,), deletes)
+    assert applied(data_entry(**metrics(1, long(0), long(9), nulls=1)), (1,), deletes)
+    assert applied(data_entry(), (1,), deletes)
+
+
+def test_equality_deletes_apply_where_all_their_columns_meet():
+    data = data_entry(
+        **{name: {**of, **metrics(2, b"a", b"b")[name]} for name, of in metrics(1, long(0), long(9)).items()}
+    )
+    keys = metrics(1, long(3), long(4))
+    assert applied(data, (1, 2), {name: {**of, **metrics(2, b"b", b"c")[name]} for name, of in keys.items()})
+    assert not applied(data, (1, 2), {name: {**of, **metrics(2, b"c", b"d")[name]} for name, of in keys.items()})
+    assert applied(data, (1, 77), keys)  # a column that the table has dropped
+
+
+@pytest.mark.proves("S6")
+def test_a_scan_reads_no_equality_deletes_of_other_keys(catalog, lake):
+    """They are in the plan of the one file that may hold their key, and their rows are gone."""
+    table = catalog.create_table("db.e", SCHEMA, properties={"format-version": "2"})
+    for start in (0, 100, 200):
+        table.append(rows(start, 100))
+    (first,) = [task for task in plan_scan(table, None).tasks if task.partition == ()][:1]
+    deletes = equality_deletes(table, first, 150)
+    commit(
+        table,
+        RowDelta(
+            command=Command.DELETE, delete_files=(deletes,), starting_snapshot_id=table.current_snapshot().snapshot_id
+        ),
+    )
+    table.refresh()
+    plan = plan_scan(table, None)
+    assert sorted(len(task.equality_deletes) for task in plan.tasks) == [0, 0, 1]
+    assert ids(table, plan, lake) == [*range(150), *range(151, 300)]
 
 
 def test_unknown_metrics_prune_nothing_and_broken_ones_neither():
