@@ -4,7 +4,7 @@ Input: made of an action; `RowLevelChanges`, the single rows that a statement ch
 the snapshot producer and the checks. Without `RowLevelChanges` a commit follows the rules for whole files.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -15,24 +15,14 @@ from pyiceberg.table.metadata import TableMetadata
 from dml.deletes.deletion_vector import decode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.manifest import ContentFile, DeleteFileKey, Listing, Partition
-from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
+from dml.model.scan_task import FileDeletes, ScanTask
 from dml.model.write_task import ChangedFile, RowOrigins
+from dml.read.applied_deletes import DeleteLoader
 
 __all__ = ["FileChanges", "Operation", "RowLevelChanges", "RowProbe", "Validation"]
 
 
-class PositionDeletes(Protocol):
-    """Reads and writes deleted positions; the engine gives one that is wired to scan and writers."""
-
-    def read(self, path: str, files: Sequence[DeleteFileRef]) -> PositionDeleteIndex:
-        """The positions of a data file that some delete files delete.
-
-        Raises:
-            CorruptFileError: a delete file breaks its format.
-        """
-
-    def write(self, deletes: Sequence[FileDeletes]) -> tuple[ContentFile, ...]:
-        """New delete files: on version 3 a deletion vector for each data file."""
+WriteDeletes = Callable[[Sequence[FileDeletes]], tuple[ContentFile, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +32,15 @@ class RowLevelChanges:
     Attributes:
         changed: The data files with changed rows, by path.
         tasks: The data files that were read, by path, with the delete files that applied.
-        deletes: Reads and writes deleted positions.
+        loader: Reads the positions that delete files delete.
+        write_deletes: Writes new delete files: on version 3 a deletion vector for each data file.
         row_origins: Copy-on-write: where the rows of the new data files were, as far as that is known.
     """
 
     changed: Mapping[str, ChangedFile] = field(repr=False)
     tasks: Mapping[str, ScanTask] = field(repr=False)
-    deletes: PositionDeletes
+    loader: DeleteLoader = field(repr=False)
+    write_deletes: WriteDeletes = field(repr=False)
     row_origins: tuple[RowOrigins, ...] = field(default=(), repr=False)
 
     @property
@@ -69,7 +61,7 @@ class RowLevelChanges:
         """The rows of a data file that were deleted by position when the statement read it."""
         task = self.tasks[path]
         base = task.position_deletes if task.deletion_vector is None else (task.deletion_vector,)
-        return self.deletes.read(path, base) if base else PositionDeleteIndex()
+        return self.loader.positions_in(path, base) if base else PositionDeleteIndex()
 
 
 def decoded(vector: bytes | None) -> PositionDeleteIndex:

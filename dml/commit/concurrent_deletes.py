@@ -127,7 +127,7 @@ class ConcurrentDeletes:
     ) -> tuple[ContentFile, ...]:
         """Delete files, each written once for the same deletes of others."""
         missing = {path: key for path, (_, key) in wanted.items() if (path, key) not in self._merged}
-        new = rows.deletes.write([wanted[path][0] for path in missing])
+        new = rows.write_deletes([wanted[path][0] for path in missing])
         for (path, key), file in zip(missing.items(), new, strict=True):
             self.written.add(file.path)
             self._merged[path, key] = file
@@ -195,7 +195,7 @@ def compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry],
         CommitConflictError: the two have a row in common.
     """
     before = rows.rows_deleted_before(path)
-    now = rows.deletes.read(path, [reference(entry) for entry in entries])
+    now = rows.loader.positions_in(path, [reference(entry) for entry in entries])
     theirs, mine = now.difference(before), rows.changed_rows(path)
     read = mine.union(rows.observed_rows(path)) if serializable else mine
     both = theirs.intersection(read)

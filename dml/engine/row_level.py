@@ -23,7 +23,6 @@ from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_
 from dml.engine.scans import Scan, scan_table
 from dml.engine.schema_evolution import evolution, evolves
 from dml.engine.target import resolve_target
-from dml.engine.target_files import ScannedFiles
 from dml.engine.writes import run_writer, write_context
 from dml.errors import DataError, ErrorKind
 from dml.iceberg import changed_metadata
@@ -31,6 +30,7 @@ from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
 from dml.model.write_task import WriteContext
 from dml.options import Command, RowLevelOperationMode
 from dml.progress import progress_bar
+from dml.read.target_files import TargetFiles
 from dml.result import PhaseSeconds, Result
 from dml.scan.split import whole_file_groups
 from dml.spark.store_assignment import Assign
@@ -213,7 +213,7 @@ def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: 
             insert_ids=value_ids if plan.inserts else (),
             check_cardinality=plan.check_cardinality,
         ),
-        files=ScannedFiles.of(scan.plan.tasks, scan.context),
+        files=TargetFiles.of(scan.plan.tasks, scan.context),
         max_failures=engine.max_failures(),
         sorts_rows=context.sorted_by_table_order,
         tracks_origins=copy_on_write and context.format_version > 1 and compares_rows(planned),

@@ -1,7 +1,7 @@
 """The commit of a row-level statement: what its tasks did, as an action on the table. Driver."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyiceberg.schema import Schema
@@ -19,7 +19,6 @@ from dml.commit import (
     conservation_summary,
 )
 from dml.deletes.deletion_vector import decode
-from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.engine import Engine
 from dml.engine.publish import merge_summary, replay_summary
 from dml.engine.row_level_plan import PlannedStatement
@@ -27,8 +26,7 @@ from dml.engine.row_probe import statement_probe
 from dml.engine.writes import UncommittedFiles, WriteOutcome
 from dml.errors import RowConservationError
 from dml.model.columns import RowOperation
-from dml.model.manifest import ContentFile
-from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
+from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
 from dml.options import Command, IsolationLevel, RowLevelOperationMode, isolation_level, row_level_concurrency
 from dml.plan.row_delta_plan import ALWAYS
@@ -37,7 +35,6 @@ from dml.scan.planner import ScanPlan
 from dml.write.delete_files import write_late_deletes
 
 __all__ = [
-    "TablePositionDeletes",
     "check_rows",
     "commit_outcome",
     "compares_rows",
@@ -137,27 +134,6 @@ def commit_outcome(
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablePositionDeletes:
-    """The deletes of one table, within one statement.
-
-    Attributes:
-        context: The write.
-        loader: Reads delete files.
-    """
-
-    context: WriteContext
-    loader: DeleteLoader = field(repr=False)
-
-    def read(self, path: str, files: Sequence[DeleteFileRef]) -> PositionDeleteIndex:
-        """The positions of a data file that some delete files delete."""
-        return self.loader.positions_in(path, files)
-
-    def write(self, deletes: Sequence[FileDeletes]) -> tuple[ContentFile, ...]:
-        """New delete files, one for each data file."""
-        return write_late_deletes(self.context, deletes)
-
-
 def row_level_changes(
     planned: PlannedStatement, tasks: Sequence[ScanTask], context: WriteContext, outcome: WriteOutcome
 ) -> RowLevelChanges | None:
@@ -177,7 +153,8 @@ def row_level_changes(
     return RowLevelChanges(
         changed={file.path: file for file in outcome.changed_files},
         tasks={task.path: task for task in tasks},
-        deletes=TablePositionDeletes(context=context, loader=DeleteLoader(schema, context.io_properties)),
+        loader=DeleteLoader(schema, context.io_properties),
+        write_deletes=partial(write_late_deletes, context),
         row_origins=outcome.row_origins,
     )
 

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
 from dml.model.scan_task import ScanTask
-from dml.model.target_files import FileRows, TargetFiles
 from dml.model.write_task import ChangedFile
+from dml.read.reader import FileBatch
+from dml.read.target_files import TargetFiles
 from dml.write.delta_rows import ChangeCursor, Changes, FileDelta, check_live, misplaced
 from dml.write.file_layout import FileLayout
 from dml.write.rolling import DataWriter
@@ -108,7 +109,9 @@ class PatchWriter:
         batch = self._rows.inserted(values)
         self._writer.write(batch if self._origins is None else self._origins.inserted(batch))
 
-    def _write(self, task: ScanTask, rows: FileRows, changes: Changes | None, partition: tuple[Any, ...] | None) -> int:
+    def _write(
+        self, task: ScanTask, rows: FileBatch, changes: Changes | None, partition: tuple[Any, ...] | None
+    ) -> int:
         """Writes what is left of neighbouring rows; gives the number of those that nothing changes."""
         keep = None if rows.live is None or rows.live.all() else rows.live
         arrays = rows.batch.columns

@@ -26,9 +26,9 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.deletes.puffin import BlobMetadata, PuffinWriter, deletion_vector_blob
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
-from dml.model.target_files import TargetFiles
 from dml.model.write_task import WriteContext
 from dml.options import DeleteGranularity, WriteOptions
+from dml.read.target_files import TargetFiles
 from dml.write.output_files import OutputFile, OutputFileFactory, TaskIdentity, write_errors
 from dml.write.parquet import write_parquet
 from dml.write.writer_spec import DELETION_VECTOR_VERSION

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dml.errors import DataError, ErrorKind, ExecutionError
 from dml.model.columns import BY_SOURCE, FILE_ORDINAL, POS, ROW_OPERATION, DeltaLayout, RowOperation
 from dml.model.scan_task import ScanTask
-from dml.model.target_files import FileRows
+from dml.read.reader import FileBatch
 from dml.write.row_log import RowLog
 
 __all__ = [
@@ -300,7 +300,7 @@ def misplaced(task: ScanTask, position: int) -> ExecutionError:
     )
 
 
-def check_live(rows: FileRows, places: npt.NDArray[np.int64]) -> None:
+def check_live(rows: FileBatch, places: npt.NDArray[np.int64]) -> None:
     """A deleted row cannot be changed: its update would bring it back.
 
     Raises:

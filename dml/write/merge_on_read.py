@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from dml.errors import ExecutionError
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, ROW_ID, ROW_ID_ID, DeltaLayout
-from dml.model.target_files import FileRows, TargetFiles
 from dml.model.write_task import ChangedFile
+from dml.read.reader import FileBatch
+from dml.read.target_files import TargetFiles
 from dml.write.delete_files import DeleteWriter
 from dml.write.delta_rows import ChangeCursor, Changes, FileDelta, check_live, misplaced
 from dml.write.file_layout import FileLayout
@@ -81,7 +82,7 @@ class NewRows:
             raise misplaced(task, cursor.next_position)
         self.bytes_read += task.file_size_in_bytes
 
-    def _write(self, rows: FileRows, changes: Changes) -> None:
+    def _write(self, rows: FileBatch, changes: Changes) -> None:
         places = changes.positions - rows.start_position
         check_live(rows, places)
         taken = pa.array(places)

@@ -10,8 +10,8 @@ from pyiceberg.partitioning import PartitionSpec
 
 from dml.errors import NotSupportedError
 from dml.model.columns import DeltaLayout
-from dml.model.target_files import TargetFiles
 from dml.model.write_task import WriteContext
+from dml.read.target_files import TargetFiles
 from dml.write.file_layout import file_layout
 from dml.write.parquet import check_codec
 from dml.write.partition_values import PartitionRouter

@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from dml.commit import RowDelta, commit
 from dml.commit.changes import RowLevelChanges
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.engine.row_level_commit import TablePositionDeletes
 from dml.engine.writes import write_context
 from dml.errors import CommitConflictError, CommitStateUnknownError
 from dml.model.scan_task import FileDeletes
@@ -27,6 +27,7 @@ from dml.model.write_task import ChangedFile
 from dml.options import Command
 from dml.read.applied_deletes import DeleteLoader
 from dml.scan.planner import plan_scan
+from dml.write.delete_files import write_late_deletes
 
 __all__ = ["KEY", "RaceTask"]
 
@@ -105,23 +106,25 @@ def row_delta(table: Table, row: int) -> RowDelta:
     start = table.metadata.current_snapshot_id
     (file,) = plan_scan(table, start).tasks
     context = write_context(table, str(uuid.uuid4()))
-    deletes = TablePositionDeletes(context=context, loader=DeleteLoader(table.schema(), context.io_properties))
+    loader, write = DeleteLoader(table.schema(), context.io_properties), partial(write_late_deletes, context)
     old = file.position_deletes if file.deletion_vector is None else (file.deletion_vector,)
     mine = PositionDeleteIndex.from_positions([row])
-    everything = deletes.read(file.path, old).union(mine) if old else mine
+    everything = loader.positions_in(file.path, old).union(mine) if old else mine
     none = encode(PositionDeleteIndex())
     changed = ChangedFile(
         path=file.path, rows_deleted=1, rows_updated=0, deleted=encode(mine), updated=none, observed=none
     )
     return RowDelta(
         command=Command.DELETE,
-        delete_files=deletes.write(
+        delete_files=write(
             [FileDeletes(path=file.path, spec_id=file.spec_id, partition=file.partition, positions=everything)]
         ),
         rewritten_delete_files=frozenset(ref.key for ref in old),
         referenced_data_files=frozenset({file.path}),
         starting_snapshot_id=start,
-        row_level=RowLevelChanges(changed={file.path: changed}, tasks={file.path: file}, deletes=deletes),
+        row_level=RowLevelChanges(
+            changed={file.path: changed}, tasks={file.path: file}, loader=loader, write_deletes=write
+        ),
     )
 
 

@@ -19,7 +19,7 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, FileContent
-from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
+from dml.model.scan_task import FileDeletes, ScanTask
 from dml.model.write_task import ChangedFile, RowOrigins
 from dml.options import Command, IsolationLevel
 from dml.read.applied_deletes import DeleteLoader
@@ -41,8 +41,9 @@ class Deletes:
     table: Table
     written: list[str] = field(default_factory=list)
 
-    def read(self, path: str, files: Sequence[DeleteFileRef]) -> PositionDeleteIndex:
-        return DeleteLoader(self.table.schema(), {}).positions_in(path, files)
+    @property
+    def loader(self) -> DeleteLoader:
+        return DeleteLoader(self.table.schema(), {})
 
     def write(self, wanted: Sequence[FileDeletes]) -> tuple[ContentFile, ...]:
         if not wanted:
@@ -97,7 +98,7 @@ class Scene:
         """Deletes of rows as a statement that has read `task` commits them, its new file holding what was deleted."""
         task = task or self.task
         old = (task.deletion_vector,) if task.deletion_vector else task.position_deletes
-        before = self.means.read(task.path, old).to_numpy().tolist() if old else []
+        before = self.means.loader.positions_in(task.path, old).to_numpy().tolist() if old else []
         changed = ChangedFile(
             path=self.file.path,
             rows_deleted=len(rows),
@@ -116,7 +117,10 @@ class Scene:
             starting_snapshot_id=start or self.start,
             isolation_level=isolation,
             row_level=RowLevelChanges(
-                changed={self.file.path: changed}, tasks={self.file.path: task}, deletes=self.means
+                changed={self.file.path: changed},
+                tasks={self.file.path: task},
+                loader=self.means.loader,
+                write_deletes=self.means.write,
             ),
         )
 
@@ -124,7 +128,7 @@ class Scene:
         """Another commit's deletes, on what is there now."""
         (task,) = plan_scan(self.other, self.other.refresh().metadata.current_snapshot_id).tasks
         old = (task.deletion_vector,) if task.deletion_vector else task.position_deletes
-        before = Deletes(self.table).read(task.path, old).to_numpy().tolist() if old else []
+        before = Deletes(self.table).loader.positions_in(task.path, old).to_numpy().tolist() if old else []
         commit(
             self.other,
             RowDelta(
@@ -321,7 +325,7 @@ def rewriting(
     """A statement that deletes rows of the file by writing it anew, in two files: the even ids, and the odd ones."""
     task = scene.task
     old = (task.deletion_vector,) if task.deletion_vector else task.position_deletes
-    before = scene.means.read(task.path, old).to_numpy().tolist() if old else []
+    before = scene.means.loader.positions_in(task.path, old).to_numpy().tolist() if old else []
     kept = [row for row in range(10) if row not in {*rows, *before}]
     halves = [[row for row in kept if row % 2 == odd] for odd in (0, 1)]
     files = tuple(data_file(scene.table, half) for half in halves)
@@ -349,7 +353,8 @@ def rewriting(
         row_level=RowLevelChanges(
             changed={scene.file.path: changed},
             tasks={scene.file.path: task},
-            deletes=scene.means,
+            loader=scene.means.loader,
+            write_deletes=scene.means.write,
             row_origins=tuple(RowOrigins.of(*parts) for parts in ones),
         ),
     )
@@ -414,7 +419,7 @@ def test_a_table_upgraded_meanwhile_gets_no_deletes_of_the_old_version(catalog: 
     scene.others(Command.DELETE, [1])
     action = rewriting(scene, [5])
     catalog.commit_table(scene.other.refresh(), (), (UpgradeFormatVersionUpdate(format_version=3),))
-    level = replace(action.row_level, deletes=Outdated(scene.table)) if action.row_level else None
+    level = replace(action.row_level, write_deletes=Outdated(scene.table).write) if action.row_level else None
     before = scene.metadata_location()
     with pytest.raises(ValidationFailedError, match="Must use DVs"):
         commit(scene.table, replace(action, row_level=level))

@@ -1,13 +1,13 @@
-"""How writers read the data files of a statement: the scan's reader behind the writers' contract. Worker-safe.
+"""The data files of a statement, as writers read those that they rewrite or delete from. Worker-safe.
 
-Input: scan tasks, packed on the driver. Output: rows and deleted positions of one data file at a time. Stages do not
-import each other; this is where the scan's reader and the writers meet.
+Input: scan tasks, packed on the driver. Output: rows and deleted positions of one data file at a time.
 """
 
 import pickle
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +15,17 @@ from pyiceberg.schema import Schema
 
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
-from dml.model.target_files import FileRows
 from dml.read.applied_deletes import DeleteLoader
-from dml.read.reader import scan_file
+from dml.read.reader import FileBatch, scan_file
 
-__all__ = ["ScannedFiles"]
+__all__ = ["TargetFiles"]
 
-BLOCK: int = 64
+BLOCK: Final = 64
 """Tasks that are packed, and unpacked, together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedFiles:
+class TargetFiles:
     """The data files that a statement scanned, by ordinal.
 
     Attributes:
@@ -38,14 +37,14 @@ class ScannedFiles:
     context: ScanContext
 
     @staticmethod
-    def of(tasks: Sequence[ScanTask], context: ScanContext) -> "ScannedFiles":
+    def of(tasks: Sequence[ScanTask], context: ScanContext) -> "TargetFiles":
         """Pack the tasks of a scan; their ordinals are their places."""
         assert all(task.file_ordinal == place for place, task in enumerate(tasks)), "ordinals are places"
         blocks = tuple(
             zlib.compress(pickle.dumps(tuple(tasks[start : start + BLOCK]), pickle.HIGHEST_PROTOCOL), 1)
             for start in range(0, len(tasks), BLOCK)
         )
-        return ScannedFiles(blocks=blocks, context=replace(context, row_filter=None, key_filter=None))
+        return TargetFiles(blocks=blocks, context=replace(context, row_filter=None, key_filter=None))
 
     def task(self, ordinal: int) -> ScanTask:
         """The data file as a whole, with the delete files that apply to it."""
@@ -61,14 +60,14 @@ class ScannedFiles:
         columns: tuple[int, ...],
         metadata_columns: tuple[str, ...] = (),
         positions: npt.NDArray[np.int64] | None = None,
-    ) -> Iterator[FileRows]:
+    ) -> Iterator[FileBatch]:
         """The rows of a data file, in its order.
 
         Args:
             ordinal: Which file.
-            columns: Field ids of the table columns to read.
+            columns: Field ids of the table columns to read, in the order of the batches' columns.
             metadata_columns: Names of metadata columns that follow them.
-            positions: Ascending positions; parts of the file without any of them may be left out.
+            positions: Ascending positions; parts of the file without any of them may be left out. None reads all.
         """
         context = replace(self.context, projected_ids=columns, metadata_columns=metadata_columns)
         return scan_file(self.task(ordinal), context, positions=positions)
