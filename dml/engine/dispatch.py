@@ -225,7 +225,7 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
                 sql=text,
                 position=called.start(1),
                 length=len(called[1]),
-                hint=f"{near}. Procedures are called as system.name",
+                hint=near,
             ) from error
         raise NotSupportedError(
             f"The statement is not one that works on the table '{'.'.join(named)}'",
