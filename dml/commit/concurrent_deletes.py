@@ -11,11 +11,12 @@ them it might have inserted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dml.commit.changes import FileChanges, Operation, RowLevelChanges
+from dml.commit.new_manifests import CommitFiles
 from dml.commit.validation import only_data_file, row_conflict
 from dml.commit.window import CommitWindow
 from dml.deletes.delete_file_index import partition_key
@@ -27,7 +28,7 @@ from dml.model.summary_keys import DELETES_REAPPLIED
 from dml.model.write_task import RowOrigins
 from dml.pruning.pruner import FileFilter
 
-__all__ = ["ConcurrentDeletes"]
+__all__ = ["Reconciled", "reconcile"]
 
 
 ALL = frozenset(Operation)
@@ -46,111 +47,97 @@ class Reconciled:
     settled: frozenset[DeleteFileKey] = frozenset()
 
 
-@dataclass(slots=True)
-class ConcurrentDeletes:
-    """Reconciles the attempts of one commit.
+def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, files: CommitFiles) -> Reconciled:
+    """Look at the deletes of others row by row, if that is possible.
 
-    Attributes:
-        written: Locations of the delete files that were written on the way.
+    Args:
+        changes: What the commit does.
+        window: The snapshots since the statement read the table.
+        wanted: The files that hold rows which the statement read.
+        files: What the commit has written: delete files are added to it.
+
+    Raises:
+        CommitConflictError: another commit deleted a row that this one changes.
+        CorruptFileError: a delete file cannot be read.
     """
+    rows = changes.row_level
+    if rows is None or not window.snapshots or not rows.is_known or changes.removed_data_files - rows.changed.keys():
+        return Reconciled(changes=changes)
+    gone = {entry.data_file.key for entry in window.entries(ManifestContent.DELETES, EntryStatus.DELETED, ALL, wanted)}
+    added = [
+        entry
+        for entry in window.entries(ManifestContent.DELETES, EntryStatus.ADDED, ALL, wanted)
+        if entry.data_file.content is FileContent.POSITION_DELETES
+    ]
+    # What one of them took away again lives on in the delete file that replaced it.
+    theirs = [entry for entry in added if entry.data_file.key not in gone]
+    found = {path: deletes_of(rows.tasks[path], theirs) for path in rows.changed if path in rows.tasks}
+    conflicting = {path: entries for path, entries in found.items() if entries}
+    unions: dict[str, FileDeletes] = {}
+    moved: dict[str, PositionDeleteIndex] = {}
+    for path, entries in conflicting.items():
+        deletes = compared(rows, path, entries, serializable=changes.validation.new_data_files)
+        if path in changes.removed_data_files:
+            moved[path] = deletes.theirs
+        elif any(entry.data_file.is_deletion_vector for entry in entries):
+            unions[path] = deletes.union(rows.tasks[path])
+    late = reapplied(moved, rows.tasks, changes.added_data_files, rows.row_origins)
+    if late is None:
+        return Reconciled(changes=changes)
+    if late:
+        keys = frozenset(entry.data_file.key for path in moved for entry in conflicting[path])
+        changes = with_late_deletes(changes, rows, keys, late, files)
+    return Reconciled(
+        changes=with_unions(changes, rows, conflicting, unions, gone, files),
+        settled=frozenset(entry.data_file.key for entry in added),
+    )
 
-    written: set[str] = field(default_factory=set)
-    _merged: dict[tuple[str, frozenset[DeleteFileKey]], ContentFile] = field(default_factory=dict)
 
-    def reconcile(self, changes: FileChanges, window: CommitWindow, wanted: FileFilter) -> Reconciled:
-        """Look at the deletes of others row by row, if that is possible.
+def with_late_deletes(
+    changes: FileChanges,
+    rows: RowLevelChanges,
+    theirs: frozenset[DeleteFileKey],
+    late: Sequence[FileDeletes],
+    files: CommitFiles,
+) -> FileChanges:
+    new = written(rows, {file.path: (file, theirs) for file in late}, files)
+    return replace(
+        changes,
+        added_delete_files=(*changes.added_delete_files, *new),
+        summary=(*changes.summary, (DELETES_REAPPLIED, str(sum(len(file.positions) for file in late)))),
+    )
 
-        Args:
-            changes: What the commit does.
-            window: The snapshots since the statement read the table.
-            wanted: The files that hold rows which the statement read.
 
-        Raises:
-            CommitConflictError: another commit deleted a row that this one changes.
-            CorruptFileError: a delete file cannot be read.
-        """
-        rows = changes.row_level
-        if (
-            rows is None
-            or not window.snapshots
-            or not rows.is_known
-            or changes.removed_data_files - rows.changed.keys()
-        ):
-            return Reconciled(changes=changes)
-        gone = {
-            entry.data_file.key for entry in window.entries(ManifestContent.DELETES, EntryStatus.DELETED, ALL, wanted)
-        }
-        added = [
-            entry
-            for entry in window.entries(ManifestContent.DELETES, EntryStatus.ADDED, ALL, wanted)
-            if entry.data_file.content is FileContent.POSITION_DELETES
-        ]
-        # What one of them took away again lives on in the delete file that replaced it.
-        theirs = [entry for entry in added if entry.data_file.key not in gone]
-        found = {path: deletes_of(rows.tasks[path], theirs) for path in rows.changed if path in rows.tasks}
-        conflicting = {path: entries for path, entries in found.items() if entries}
-        unions: dict[str, FileDeletes] = {}
-        moved: dict[str, PositionDeleteIndex] = {}
-        for path, entries in conflicting.items():
-            deletes = compared(rows, path, entries, serializable=changes.validation.new_data_files)
-            if path in changes.removed_data_files:
-                moved[path] = deletes.theirs
-            elif any(entry.data_file.is_deletion_vector for entry in entries):
-                unions[path] = deletes.union(rows.tasks[path])
-        late = reapplied(moved, rows.tasks, changes.added_data_files, rows.row_origins)
-        if late is None:
-            return Reconciled(changes=changes)
-        if late:
-            keys = frozenset(entry.data_file.key for path in moved for entry in conflicting[path])
-            changes = self._with_late_deletes(changes, rows, keys, late)
-        return Reconciled(
-            changes=self._with_unions(changes, rows, conflicting, unions, gone),
-            settled=frozenset(entry.data_file.key for entry in added),
-        )
+def written(
+    rows: RowLevelChanges,
+    wanted: Mapping[str, tuple[FileDeletes, frozenset[DeleteFileKey]]],
+    files: CommitFiles,
+) -> tuple[ContentFile, ...]:
+    """Delete files, each written once for the same deletes of others."""
+    missing = {path: key for path, (_, key) in wanted.items() if (path, key) not in files.delete_files}
+    new = rows.write_deletes([wanted[path][0] for path in missing])
+    files.delete_files.update(zip(missing.items(), new, strict=True))
+    return tuple(files.delete_files[path, key] for path, (_, key) in wanted.items())
 
-    def _with_late_deletes(
-        self,
-        changes: FileChanges,
-        rows: RowLevelChanges,
-        theirs: frozenset[DeleteFileKey],
-        late: Sequence[FileDeletes],
-    ) -> FileChanges:
-        files = self._written(rows, {file.path: (file, theirs) for file in late})
-        return replace(
-            changes,
-            added_delete_files=(*changes.added_delete_files, *files),
-            summary=(*changes.summary, (DELETES_REAPPLIED, str(sum(len(file.positions) for file in late)))),
-        )
 
-    def _written(
-        self, rows: RowLevelChanges, wanted: Mapping[str, tuple[FileDeletes, frozenset[DeleteFileKey]]]
-    ) -> tuple[ContentFile, ...]:
-        """Delete files, each written once for the same deletes of others."""
-        missing = {path: key for path, (_, key) in wanted.items() if (path, key) not in self._merged}
-        new = rows.write_deletes([wanted[path][0] for path in missing])
-        for (path, key), file in zip(missing.items(), new, strict=True):
-            self.written.add(file.path)
-            self._merged[path, key] = file
-        return tuple(self._merged[path, key] for path, (_, key) in wanted.items())
-
-    def _with_unions(
-        self,
-        changes: FileChanges,
-        rows: RowLevelChanges,
-        theirs: Mapping[str, Sequence[ManifestEntry]],
-        unions: Mapping[str, FileDeletes],
-        gone: set[DeleteFileKey],
-    ) -> FileChanges:
-        keys = {path: frozenset(entry.data_file.key for entry in theirs[path]) for path in unions}
-        files = self._written(rows, {path: (union, keys[path]) for path, union in unions.items()})
-        kept = tuple(file for file in changes.added_delete_files if file.referenced_data_file not in unions)
-        replaced = frozenset(key for path in unions for key in keys[path])
-        return replace(
-            changes,
-            added_delete_files=(*kept, *files),
-            # What another commit took away before us, its own delete files hold.
-            removed_delete_files=(changes.removed_delete_files - gone) | replaced,
-        )
+def with_unions(
+    changes: FileChanges,
+    rows: RowLevelChanges,
+    theirs: Mapping[str, Sequence[ManifestEntry]],
+    unions: Mapping[str, FileDeletes],
+    gone: set[DeleteFileKey],
+    files: CommitFiles,
+) -> FileChanges:
+    keys = {path: frozenset(entry.data_file.key for entry in theirs[path]) for path in unions}
+    new = written(rows, {path: (union, keys[path]) for path, union in unions.items()}, files)
+    kept = tuple(file for file in changes.added_delete_files if file.referenced_data_file not in unions)
+    replaced = frozenset(key for path in unions for key in keys[path])
+    return replace(
+        changes,
+        added_delete_files=(*kept, *new),
+        # What another commit took away before us, its own delete files hold.
+        removed_delete_files=(changes.removed_delete_files - gone) | replaced,
+    )
 
 
 def deletes_of(task: ScanTask, entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:

@@ -8,7 +8,6 @@ snapshot: until it expires, or the branch is rolled back behind it.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from dml.commit.window import ancestors
 from dml.errors import AnalysisError, DmlError, ErrorKind
 from dml.model.summary_keys import IDEMPOTENCY_KEY, STATEMENT
 
@@ -89,9 +89,8 @@ def refuse_second_run(metadata: TableMetadata, head: Snapshot | None, key: Idemp
         AlreadyAppliedError: the statement was applied.
         AnalysisError: another statement was applied with the key.
     """
-    found = next(
-        (snapshot for snapshot in ancestors(metadata, head) if said(snapshot, IDEMPOTENCY_KEY) == key.value), None
-    )
+    history = ancestors(metadata, None if head is None else head.snapshot_id)
+    found = next((snapshot for snapshot in history if said(snapshot, IDEMPOTENCY_KEY) == key.value), None)
     if found is None:
         return
     if said(found, STATEMENT) != key.statement_sha256:
@@ -103,16 +102,6 @@ def refuse_second_run(metadata: TableMetadata, head: Snapshot | None, key: Idemp
             snapshot_id=found.snapshot_id,
         )
     raise AlreadyAppliedError(key, found)
-
-
-def ancestors(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
-    """A snapshot and those before it, as far as they are there."""
-    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    current = head
-    while current is not None:
-        yield current
-        # Taken out of the map, so that a history that bites its own tail ends.
-        current = None if current.parent_snapshot_id is None else known.pop(current.parent_snapshot_id, None)
 
 
 def said(snapshot: Snapshot, name: str) -> str | None:

@@ -10,9 +10,8 @@ until it has the least count, so that small commits stay cheap.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from uuid import uuid4
 
 from pyiceberg.io import FileIO
@@ -20,53 +19,86 @@ from pyiceberg.table.metadata import TableMetadata
 
 from dml.commit.window import EntryReader
 from dml.manifests.write import ManifestWriter
-from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from dml.model.manifest import ContentFile, DeleteFileKey, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from dml.options import CommitOptions
 
-__all__ = ["NewManifests", "merge_manifests", "pack_from_end"]
+__all__ = ["CommitFiles", "NewManifests", "merge_manifests", "pack_from_end"]
 
 
+class CommitFiles:
+    """The files that a commit has written, over all its attempts: each is written once, and all of them are known.
+
+    Attributes:
+        commit_id: Part of their names.
+        lists: Locations of manifest lists.
+        manifests: By what is in them.
+        entries: The entries of each manifest, by location.
+        delete_files: Those that hold the deletes of others as well, by path and by whose.
+        without_rows: Keys of data files of others that were found to hold no row of the statement.
+    """
+
+    def __init__(self) -> None:
+        self.commit_id = str(uuid4())
+        self.lists: list[str] = []
+        self.manifests: dict[object, ManifestFile] = {}
+        self.entries: dict[str, tuple[ManifestEntry, ...]] = {}
+        self.delete_files: dict[tuple[str, frozenset[DeleteFileKey]], ContentFile] = {}
+        self.without_rows: set[DeleteFileKey] = set()
+
+    @property
+    def metadata_locations(self) -> tuple[str, ...]:
+        """Manifest lists and manifests."""
+        return (*self.lists, *self.entries)
+
+    @property
+    def delete_file_locations(self) -> frozenset[str]:
+        """Delete files."""
+        return frozenset(file.path for file in self.delete_files.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewManifests:
-    """Writes manifests and remembers them.
+    """Writes the manifests of one attempt; those that earlier ones wrote are used again.
 
-    Args:
-        io: The table's FileIO.
+    Attributes:
+        files: What the commit has written.
+        writer: Writes manifests as the table has them now.
+        layout: What they depend on: a manifest of another format version or other specs is not used again.
         snapshot_id: The commit's snapshot.
         location: A file's name to its location in the table's metadata folder.
     """
 
-    def __init__(self, io: FileIO, snapshot_id: int, location: Callable[[str], str]) -> None:
-        self.snapshot_id = snapshot_id
-        self.commit_id = str(uuid4())
-        self._io = io
-        self._location = location
-        self._numbers = count()
-        self._written: dict[object, ManifestFile] = {}
-        self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
-        self._metadata: TableMetadata | None = None
-        self._writer: ManifestWriter | None = None
+    files: CommitFiles
+    writer: ManifestWriter
+    layout: str
+    snapshot_id: int
+    location: Callable[[str], str]
 
-    def at(self, metadata: TableMetadata) -> None:
-        """Go on with another attempt, on newer metadata.
+    @staticmethod
+    def of(
+        metadata: TableMetadata, io: FileIO, files: CommitFiles, snapshot_id: int, location: Callable[[str], str]
+    ) -> "NewManifests":
+        """Those of an attempt.
 
-        What was written for another format version or other specs is not used again.
+        Args:
+            metadata: The table as it is now.
+            io: Its FileIO.
+            files: What the commit has written.
+            snapshot_id: The commit's snapshot.
+            location: A file's name to its location in the table's metadata folder.
         """
-        if self._metadata is None or (
-            metadata.format_version != self._metadata.format_version
-            or metadata.partition_specs != self._metadata.partition_specs
-        ):
-            self._written = {}
-        self._metadata = metadata
-        self._writer = ManifestWriter(self._io, metadata, self.snapshot_id)
-
-    @property
-    def locations(self) -> tuple[str, ...]:
-        """Everything written so far."""
-        return tuple(self._entries)
+        specs = ",".join(spec.model_dump_json() for spec in metadata.partition_specs)
+        return NewManifests(
+            files=files,
+            writer=ManifestWriter(io, metadata, snapshot_id),
+            layout=f"{metadata.format_version} {specs}",
+            snapshot_id=snapshot_id,
+            location=location,
+        )
 
     def entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...] | None:
         """The entries of a manifest that this commit wrote; None for others."""
-        return self._entries.get(manifest.manifest_path)
+        return self.files.entries.get(manifest.manifest_path)
 
     def added(
         self, content: ManifestContent, files: Iterable[ContentFile], data_sequence_number: int | None = None
@@ -105,19 +137,19 @@ class NewManifests:
     def merged(self, sources: Sequence[ManifestFile], entries: Callable[[], tuple[ManifestEntry, ...]]) -> ManifestFile:
         """A manifest in place of several of one spec and content."""
         key = ("merged", *sources)
-        if key in self._written:
-            return self._written[key]
+        if (self.layout, key) in self.files.manifests:
+            return self.files.manifests[self.layout, key]
         return self._write(key, sources[0].partition_spec_id, sources[0].content, entries())
 
     def _write(
         self, key: object, spec_id: int, content: ManifestContent, entries: tuple[ManifestEntry, ...]
     ) -> ManifestFile:
-        if key not in self._written:
-            assert self._writer is not None
-            location = self._location(f"{self.commit_id}-m{next(self._numbers)}.avro")
-            self._entries[location] = entries
-            self._written[key] = self._writer.write(location, spec_id, content, entries)
-        return self._written[key]
+        known = self.files.manifests
+        if (self.layout, key) not in known:
+            location = self.location(f"{self.files.commit_id}-m{len(self.files.entries)}.avro")
+            self.files.entries[location] = entries
+            known[self.layout, key] = self.writer.write(location, spec_id, content, entries)
+        return known[self.layout, key]
 
 
 def merge_manifests(

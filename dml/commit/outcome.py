@@ -23,6 +23,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Identifier
 from tenacity import Retrying, retry_if_result, stop_after_attempt, stop_after_delay, wait_exponential
 
+from dml.commit.window import walk_back
 from dml.errors import DmlError
 from dml.iceberg import taken_numbers
 from dml.options import CommitOptions
@@ -140,14 +141,5 @@ def has_passed(metadata: TableMetadata, head_id: int, snapshot: Snapshot) -> boo
 
     Every step has to be there to be seen: where snapshots were expired, ours may have been among them.
     """
-    if head_id == snapshot.parent_snapshot_id:
-        return False
-    # What was passed leaves the map, so that a history that bites its own tail ends.
-    known = {step.snapshot_id: step for step in metadata.snapshots}
-    current: int | None = head_id
-    while current is not None and current != snapshot.parent_snapshot_id:
-        step = known.pop(current, None)
-        if step is None:
-            return False
-        current = step.parent_snapshot_id
-    return current == snapshot.parent_snapshot_id
+    passed, end_id = walk_back(metadata, head_id, snapshot.parent_snapshot_id)
+    return bool(passed) and end_id == snapshot.parent_snapshot_id

@@ -23,12 +23,13 @@ from pyiceberg.table.snapshots import Snapshot
 from dml.catalog.tables import LoadState, TableState, load_table
 from dml.catalog.translation import error_text, shown_cause, translate
 from dml.commit.actions import Action, changes_of
+from dml.commit.attempt import Attempt, CommitRequest, Target, parent_of
 from dml.commit.changes import FileChanges
 from dml.commit.idempotency import IdempotencyKey, refuse_second_run
-from dml.commit.new_manifests import NewManifests
+from dml.commit.new_manifests import CommitFiles
 from dml.commit.outcome import Outcome, is_another_table, outcome_of, sought, was_outrun
 from dml.commit.retry import retrying
-from dml.commit.snapshot_producer import Prepared, SnapshotProducer, Target, parent_of
+from dml.commit.snapshot_producer import Prepared, prepare
 from dml.commit.window import EntryReader
 from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError
 from dml.files.file_io import delete_files
@@ -216,7 +217,8 @@ class Publication:
         snapshot_id = table.metadata.new_snapshot_id()
         self._attempts = 0
         self._prepared: dict[str, Prepared] = {}
-        self._producer = SnapshotProducer(
+        self._files = CommitFiles()
+        self._request = CommitRequest(
             io=table.io,
             planned=planned,
             changes=changes,
@@ -225,7 +227,6 @@ class Publication:
             summary=summary,
             location=location,
             reader=EntryReader(table.io),
-            written=NewManifests(table.io, snapshot_id, location),
         )
 
     def _loaded(self) -> TableState:
@@ -265,7 +266,7 @@ class Publication:
             self._delete_all()
             return None
         metadata, location = found
-        snapshot = metadata.snapshot_by_id(self._producer.snapshot_id)
+        snapshot = metadata.snapshot_by_id(self._request.snapshot_id)
         assert snapshot is not None
         self._delete_unused(snapshot)
         return self._committed(snapshot, location)
@@ -279,7 +280,7 @@ class Publication:
             table = self._loaded().table
         except DmlError:
             return None
-        has_it = table.metadata.snapshot_by_id(self._producer.snapshot_id) is not None
+        has_it = table.metadata.snapshot_by_id(self._request.snapshot_id) is not None
         return (table.metadata, table.metadata_location) if has_it else None
 
     def _attempt(self) -> tuple[TableMetadata, str] | None:
@@ -292,12 +293,12 @@ class Publication:
         if refresh:
             self._state = self._loaded()
         table = self._state.table
-        if refresh and table.metadata.snapshot_by_id(self._producer.snapshot_id) is not None:
+        if refresh and table.metadata.snapshot_by_id(self._request.snapshot_id) is not None:
             return table.metadata, table.metadata_location
         if self._idempotency_key is not None:
-            head = parent_of(table.metadata, self._producer.target)
+            head = parent_of(table.metadata, self._request.target)
             refuse_second_run(table.metadata, head, self._idempotency_key)
-        prepared = self._producer.prepare(table.metadata)
+        prepared = prepare(Attempt(request=self._request, metadata=table.metadata, files=self._files))
         self._prepared[prepared.snapshot.manifest_list] = prepared
         if prepared.is_empty and self._skip_empty:
             return None
@@ -318,20 +319,20 @@ class Publication:
         if outcome is Outcome.LOST:
             raise error
         action = f"Committing to the table '{'.'.join(self._name)}'"
-        if outcome is Outcome.REFUSED or is_another_table(error, self._catalog, self._name, self._producer.snapshot_id):
+        if outcome is Outcome.REFUSED or is_another_table(error, self._catalog, self._name, self._request.snapshot_id):
             if was_outrun(error, self._catalog, self._name, snapshot):
                 raise CommitFailedException(str(error)) from error
             raise translate(error, action, self._catalog.properties) from self._cause(error)
-        target = self._producer.target
+        target = self._request.target
         branch = None if target.stage_only else target.branch
         options = CommitOptions.from_properties(self._state.table.metadata.properties)
         landed = sought(self._catalog, self._name, snapshot, branch, options)
         if landed is None:
             text = translate(error, action, self._catalog.properties).message
             raise CommitStateUnknownError(
-                f"{text}; whether the snapshot {self._producer.snapshot_id} was committed is not known",
+                f"{text}; whether the snapshot {self._request.snapshot_id} was committed is not known",
                 hint="Look at the table's snapshots before running the statement again. No file was deleted",
-                snapshot_id=self._producer.snapshot_id,
+                snapshot_id=self._request.snapshot_id,
             ) from self._cause(error)
         return landed
 
@@ -355,9 +356,9 @@ class Publication:
         prepared = self._prepared.get(snapshot.manifest_list)
         if prepared is not None:
             used = prepared.manifests | {snapshot.manifest_list}
-            mine = (*self._producer.lists, *self._producer.written.locations, *prepared.unused_delete_files)
+            mine = (*self._files.metadata_locations, *prepared.unused_delete_files)
             delete_files(self._state.table.io, [location for location in mine if location not in used])
 
     def _delete_all(self) -> None:
-        mine = (*self._producer.lists, *self._producer.written.locations, *self._producer.concurrent.written)
+        mine = (*self._files.metadata_locations, *self._files.delete_file_locations)
         delete_files(self._state.table.io, mine)

@@ -18,8 +18,9 @@ V3     a file to remove is not there any more                      all that remo
 V8     a file is both removed and pointed to by a new delete       row delta
 =====  ==========================================================  =================================================
 
-V9, the rule that a filter removes whole files only, is where manifests are filtered. Where the rows of a commit are
-known, `concurrent_deletes` looks at the delete files of others row by row, and V2, V5 and V6 pass over those.
+`attempt.CHECKS` runs all of them in their order. V9, the rule that a filter removes whole files only, is where
+manifests are filtered. Where the rows of a commit are known, `concurrent_deletes` looks at the delete files of others
+row by row, and V2, V5 and V6 pass over those.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
@@ -47,9 +48,9 @@ from dml.pruning.filter_text import filter_text
 from dml.pruning.pruner import FileFilter
 
 __all__ = [
-    "CHECKS",
-    "Check",
+    "ENTRY_CHECKS",
     "Conflict",
+    "EntryCheck",
     "check_data_sequence_number",
     "check_deletes_of_replaced_files",
     "check_format_version",
@@ -82,7 +83,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class EntryCheck:
     """One rule about the entries of concurrent commits.
 
     Attributes:
@@ -201,8 +202,8 @@ def covers_our_file(changes: FileChanges, entry: ManifestEntry, _: FileFilter) -
     return file.is_deletion_vector and file.referenced_data_file in changes.validation.added_vectors
 
 
-CHECKS: Final = (
-    Check(
+ENTRY_CHECKS: Final = (
+    EntryCheck(
         label="V4",
         content=ManifestContent.DATA,
         status=EntryStatus.DELETED,
@@ -212,7 +213,7 @@ CHECKS: Final = (
         conflicts=is_referenced,
         message=lambda _, __: "Cannot commit, missing data files",
     ),
-    Check(
+    EntryCheck(
         label="V1",
         content=ManifestContent.DATA,
         status=EntryStatus.ADDED,
@@ -221,7 +222,7 @@ CHECKS: Final = (
         conflicts=may_match,
         message=lambda changes, now: about(changes, now, "Found conflicting files that can contain records"),
     ),
-    Check(
+    EntryCheck(
         label="V7",
         content=ManifestContent.DATA,
         status=EntryStatus.DELETED,
@@ -232,7 +233,7 @@ CHECKS: Final = (
             changes, table, "Found conflicting deleted files that can contain records"
         ),
     ),
-    Check(
+    EntryCheck(
         label="V10",
         content=ManifestContent.DATA,
         status=EntryStatus.DELETED,
@@ -243,7 +244,7 @@ CHECKS: Final = (
             changes, table, "Found conflicting removed files that can contain records"
         ),
     ),
-    Check(
+    EntryCheck(
         label="V5",
         content=ManifestContent.DELETES,
         status=EntryStatus.ADDED,
@@ -254,7 +255,7 @@ CHECKS: Final = (
             changes, table, "Found new conflicting delete files that can apply to records"
         ),
     ),
-    Check(
+    EntryCheck(
         label="V6",
         content=ManifestContent.DELETES,
         status=EntryStatus.ADDED,
@@ -265,7 +266,7 @@ CHECKS: Final = (
         message=lambda _, __: "Found concurrently added deletion vectors",
     ),
 )
-"""The checks on the entries of concurrent commits, in the order in which they are made."""
+"""The checks on the entries of concurrent commits, in their order; `attempt.CHECKS` has all."""
 
 
 def check_not_upgraded(changes: FileChanges, planned: int, version: int) -> None:

@@ -7,6 +7,7 @@ lists and manifests are read once for a commit, several at a time.
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from pyiceberg.io import FileIO
@@ -19,7 +20,7 @@ from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from dml.pruning.pruner import FileFilter
 
-__all__ = ["CommitWindow", "EntryReader", "open_window"]
+__all__ = ["CommitWindow", "EntryReader", "ancestors", "open_window", "walk_back"]
 
 
 MOST_THREADS: Final = 8
@@ -133,6 +134,34 @@ def may_have(manifest: ManifestFile, status: EntryStatus) -> bool:
     return counts[status] != 0
 
 
+def ancestors(metadata: TableMetadata, head_id: int | None) -> Iterator[Snapshot]:
+    """A snapshot and those before it, newest first, as far as they are there."""
+    # What was passed leaves the map, so that a history that bites its own tail ends.
+    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    current_id = head_id
+    while current_id is not None and (current := known.pop(current_id, None)) is not None:
+        yield current
+        current_id = current.parent_snapshot_id
+
+
+def walk_back(
+    metadata: TableMetadata, head_id: int | None, start_id: int | None
+) -> tuple[tuple[Snapshot, ...], int | None]:
+    """The snapshots after a start up to a head.
+
+    Args:
+        metadata: The table.
+        head_id: The head; None for a branch without any.
+        start_id: Where to stop; it need not be there any more. None for before the first one.
+
+    Returns:
+        The snapshots, newest first, and the id at which the walk ended: the start's, or that of a snapshot which is
+        missing.
+    """
+    walked = tuple(takewhile(lambda snapshot: snapshot.snapshot_id != start_id, ancestors(metadata, head_id)))
+    return walked, walked[-1].parent_snapshot_id if walked else head_id
+
+
 def open_window(
     metadata: TableMetadata,
     reader: EntryReader,
@@ -153,19 +182,8 @@ def open_window(
     Raises:
         CommitConflictError: the walk does not arrive at the start.
     """
-    walked: list[Snapshot] = []
-    # What was walked leaves the map, so that a history that bites its own tail ends.
-    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    current_id = None if head is None else head.snapshot_id
-    while current_id is not None and current_id != starting_snapshot_id:
-        current = known.pop(current_id, None)
-        if current is None:
-            break
-        walked.append(current)
-        current_id = current.parent_snapshot_id
-    if current_id != starting_snapshot_id or (
-        starting_snapshot_id is None and walked and not is_first(walked[-1], reader)
-    ):
+    walked, end_id = walk_back(metadata, None if head is None else head.snapshot_id, starting_snapshot_id)
+    if end_id != starting_snapshot_id or (starting_snapshot_id is None and walked and not is_first(walked[-1], reader)):
         if head is None:
             message = f"Snapshot {starting_snapshot_id} is not in the history of the branch, which has no snapshot now"
         elif must_descend and starting_snapshot_id is not None:
@@ -180,4 +198,4 @@ def open_window(
             hint="The table was replaced or rolled back, or snapshots expired, while the statement ran: run it again",
             snapshot_id=starting_snapshot_id,
         )
-    return CommitWindow(snapshots=tuple(walked), reader=reader)
+    return CommitWindow(snapshots=walked, reader=reader)

@@ -18,8 +18,10 @@ from dml.commit import (
     OverwriteFiles,
     ReplacePartitions,
     RowDelta,
+    attempt,
     commit,
 )
+from dml.commit.attempt import CHECKS, Check
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.model.manifest import ContentFile
 from dml.options import Command, IsolationLevel
@@ -406,3 +408,26 @@ def test_a_column_of_the_filter_that_was_dropped_meanwhile_is_a_conflict(catalog
         update.rename_column("id", "key")
     with pytest.raises(CommitConflictError, match="does not fit the table's schema any more"):
         commit(scene.table, scene.copy_on_write(SERIALIZABLE, LessThan("id", 5)))
+
+
+def test_checks_run_in_this_order():
+    """An upgrade explains more than a missing file, and what others added is looked at before manifests are written."""
+    assert [check.label for check in CHECKS] == [
+        *("branch", "upgrade", "format", "V8", "history", "filter"),
+        *("V4", "V1", "V7", "V10", "rows", "V5", "V6", "format"),
+        *("V9", "V2", "V3", "rewrite", "V3"),
+    ]
+
+
+def test_the_first_check_that_fails_is_the_one_that_is_told(monkeypatch):
+    """They run one after the other, and the rest of them not at all."""
+
+    def fails(_):
+        raise CommitConflictError("the second")
+
+    ran = []
+    checks = (Check("a", ran.append), Check("b", fails), Check("c", ran.append))
+    monkeypatch.setattr(attempt, "CHECKS", checks)
+    with pytest.raises(CommitConflictError, match="the second"):
+        attempt.check("an attempt")
+    assert ran == ["an attempt"]

@@ -12,9 +12,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 import dml
-from dml.commit import Action, AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
+from dml.commit import Action, AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit, snapshot_producer
 from dml.commit.actions import RewriteFiles
-from dml.commit.snapshot_producer import SnapshotProducer
 from dml.model.manifest import ContentFile
 from dml.options import Command, IsolationLevel
 from dml.verification import Count, FileRole, Verification, verify
@@ -233,15 +232,15 @@ def with_files(
     summary: dict[str, str],
 ) -> None:
     """Commit with manifests that list other files than the summary counts: as an engine with a fault would."""
-    real = SnapshotProducer._merged
+    real = snapshot_producer.merged
 
-    def merged(self: SnapshotProducer, content: object, changes: object, *others: object) -> object:
+    def merged(attempt: object, content: object, changes: object, *others: object) -> object:
         data = tuple(other for file in changes.added_data_files for other in change(file))
         dropped = tuple(other for file in changes.added_delete_files for other in change(file))
-        return real(self, content, replace(changes, added_data_files=data, added_delete_files=dropped), *others)
+        return real(attempt, content, replace(changes, added_data_files=data, added_delete_files=dropped), *others)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SnapshotProducer, "_merged", merged)
+        patched.setattr(snapshot_producer, "merged", merged)
         committed(table, action, summary)
 
 
@@ -279,13 +278,13 @@ def test_a_file_of_the_parent_that_got_lost_is_found(catalog: Catalog, monkeypat
     """A later commit forgot a manifest."""
     table = new_table(catalog, 2, **{"commit.manifest-merge.enabled": "false"})
     committed(table, AppendFiles(data_files=(data_file(table, [1, 2]),)), counts_of_rows(inserted=2))
-    real = SnapshotProducer._snapshot
+    real = snapshot_producer.new_snapshot
 
-    def snapshot(self: SnapshotProducer, metadata: object, parent: object, manifests: tuple, summary: object) -> object:
-        return real(self, metadata, parent, manifests[:1], summary)
+    def snapshot(attempt: object, manifests: tuple, summary: object) -> object:
+        return real(attempt, manifests[:1], summary)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SnapshotProducer, "_snapshot", snapshot)
+        patched.setattr(snapshot_producer, "new_snapshot", snapshot)
         committed(table, AppendFiles(data_files=(data_file(table, [3]),)), counts_of_rows(inserted=1))
     found = verified(table)
     assert "deleted-records: the summary says 0, the files say 2" in found.problems

@@ -1,0 +1,382 @@
+"""One attempt of a commit, and the checks that it has to pass. Driver.
+
+Input: what is committed, the table as it is now, the files that earlier attempts wrote. Output: what the attempt comes
+to (the snapshots since the start, the changes beside what others did, the manifests without the files that go), each
+worked out once, when a check or the snapshot asks for it; or the error of the first check that fails.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRequirement
+
+from dml.commit.changes import FileChanges, Operation
+from dml.commit.concurrent_deletes import Reconciled, reconcile
+from dml.commit.manifest_filter import FilteredManifests, ManifestFilter, commit_pruner
+from dml.commit.new_manifests import CommitFiles, NewManifests
+from dml.commit.validation import (
+    ENTRY_CHECKS,
+    EntryCheck,
+    check_data_sequence_number,
+    check_deletes_of_replaced_files,
+    check_format_version,
+    check_not_upgraded,
+    check_removed_files_are_live,
+    check_removed_files_are_not_referenced,
+    check_rewrite_adds_no_rows,
+    vanished_data_files,
+)
+from dml.commit.window import CommitWindow, EntryReader, open_window
+from dml.errors import AnalysisError, NotFoundError
+from dml.model.manifest import DeleteFileKey, EntryStatus, ManifestContent, ManifestFile, unpartitioned_specs
+from dml.model.summary_keys import ROWS_VANISHED, UNKNOWN
+from dml.pruning.pruner import AnyOf, FileFilter, PartitionSet
+from dml.suggestions import did_you_mean
+
+__all__ = ["CHECKS", "Attempt", "Check", "CommitRequest", "Target", "check", "parent_of", "requirements_of"]
+
+DELETING: Final = frozenset({Operation.OVERWRITE, Operation.DELETE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a snapshot goes.
+
+    Attributes:
+        branch: The branch that moves to it.
+        create_branch: Whether the branch may be created, from main's head.
+        stage_only: Add the snapshot, a child of the branch's head, without moving anything.
+    """
+
+    branch: str = MAIN_BRANCH
+    create_branch: bool = False
+    stage_only: bool = False
+
+
+def parent_of(metadata: TableMetadata, target: Target) -> Snapshot | None:
+    """The head of the branch; of a branch that is to be created, main's; None where there is no snapshot yet.
+
+    Raises:
+        NotFoundError: there is no such branch, and it may not be created.
+        AnalysisError: it is a tag.
+    """
+    ref = metadata.refs.get(target.branch)
+    if ref is None:
+        if target.branch == MAIN_BRANCH or target.create_branch:
+            return metadata.current_snapshot()
+        raise NotFoundError(
+            f"Cannot use branch (does not exist): {target.branch}",
+            hint=did_you_mean(target.branch, metadata.refs),
+            branch=target.branch,
+        )
+    if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        raise AnalysisError(f"{target.branch} is a tag, not a branch: tags cannot be written to", branch=target.branch)
+    return metadata.snapshot_by_id(ref.snapshot_id)
+
+
+def requirements_of(metadata: TableMetadata, target: Target, parent: Snapshot | None) -> tuple[TableRequirement, ...]:
+    """What has to be true of the table when the snapshot is committed: the same table, the same head."""
+    table = AssertTableUUID(uuid=metadata.table_uuid)
+    if target.stage_only:
+        return (table,)
+    exists = target.branch in metadata.refs
+    head = parent.snapshot_id if exists and parent is not None else None
+    return (table, BranchHead(ref=target.branch, snapshot_id=head))
+
+
+class BranchHead(AssertRefSnapshotId):
+    """The head of a branch; the first snapshot of a table may be that of another branch than main.
+
+    So it is with Iceberg's Java library (a first write under `spark.wap.branch`) and with REST catalogs. PyIceberg
+    0.12, which checks the requirements of the catalogs that write metadata themselves, refuses it whatever the branch.
+    """
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:
+        """Raise `CommitFailedException` where the head is another one."""
+        if base_metadata is None or base_metadata.snapshots or self.snapshot_id is not None:
+            super().validate(base_metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequest:
+    """What all attempts of a commit have in common.
+
+    Attributes:
+        io: The table's FileIO.
+        planned: The table as the statement knows it.
+        changes: What the commit does.
+        target: Where it goes.
+        snapshot_id: The id of the snapshot.
+        summary: Further keys of its summary.
+        location: A file's name to its location in the table's metadata folder.
+        reader: Reads manifests, each once.
+    """
+
+    io: FileIO = field(repr=False)
+    planned: TableMetadata = field(repr=False)
+    changes: FileChanges
+    target: Target
+    snapshot_id: int
+    summary: Mapping[str, str]
+    location: Callable[[str], str] = field(repr=False)
+    reader: EntryReader = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A commit against the table as it is now.
+
+    Attributes:
+        request: What is committed.
+        metadata: The table.
+        files: What the commit has written in all attempts.
+    """
+
+    request: CommitRequest
+    metadata: TableMetadata = field(repr=False)
+    files: CommitFiles = field(repr=False)
+
+    @cached_property
+    def parent(self) -> Snapshot | None:
+        """The snapshot that the new one follows."""
+        return parent_of(self.metadata, self.request.target)
+
+    @cached_property
+    def window(self) -> CommitWindow:
+        """The snapshots that came since the statement read the table, as far as anything asks for them."""
+        validation = self.request.changes.validation
+        if not validation.checks_history:
+            return CommitWindow(snapshots=(), reader=self.request.reader)
+        return open_window(
+            self.metadata,
+            self.request.reader,
+            starting_snapshot_id=validation.starting_snapshot_id,
+            head=self.parent,
+            must_descend=validation.must_descend,
+        )
+
+    @cached_property
+    def wanted(self) -> FileFilter:
+        """The files that may hold rows which the statement read."""
+        validation = self.request.changes.validation
+        if validation.partitions is not None:
+            return PartitionSet(validation.partitions, self.metadata)
+        return commit_pruner(
+            validation.conflict_filter if validation.checks_history else AlwaysTrue(),
+            self.metadata,
+            case_sensitive=validation.case_sensitive,
+            named_by=self.request.planned.schema(),
+        )
+
+    @cached_property
+    def own(self) -> PartitionSet:
+        """The partitions in which the commit itself deletes rows: what happened to these data files always counts."""
+        partitions = [(file.spec_id, file.partition) for file in self.request.changes.added_delete_files]
+        rows = self.request.changes.row_level
+        if rows is not None:
+            changed = [rows.tasks[path] for path in rows.changed if path in rows.tasks]
+            partitions += [(task.spec_id, task.partition) for task in changed]
+        return PartitionSet(partitions, self.metadata)
+
+    @cached_property
+    def without_rows(self) -> frozenset[DeleteFileKey]:
+        """New data files of others that may match by their metrics, but hold no row which the statement matches."""
+        changes, window, known = self.request.changes, self.window, self.files.without_rows
+        probe, head = changes.row_probe, self.parent
+        if probe is None or not changes.validation.new_data_files or head is None or not window.snapshots:
+            return frozenset()
+        adding = frozenset({Operation.APPEND, Operation.OVERWRITE})
+        added = window.entries(ManifestContent.DATA, EntryStatus.ADDED, adding, self.wanted)
+        # The rows of a file that was compacted since live on in another one.
+        replacing = frozenset({Operation.REPLACE})
+        compacted = {
+            entry.data_file.key
+            for entry in window.entries(ManifestContent.DATA, EntryStatus.DELETED, replacing, self.wanted)
+        }
+        files = {
+            entry.data_file.key: entry.data_file
+            for entry in added
+            if self.wanted.may_match(entry.data_file) and entry.data_file.key not in compacted - known
+        }
+        unknown = [file for key, file in files.items() if key not in known]
+        if not unknown or not probe.matches(self.metadata, head.snapshot_id, unknown):
+            known.update(files)
+        return frozenset(known)
+
+    @cached_property
+    def reconciled(self) -> Reconciled:
+        """The changes beside the deletes of others, row by row."""
+        return reconcile(self.request.changes, self.window, AnyOf((self.wanted, self.own)), self.files)
+
+    @cached_property
+    def changes(self) -> FileChanges:
+        """What is committed: without deletes in data files that a concurrent DELETE removed, which need no mark."""
+        changes = self.reconciled.changes
+        if not changes.validation.tolerate_deleted or not self.window.snapshots:
+            return changes
+        deleting = frozenset({Operation.DELETE})
+        removed = self.window.entries(ManifestContent.DATA, EntryStatus.DELETED, deleting, self.own)
+        vanished = vanished_data_files(changes, removed)
+        if not vanished:
+            return changes
+        needed = tuple(file for file in changes.added_delete_files if file.referenced_data_file not in vanished)
+        counted = [changes.rows_deleted.get(path) for path in vanished]
+        rows = UNKNOWN if None in counted else str(sum(number for number in counted if number is not None))
+        return replace(changes, added_delete_files=needed, summary=(*changes.summary, (ROWS_VANISHED, rows)))
+
+    @cached_property
+    def manifests(self) -> NewManifests:
+        """Writes new manifests."""
+        request = self.request
+        return NewManifests.of(self.metadata, request.io, self.files, request.snapshot_id, request.location)
+
+    @cached_property
+    def data(self) -> FilteredManifests:
+        """The parent's manifests of data files, without those that go."""
+        return self._filter.data_files(self._base(ManifestContent.DATA))
+
+    @cached_property
+    def deletes(self) -> FilteredManifests:
+        """The parent's manifests of delete files, without those that go."""
+        least = least_sequence_number(self.data.manifests, self.metadata, self.changes)
+        return self._filter.delete_files(self._base(ManifestContent.DELETES), self.data.removed, least)
+
+    @cached_property
+    def _filter(self) -> ManifestFilter:
+        request = self.request
+        return ManifestFilter(self.metadata, request.planned.schema(), self.changes, request.reader, self.manifests)
+
+    def _base(self, content: ManifestContent) -> list[ManifestFile]:
+        return [manifest for manifest in self.request.reader.manifests(self.parent) if manifest.content is content]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that an attempt has to pass.
+
+    Attributes:
+        label: V1 to V10, or a word.
+        run: Raises what is wrong.
+    """
+
+    label: str
+    run: Callable[[Attempt], object]
+
+
+def check(attempt: Attempt) -> None:
+    """Run all checks, in their order.
+
+    Raises:
+        CommitConflictError: another commit stands in the way.
+        ValidationFailedError: the changes do not fit the table.
+        NotFoundError: there is no such branch.
+        DmlError: metadata files cannot be read or written.
+    """
+    for one in CHECKS:
+        one.run(attempt)
+
+
+def check_upgrade(attempt: Attempt) -> None:
+    planned, now = attempt.request.planned.format_version, attempt.metadata.format_version
+    check_not_upgraded(attempt.request.changes, planned, now)
+
+
+def check_format(attempt: Attempt) -> None:
+    check_format_version(attempt.request.changes, attempt.metadata.format_version, attempt.metadata.specs())
+
+
+def check_final_format(attempt: Attempt) -> None:
+    check_format_version(attempt.changes, attempt.metadata.format_version, attempt.metadata.specs())
+
+
+def entry_check(rule: EntryCheck) -> Check:
+    """A check of what others added and removed."""
+
+    def run(attempt: Attempt) -> None:
+        changes, window = attempt.request.changes, attempt.window
+        if not window.snapshots or not rule.applies(changes):
+            return
+        settled = attempt.without_rows if rule.content is ManifestContent.DATA else attempt.reconciled.settled
+        files = attempt.own if rule.own_files else attempt.wanted
+        entries = window.entries(rule.content, rule.status, rule.operations(changes), files)
+        rule.run(changes, attempt.request.planned, entries, attempt.wanted, settled)
+
+    return Check(rule.label, run)
+
+
+def check_replaced_files(attempt: Attempt) -> None:
+    changes = attempt.changes
+    if not changes.validation.deletes_of_replaced_files or not attempt.window.snapshots:
+        return
+    removed = attempt.data.removed
+    partitions = ((entry.data_file.spec_id, entry.data_file.partition) for entry in removed)
+    replaced = PartitionSet(partitions, attempt.metadata, with_global_deletes=True)
+    entries = attempt.window.entries(ManifestContent.DELETES, EntryStatus.ADDED, DELETING, replaced)
+    settled = attempt.reconciled.settled
+    check_deletes_of_replaced_files(
+        removed,
+        (entry for entry in entries if entry.data_file.key not in settled),
+        unpartitioned_specs(attempt.metadata.specs()),
+        ignore_equality_deletes=changes.data_sequence_number is not None,
+    )
+
+
+def check_removed_data_files(attempt: Attempt) -> None:
+    found = {entry.data_file.path for entry in attempt.data.removed}
+    check_removed_files_are_live(attempt.changes.removed_data_files - found)
+
+
+def check_rewrite(attempt: Attempt) -> None:
+    changes, removed = attempt.changes, attempt.data.removed
+    if changes.operation is Operation.REPLACE:
+        check_rewrite_adds_no_rows(changes, removed)
+        since = [snapshot.sequence_number or 0 for snapshot in attempt.window.snapshots]
+        check_data_sequence_number(changes, removed, min(since, default=attempt.metadata.next_sequence_number()))
+
+
+def check_removed_delete_files(attempt: Attempt) -> None:
+    removed = attempt.deletes.removed
+    if attempt.changes.require_removed_delete_files:
+        keys = attempt.changes.removed_delete_files - {entry.data_file.key for entry in removed}
+        check_removed_files_are_live(path for path, _, _ in keys)
+
+
+CHECKS: Final = (
+    Check("branch", lambda attempt: attempt.parent),
+    Check("upgrade", check_upgrade),
+    Check("format", check_format),
+    Check("V8", lambda attempt: check_removed_files_are_not_referenced(attempt.request.changes)),
+    Check("history", lambda attempt: attempt.window),
+    Check("filter", lambda attempt: attempt.wanted),
+    *(entry_check(rule) for rule in ENTRY_CHECKS if rule.content is ManifestContent.DATA),
+    Check("rows", lambda attempt: attempt.reconciled),
+    *(entry_check(rule) for rule in ENTRY_CHECKS if rule.content is ManifestContent.DELETES),
+    Check("format", check_final_format),
+    Check("V9", lambda attempt: attempt.data),
+    Check("V2", check_replaced_files),
+    Check("V3", check_removed_data_files),
+    Check("rewrite", check_rewrite),
+    Check("V3", check_removed_delete_files),
+)
+"""All checks of an attempt, in their order: cheap ones and those that a user can mend come first."""
+
+
+def least_sequence_number(manifests: tuple[ManifestFile, ...], metadata: TableMetadata, changes: FileChanges) -> int:
+    """The least data sequence number of the data files that stay or come; at most the table's last one."""
+    if metadata.format_version == 1:
+        return 0
+    numbers = [
+        manifest.min_sequence_number
+        for manifest in manifests
+        if manifest.min_sequence_number is not None and manifest.has_live_files
+    ]
+    if changes.data_sequence_number is not None:
+        numbers.append(changes.data_sequence_number)
+    return min([*numbers, metadata.last_sequence_number])
