@@ -98,7 +98,7 @@ class BranchHead(AssertRefSnapshotId):
     0.12, which checks the requirements of the catalogs that write metadata themselves, refuses it whatever the branch.
     """
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]  # pydantic has one, too
         """Raise `CommitFailedException` where the head is another one."""
         if base_metadata is None or base_metadata.snapshots or self.snapshot_id is not None:
             super().validate(base_metadata)
