@@ -216,6 +216,8 @@ def cast(array: pa.Array, target: pa.DataType) -> pa.Array:
         array = array.dictionary_decode()
     if array.type == target:
         return array
+    if pa.types.is_time64(target) and pa.types.is_int64(array.type):  # ORC has no times, but a long of microseconds
+        array = array.cast(pa.time64("us"))
     if pa.types.is_fixed_size_binary(target) and pa.types.is_binary(array.type):
         return array.cast(target)
     # A file's nanoseconds end as the table's microseconds, and instants keep their value whatever zone the file names.
