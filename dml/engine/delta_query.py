@@ -81,7 +81,7 @@ def value_sql(
     match value:
         case RawValue(raw=raw, span=span):
             with at(span):
-                return assign.sql(raw, raw_types[raw], spark_type(target.field_type), path)
+                return assign.sql(raw, raw_types[raw], spark_type(target.field_type), path, required=target.required)
         case OldValue():
             return value.sql
         case DefaultValue():

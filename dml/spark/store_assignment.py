@@ -111,10 +111,10 @@ def assignable(source: DataType, target: DataType, policy: StoreAssignmentPolicy
     """Whether an atomic type may be stored in another at all; values may still overflow under ANSI."""
     if source.simpleString() == target.simpleString():
         return True
-    if isinstance(source, NullType):
-        return True
     if policy is StoreAssignmentPolicy.STRICT:
         return widens(source, target)
+    if isinstance(source, NullType):
+        return True
     if isinstance(source, NumericType) and isinstance(target, NumericType):
         return True
     if isinstance(source, DATETIMES) and isinstance(target, DATETIMES):
@@ -136,7 +136,9 @@ class Assign:
     case_sensitive: bool = False
     by_name: bool = True
 
-    def sql(self, expression: str, source: DataType, target: DataType, path: tuple[str, ...]) -> str:
+    def sql(
+        self, expression: str, source: DataType, target: DataType, path: tuple[str, ...], *, required: bool = False
+    ) -> str:
         """The expression that stores `expression` (of type `source`) into a column.
 
         Args:
@@ -144,11 +146,17 @@ class Assign:
             source: Its type.
             target: The column's type.
             path: Names from the column down, for messages.
+            required: Whether the column takes no NULL, for the hint where one is refused.
 
         Raises:
             AnalysisError: the types do not fit, a struct lacks a field or has one too many.
         """
-        return self.nested(expression, source, target, path, depth=0)
+        try:
+            return self.nested(expression, source, target, path, depth=0)
+        except AnalysisError as error:
+            if required and isinstance(source, NullType):
+                error.hint = "The column is required: give it a value"
+            raise
 
     def nested(self, expression: str, source: DataType, target: DataType, path: tuple[str, ...], depth: int) -> str:
         """As `sql`, inside `depth` lambda functions."""
