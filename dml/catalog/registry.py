@@ -169,9 +169,14 @@ class CatalogRegistry:
         suffix = suffix_of(rest[-1])
         if not suffix:
             return None
-        owner = rest[:-1] if len(rest) > 2 or parts[0] in self.catalogs else (*self.current_namespace, *rest[:-1])
-        if len(owner) == 1:
-            owner = (*self.current_namespace, *owner)
+        rest = rest[:-1]
+        if "metadata_table" not in suffix and len(rest) > 1 and rest[-1].lower() in METADATA_TABLES:
+            # `t.files.branch_audit`; a table of such a name comes first.
+            table = self.load(catalog_name, rest, tables)
+            if table is None:
+                suffix["metadata_table"] = rest[-1].lower()
+                rest = rest[:-1]
+        owner = rest if len(rest) > 1 else (*self.current_namespace, *rest)
         table = self.load(catalog_name, owner, tables)
         return None if table is None else self.resolved(catalog_name, owner, table, suffix)
 

@@ -7,6 +7,8 @@ for every statement of the session, so it looks at the first keyword before it p
 from collections.abc import Callable
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
+
 from dml.engine.engine import Engine
 from dml.engine.procedures import table_of_call
 from dml.engine.query import temporary_view
@@ -128,9 +130,18 @@ def is_our_table(engine: Engine, reference: TableReference) -> bool:
     parts = reference.parts
     if len(parts) > 1 and parts[0] in engine.registry.catalogs:
         return True
-    if engine.spark.catalog.tableExists(".".join(map(quoted, parts))):
+    return not spark_has(engine, parts) and engine.registry.resolve(parts) is not None
+
+
+def spark_has(engine: Engine, parts: tuple[str, ...]) -> bool:
+    """Whether Spark has a table or view of a name."""
+    try:
+        return bool(engine.spark.catalog.tableExists(".".join(map(quoted, parts))))
+    except AnalysisException as error:
+        # Spark's own catalog has no names of three parts, and does not say no but fails: `db.t.files`, `db.t.branch_x`.
+        if error.getCondition() != "REQUIRES_SINGLE_PART_NAMESPACE":
+            raise
         return False
-    return engine.registry.resolve(parts) is not None
 
 
 def table_of(statement: Any) -> TableReference | None:

@@ -9,9 +9,8 @@ reading the snapshots that were current when it was created. A view that names n
 
 import datetime
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -21,9 +20,11 @@ from pyspark.sql.types import StructType
 
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine, StatementSettings
+from dml.engine.metadata_tables import check_time_travel, metadata_table_frame, travels
 from dml.engine.scans import scan_table
 from dml.engine.target import wap_enabled
-from dml.errors import AlreadyExistsError, NotFoundError, NotSupportedError
+from dml.errors import AlreadyExistsError, NotFoundError
+from dml.metadata_tables.tables import MetadataTable
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
 from dml.sqlparse import parse, stars_without
@@ -33,24 +34,6 @@ from dml.suggestions import did_you_mean
 from dml.views import StatementViews
 
 __all__ = ["TemporaryView", "create_view", "run_query", "statement_views", "temporary_view"]
-
-INSPECT: Final[dict[str, Callable[[Any], Any]]] = {
-    "all_data_files": lambda inspect: inspect.all_data_files(),
-    "all_delete_files": lambda inspect: inspect.all_delete_files(),
-    "all_entries": lambda inspect: inspect.all_entries(),
-    "all_files": lambda inspect: inspect.all_files(),
-    "all_manifests": lambda inspect: inspect.all_manifests(),
-    "data_files": lambda inspect: inspect.data_files(),
-    "delete_files": lambda inspect: inspect.delete_files(),
-    "entries": lambda inspect: inspect.entries(),
-    "files": lambda inspect: inspect.files(),
-    "history": lambda inspect: inspect.history(),
-    "manifests": lambda inspect: inspect.manifests(),
-    "metadata_log_entries": lambda inspect: inspect.metadata_log_entries(),
-    "partitions": lambda inspect: inspect.partitions(),
-    "refs": lambda inspect: inspect.refs(),
-    "snapshots": lambda inspect: inspect.snapshots(),
-}
 
 
 def statement_views(engine: Engine, statement: str, settings: StatementSettings) -> StatementViews:
@@ -91,7 +74,8 @@ def table_frame(
 ) -> DataFrame:
     """A table as a fragment reads it."""
     if resolved.metadata_table is not None:
-        return metadata_frame(engine, resolved, resolved.metadata_table)
+        name = MetadataTable(resolved.metadata_table)
+        return metadata_frame(engine, settings, statement, resolved, name, reference, fragment)
     table = resolved.table
     snapshot_id, schema = snapshot_to_read(engine, settings, statement, resolved, reference)
     read = table_read(
@@ -119,15 +103,22 @@ def table_frame(
     ).frame
 
 
-def metadata_frame(engine: Engine, resolved: ResolvedTable, name: str) -> DataFrame:
-    """A metadata table, computed on the driver."""
-    compute = INSPECT.get(name)
-    if compute is None:
-        raise NotSupportedError(
-            f"The metadata table '{name}' is not supported", hint=f"There are: {', '.join(INSPECT)}"
-        )
-    # Spark stops reading at an empty chunk.
-    return engine.spark.createDataFrame(compute(resolved.table.inspect).combine_chunks())
+def metadata_frame(
+    engine: Engine,
+    settings: StatementSettings,
+    statement: str,
+    resolved: ResolvedTable,
+    name: MetadataTable,
+    reference: TableReference,
+    fragment: Fragment,
+) -> DataFrame:
+    """A metadata table as a fragment reads it; of the current snapshot, whatever `spark.wap.branch` says."""
+    snapshot = resolved.table.current_snapshot()
+    if travels(resolved, reference):
+        check_time_travel(name, reference, statement)
+        snapshot_id, _ = snapshot_to_read(engine, settings, statement, resolved, reference)
+        snapshot = None if snapshot_id is None else resolved.table.snapshot_by_id(snapshot_id)
+    return metadata_table_frame(engine.spark, settings, resolved, name, snapshot, reference, fragment)
 
 
 def snapshot_to_read(

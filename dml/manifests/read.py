@@ -49,7 +49,15 @@ from dml.model.manifest import (
     PartitionSummary,
 )
 
-__all__ = ["ENTRY_READ_SCHEMA", "MANIFEST_LIST_SCHEMA", "entries_of", "manifests_of", "read_manifest_list"]
+__all__ = [
+    "ENTRY_READ_SCHEMA",
+    "MANIFEST_LIST_SCHEMA",
+    "blocks_of",
+    "damage_named",
+    "entries_of",
+    "manifests_of",
+    "read_manifest_list",
+]
 
 
 def counts(field_id: int, name: str, key_id: int) -> NestedField:
@@ -229,18 +237,35 @@ def corrupt(location: str, what: str) -> CorruptFileError:
 
 
 def records(io: FileIO, location: str, schema: Schema, length: int | None = None) -> Iterator[Any]:
-    content = content_of(io, location)
-    if length is not None and length != len(content):
-        raise ValueError(f"it has {len(content)} bytes where its manifest list says {length}")
-    container = AvroContainer(BytesIO(content), len(content))
-    file_schema = AvroSchemaConversion().avro_to_iceberg(json.loads(container.metadata[SCHEMA_KEY]))
-    check_elements(file_schema.as_struct())
-    reader = resolve_reader(file_schema, schema, ROWS)
-    for count, block in container.blocks():
+    file_type, blocks = blocks_of(io, location, length)
+    reader = resolve_reader(Schema(*file_type.fields), schema, ROWS)
+    for count, block in blocks:
         decoder = CheckedDecoder(block)
         for _ in range(count):
             yield reader.read(cast("BinaryDecoder", decoder))
         decoder.finish()
+
+
+def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[StructType, Iterator[tuple[int, bytes]]]:
+    """The schema of a metadata file, and its blocks: the number of records, and their bytes.
+
+    Args:
+        io: The FileIO.
+        location: The file.
+        length: How long a manifest list says it is.
+
+    Raises:
+        CorruptFileError: it is missing.
+        ExecutionError: the storage failed.
+        Exception: it is no such file; `damage_named` makes a CorruptFileError of it.
+    """
+    content = content_of(io, location)
+    if length is not None and length != len(content):
+        raise ValueError(f"it has {len(content)} bytes where its manifest list says {length}")
+    container = AvroContainer(BytesIO(content), len(content))
+    file_type = AvroSchemaConversion().avro_to_iceberg(json.loads(container.metadata[SCHEMA_KEY])).as_struct()
+    check_elements(file_type)
+    return file_type, container.blocks()
 
 
 def content_of(io: FileIO, location: str) -> bytes:

@@ -11,6 +11,7 @@ from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.schema import Schema
+from pyiceberg.types import StructType
 from sqlglot import exp
 
 from dml.model.columns import METADATA_COLUMNS
@@ -101,9 +102,12 @@ def row_filter(fragment: Fragment, reference: TableReference, alias: str, contex
     select, single = select_around(table)
     if select is None:
         return found
+    structs = frozenset(
+        column.name.lower() for column in context.schema.fields if isinstance(column.field_type, StructType)
+    )
     for condition in conditions(select, table):
         for conjunct in split_conjuncts(condition):
-            if speaks_of(conjunct, alias, single=single):
+            if speaks_of(conjunct, alias, structs, single=single):
                 found = And(found, pushable(conjunct, context).expression)
     return found
 
@@ -154,11 +158,19 @@ def conditions(select: exp.Select, table: exp.Table) -> Iterator[exp.Expression]
             yield join.args["on"]
 
 
-def speaks_of(conjunct: exp.Expression, alias: str, *, single: bool) -> bool:
-    """Whether all columns of a conjunct are certainly those of the table."""
+def speaks_of(conjunct: exp.Expression, alias: str, structs: frozenset[str], *, single: bool) -> bool:
+    """Whether all columns of a conjunct are certainly those of the table.
+
+    Args:
+        conjunct: The condition.
+        alias: What the table is called.
+        structs: Its struct columns: `partition.day` is a field, where no other relation can be called `partition`.
+        single: Whether it is the only relation.
+    """
     if conjunct.find(exp.Query) is not None:
         return False
     columns = list(conjunct.find_all(exp.Column))
+    own = {alias.lower(), *structs} if single else {alias.lower()}
     if single:
-        return all(len(column.parts) == 1 or column.parts[0].name.lower() == alias.lower() for column in columns)
-    return all(len(column.parts) > 1 and column.parts[0].name.lower() == alias.lower() for column in columns)
+        return all(len(column.parts) == 1 or column.parts[0].name.lower() in own for column in columns)
+    return all(len(column.parts) > 1 and column.parts[0].name.lower() in own for column in columns)

@@ -18,7 +18,7 @@ from dml.model.scan_task import ScanContext, ScanTask
 from dml.read.data_file import coalesced
 from dml.read.reader import TaskReader
 
-__all__ = ["PackedGroups", "settle"]
+__all__ = ["PackedGroups", "pack", "settle", "unpack"]
 
 
 @cache

@@ -11,7 +11,7 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from io import BytesIO
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from dml.deletes.deletion_vector import decode
 from dml.deletes.puffin import PuffinReader
 from dml.errors import CorruptFileError
 from dml.files.table_metadata import read_table_metadata
+from dml.manifests.entry_columns import KNOWN, read_columns
 from dml.manifests.read import entries_of
 from dml.model.manifest import ManifestFile
 from dml.read.open_data_file import open_data_file
@@ -167,38 +168,52 @@ def of_vector(vector: bytes) -> Callable[[], object]:
     return lambda: decode(blob, file="f", cardinality=None)
 
 
+def of_columns(data: bytes, wanted: Collection[int]) -> Callable[[], object]:
+    """Reads a manifest as columns, as metadata tables do; what is not wanted is passed over."""
+    line = ManifestFile(manifest_path="f", manifest_length=len(data), partition_spec_id=0, added_snapshot_id=1)
+    io: FileIO = MemoryIO({"f": data})
+    return lambda: read_columns(line, io, wanted)
+
+
+def manifest_cases(name: str, data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
+    """A manifest, in each way that manifests are read."""
+    yield name, of_manifest(data)
+    yield f"{name}, as columns", of_columns(data, KNOWN)
+    yield f"{name}, passed over", of_columns(data, ())
+
+
 def avro_cases() -> Iterator[tuple[str, Callable[[], object]]]:
     """Containers, and entries of manifests."""
     for number in HUGE:
-        yield f"avro: header of {number} entries", of_manifest(b"Obj\x01" + long(number) + text("a"))
-        yield f"avro: name of {number} bytes", of_manifest(b"Obj\x01" + long(1) + long(number) + b"a")
-        yield f"avro: block of {number} bytes", of_manifest(container(SCHEMA, ENTRY, length=number))
-        yield f"avro: block of {number} records", of_manifest(container(SCHEMA, ENTRY + NULL * 3, count=number))
+        yield from manifest_cases(f"avro: header of {number} entries", b"Obj\x01" + long(number) + text("a"))
+        yield from manifest_cases(f"avro: name of {number} bytes", b"Obj\x01" + long(1) + long(number) + b"a")
+        yield from manifest_cases(f"avro: block of {number} bytes", container(SCHEMA, ENTRY, length=number))
+        yield from manifest_cases(f"avro: block of {number} records", container(SCHEMA, ENTRY + NULL * 3, count=number))
         path = long(1) + long(number) + b"/f"
-        yield f"manifest: path of {number} bytes", of_manifest(container(SCHEMA, path))
+        yield from manifest_cases(f"manifest: path of {number} bytes", container(SCHEMA, path))
         counts = ENTRY + VALUE + long(number) + bytes(40)
-        yield f"manifest: {number} counts", of_manifest(container(SCHEMA, counts))
+        yield from manifest_cases(f"manifest: {number} counts", container(SCHEMA, counts))
         bounds = ENTRY + NULL + VALUE + long(number) + bytes(40)
-        yield f"manifest: {number} bounds", of_manifest(container(SCHEMA, bounds))
+        yield from manifest_cases(f"manifest: {number} bounds", container(SCHEMA, bounds))
         bound = ENTRY + NULL + VALUE + long(1) + long(1) + long(number) + bytes(40)
-        yield f"manifest: bound of {number} bytes", of_manifest(container(SCHEMA, bound))
+        yield from manifest_cases(f"manifest: bound of {number} bytes", container(SCHEMA, bound))
         offsets = ENTRY + NULL * 2 + VALUE + long(number) + bytes(40)
-        yield f"manifest: {number} offsets", of_manifest(container(SCHEMA, offsets))
+        yield from manifest_cases(f"manifest: {number} offsets", container(SCHEMA, offsets))
         odd = ENTRY + NULL * 3 + VALUE + long(number) + bytes(40)
-        yield f"manifest: {number} of nothing", of_manifest(container(manifest_schema(FILE), odd))
+        yield from manifest_cases(f"manifest: {number} of nothing", container(manifest_schema(FILE), odd))
         rows = {"type": "record", "name": "r", "fields": [optional({"type": "array", "items": "null"}, "a", 1)]}
         yield f"avro data: {number} nulls", of_rows(container(rows, VALUE + long(number)), "avro")
     deep = '{"type":"array","items":' * 50_000 + '"int"' + "}" * 50_000
-    yield "avro: deep schema", of_manifest(container(deep, b""))
-    yield "avro: schema that is no JSON", of_manifest(container("{", b""))
-    yield "avro: number without end", of_manifest(container(SCHEMA, b"\xff" * 100))
+    yield from manifest_cases("avro: deep schema", container(deep, b""))
+    yield from manifest_cases("avro: schema that is no JSON", container("{", b""))
+    yield from manifest_cases("avro: number without end", container(SCHEMA, b"\xff" * 100))
     for codec, packed in (
         ("deflate", zlib.compress(BOMB)[2:-4]),
         ("bzip2", bz2.compress(BOMB)),
         ("zstandard", pa.Codec("zstd").compress(BOMB, asbytes=True)),
         ("snappy", b"\xff\xff\xff\xff\x0f" + bytes(100)),
     ):
-        yield f"avro: {codec} bomb of {len(packed)} bytes", of_manifest(container(SCHEMA, packed, codec=codec))
+        yield from manifest_cases(f"avro: {codec} bomb of {len(packed)} bytes", container(SCHEMA, packed, codec=codec))
         yield f"avro data: {codec} bomb of {len(packed)} bytes", of_rows(container(SCHEMA, packed, codec=codec), "avro")
 
 

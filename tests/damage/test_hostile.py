@@ -15,6 +15,7 @@ import pytest
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError, DmlError
+from dml.manifests.entry_columns import KNOWN, EntryColumns
 from dml.manifests.read import entries_of
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
 from dml.model.scan_task import DeleteFileRef, ScanTask
@@ -43,7 +44,12 @@ def test_what_claims_too_much_is_refused_in_little_memory_and_time(program: Prog
 def test_what_they_were_made_from_is_read() -> None:
     """Else the files above would be refused for other reasons."""
     good = hostile.ENTRY + hostile.VALUE + hostile.long(1) + hostile.long(5) + hostile.long(7) + hostile.NULL * 3
-    assert hostile.of_manifest(hostile.container(hostile.SCHEMA, good))() == [{5: 7}]
+    manifest = hostile.container(hostile.SCHEMA, good)
+    assert hostile.of_manifest(manifest)() == [{5: 7}]
+    for wanted in (KNOWN, ()):
+        columns = hostile.of_columns(manifest, wanted)()
+        assert isinstance(columns, EntryColumns)
+        assert columns.rows == 1
 
 
 def tasks_of(sample: Sample) -> tuple[ScanTask, ...]:

@@ -12,6 +12,7 @@ from pyspark.sql.functions import col, lit, upper
 
 import dml
 from dml.errors import DataError, DmlError, ErrorKind
+from dml.metadata_tables import frames
 from dml.result import Result
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -108,6 +109,11 @@ def table_statements(lake, name):
     assert lake.sql(f"SELECT extra, _pos FROM {name}").collect() == [(5, 0)]
     assert lake.sql("SHOW TABLES IN db").count() == 1
     assert lake.sql(f"SELECT * FROM {name}.snapshots").count() > 5
+    files = lake.sql(f"SELECT file_path, readable_metrics FROM {name}.files").collect()
+    assert lake.sql(f"SELECT count(*) FROM {name}.files").collect() == [(len(files),)]
+    driver_bytes, frames.DRIVER_BYTES = frames.DRIVER_BYTES, -1
+    assert sorted(lake.sql(f"SELECT file_path, readable_metrics FROM {name}.files").collect()) == sorted(files)
+    frames.DRIVER_BYTES = driver_bytes
     lake.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
     spark.conf.set("spark.wap.branch", "audit")
     lake.sql(f"TRUNCATE TABLE {name}")

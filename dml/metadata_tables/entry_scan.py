@@ -1,0 +1,271 @@
+"""The rows of `files`, `entries` and their like: manifests as record batches. Worker-safe.
+
+Input: an `EntryScan`, manifests. Output: a record batch for each manifest, with the columns that are asked for alone.
+What a filter says of partitions, contents and specs leaves out manifests and rows that cannot match; Spark asks the
+whole filter again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StructType
+
+from dml.manifests.entry_columns import (
+    CONTENT,
+    DATA_FILE,
+    PARTITION,
+    STATUS,
+    EntryColumns,
+    FlatMaps,
+    read_columns,
+)
+from dml.metadata_tables.readable_metrics import METRIC_IDS, readable_metrics
+from dml.metadata_tables.values import value_array
+from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
+from dml.pruning.bound_expressions import optional_schema
+from dml.pruning.file_bounds import summary_bounds, value_bounds
+from dml.pruning.row_tests import Bounds, BoundsOf, RowTest, any_match
+from dml.read.projection import arrow_type
+
+__all__ = ["SPEC_ID", "EntryReader", "EntryScan", "PartitionTest", "unified"]
+
+SPEC_ID = 141
+UPPER_CASE = 101
+"""The file format, which writers spell as they like."""
+
+UNKNOWN = Bounds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryScan:
+    """What all tasks of a scan of entries share.
+
+    Attributes:
+        schema_json: The metadata table's schema (Iceberg JSON).
+        columns: The names of its columns that are read, in order.
+        metrics_json: The table's columns that have readable metrics, as a struct type (Iceberg JSON).
+        live_only: Leave out entries with status DELETED.
+        row_filter: An unbound expression; rows for which it is not true may be left out. None for all rows.
+        case_sensitive: How names in it match.
+        io_properties: Properties of the FileIO; may hold credentials, so never shown.
+    """
+
+    schema_json: str
+    columns: tuple[str, ...]
+    metrics_json: str
+    live_only: bool
+    row_filter: Any = None
+    case_sensitive: bool = False
+    io_properties: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+class PartitionTest:
+    """Whether files of a manifest, or of a partition, may be rows that a filter keeps.
+
+    Args:
+        schema: The metadata table's schema.
+        row_filter: An unbound expression; None for all rows.
+        case_sensitive: How names in it match.
+    """
+
+    def __init__(self, schema: Schema, row_filter: Any, *, case_sensitive: bool) -> None:
+        self.prunes = row_filter is not None and not isinstance(row_filter, AlwaysTrue)
+        expression = row_filter if self.prunes else AlwaysTrue()
+        self.test: RowTest = any_match(expression, optional_schema(schema), case_sensitive=case_sensitive)
+        self.partition_ids = frozenset(found.field_id for found in partition_type(schema).fields)
+
+    def manifest(self, manifest: ManifestFile, partition: StructType) -> bool:
+        """Whether a manifest may have such files.
+
+        Args:
+            manifest: Its line in a manifest list.
+            partition: The partition type of its spec.
+        """
+        if not self.prunes:
+            return True
+        contents = (0, 0) if manifest.content is ManifestContent.DATA else (1, 2)
+        of_partition = summary_bounds(manifest.partitions, partition) if manifest.partitions is not None else unknown
+        return self.test(self.bounds(of_partition, partition, manifest.partition_spec_id, contents))
+
+    def partition(self, values: Sequence[Any], partition: StructType, spec_id: int, content: int) -> bool:
+        """Whether a file of a partition may be such a row."""
+        known = {found.field_id: value_bounds(value) for found, value in zip(partition.fields, values, strict=True)}
+        return self.test(
+            self.bounds(lambda field_id: known.get(field_id, UNKNOWN), partition, spec_id, (content, content))
+        )
+
+    def bounds(
+        self, of_partition: BoundsOf, partition: StructType, spec_id: int, contents: tuple[int, int]
+    ) -> BoundsOf:
+        """What is known of the columns of such files; a partition field that their spec lacks is null."""
+        own = {found.field_id for found in partition.fields}
+        known = {
+            CONTENT: Bounds(lower=contents[0], upper=contents[1], nulls=False, nans=False),
+            SPEC_ID: value_bounds(spec_id),
+        }
+
+        def bounds_of(field_id: int) -> Any:
+            if field_id in self.partition_ids:
+                return of_partition(field_id) if field_id in own else value_bounds(None)
+            return known.get(field_id, UNKNOWN)
+
+        return bounds_of
+
+
+def unknown(_: int) -> Bounds:
+    """Nothing is known."""
+    return UNKNOWN
+
+
+def partition_type(schema: Schema) -> StructType:
+    """The unified partition type of a metadata table's schema."""
+    kind = schema.find_type(PARTITION) if PARTITION in schema.field_ids else None
+    return kind if isinstance(kind, StructType) else StructType()
+
+
+class EntryReader:
+    """Reads manifests as record batches.
+
+    Args:
+        scan: What is read of them.
+        io_of: The FileIO of a location.
+    """
+
+    def __init__(self, scan: EntryScan, io_of: Callable[[str], FileIO]) -> None:
+        schema = Schema.model_validate_json(scan.schema_json)
+        self.scan = scan
+        self.io_of = io_of
+        self.fields = tuple(schema.find_field(name) for name in scan.columns)
+        self.partition = partition_type(schema)
+        self.metrics = StructType.model_validate_json(scan.metrics_json).fields
+        self.tests = PartitionTest(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
+        self.schema = pa.schema([arrow_field_of(found) for found in self.fields])
+        self.wanted = self.wanted_ids()
+
+    def wanted_ids(self) -> frozenset[int]:
+        """The fields that are read of a manifest."""
+        ids: set[int] = set()
+        for found in self.fields:
+            inner = (
+                found.field_type.fields
+                if isinstance(found.field_type, StructType) and found.field_id == DATA_FILE
+                else ()
+            )
+            ids |= {found.field_id, *(part.field_id for part in inner)}
+            if is_metrics(found):
+                ids |= set(METRIC_IDS)
+        return frozenset(ids | ({PARTITION} if self.tests.prunes else set()))
+
+    def batches(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
+        """The rows of some manifests.
+
+        Raises:
+            CorruptFileError: a manifest is missing or damaged.
+            ExecutionError: the storage failed.
+        """
+        for manifest in manifests:
+            entries = read_columns(manifest, self.io_of(manifest.manifest_path), self.wanted)
+            arrays = [self.array(found, entries, manifest) for found in self.fields]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            kept = self.kept(entries, manifest)
+            yield batch if kept is None else batch.filter(kept)
+
+    def kept(self, entries: EntryColumns, manifest: ManifestFile) -> pa.Array | None:
+        """Which rows are kept; None for all."""
+        keep = np.ones(entries.rows, bool)
+        if self.scan.live_only:
+            keep &= np.array(entries.values[STATUS], np.int64) != EntryStatus.DELETED
+        if self.tests.prunes:
+            keep &= self.matching(entries, manifest)
+        return None if keep.all() else pa.array(keep)
+
+    def matching(self, entries: EntryColumns, manifest: ManifestFile) -> Any:
+        """Which rows the filter may keep: files are many, partitions few."""
+        known: dict[tuple[Any, ...], bool] = {}
+        found = []
+        for values, content in zip(entries.values[PARTITION], entries.values[CONTENT], strict=True):
+            key = (content, *values)
+            if key not in known:
+                known[key] = self.tests.partition(values, entries.partition, manifest.partition_spec_id, content)
+            found.append(known[key])
+        return np.array(found, bool)
+
+    def array(self, found: NestedField, entries: EntryColumns, manifest: ManifestFile) -> pa.Array:
+        """One column."""
+        field_id, rows = found.field_id, entries.rows
+        if is_metrics(found):
+            maps = {metric: entries.values[metric] for metric in METRIC_IDS}
+            return readable_metrics(self.metrics, maps, rows).cast(self.type_of(found))
+        if field_id == DATA_FILE:
+            assert isinstance(found.field_type, StructType)
+            inner = found.field_type.fields
+            return pa.StructArray.from_arrays(
+                [self.array(part, entries, manifest) for part in inner], fields=[arrow_field_of(part) for part in inner]
+            )
+        if field_id == SPEC_ID:
+            return pa.repeat(pa.scalar(manifest.partition_spec_id, pa.int32()), rows)
+        if field_id == PARTITION:
+            return self.partition_array(unified(entries.values[PARTITION], entries.partition, self.partition))
+        values = entries.values[field_id]
+        if isinstance(values, FlatMaps):
+            return map_array(values, self.type_of(found))
+        if field_id == UPPER_CASE:
+            values = [value.upper() for value in values]
+        return pa.array(values, self.type_of(found))
+
+    def partition_array(self, columns: list[list[Any]]) -> pa.StructArray:
+        """Partition tuples as a struct."""
+        fields = self.partition.fields
+        arrays = [value_array(values, found.field_type) for values, found in zip(columns, fields, strict=True)]
+        return pa.StructArray.from_arrays(arrays, fields=[arrow_field_of(found) for found in fields])
+
+    def type_of(self, found: NestedField) -> pa.DataType:
+        """The Arrow type of a column."""
+        return arrow_field_of(found).type
+
+
+def unified(tuples: Sequence[Sequence[Any]], own: StructType, target: StructType) -> list[list[Any]]:
+    """The partition tuples of one spec, as columns of the fields of all specs.
+
+    Args:
+        tuples: The tuples.
+        own: Their type.
+        target: The fields of all specs.
+
+    Raises:
+        ValueError: a tuple has another number of fields.
+    """
+    places = {found.field_id: place for place, found in enumerate(own.fields)}
+    columns = []
+    for found in target.fields:
+        place = places.get(found.field_id)
+        columns.append([None] * len(tuples) if place is None else [values[place] for values in tuples])
+    return columns
+
+
+def is_metrics(found: NestedField) -> bool:
+    """Whether a field is `readable_metrics`."""
+    return found.name == "readable_metrics"
+
+
+def arrow_field_of(found: NestedField) -> pa.Field:
+    """A field as Spark takes it."""
+    return pa.field(found.name, arrow_type(found.field_type, spark=True))
+
+
+def map_array(maps: FlatMaps, kind: pa.MapType) -> pa.MapArray:
+    """Maps that lie end to end, as an array; null for one that is not there."""
+    sizes = np.array([size or 0 for size in maps.sizes], np.int32)
+    ends = np.cumsum(sizes, dtype=np.int32)
+    starts = np.concatenate([np.zeros(1, np.int32), ends])
+    absent = np.array([size is None for size in maps.sizes] + [False], bool)
+    offsets = pa.array(starts, pa.int32(), mask=absent)
+    keys = pa.array(maps.keys, kind.key_type)
+    values = pa.array(maps.values, kind.item_type)
+    return pa.MapArray.from_arrays(offsets, keys, values).cast(kind)

@@ -1,0 +1,273 @@
+"""Metadata tables as Spark DataFrames. Driver.
+
+Input: a table, a snapshot, and what a query needs of one of its metadata tables. Output: a DataFrame. Few rows are read
+on the driver, without a job; where manifests are many or large, Spark tasks read them. Only the DataFrame API is used,
+so that it works on Spark Classic and on Spark Connect.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import ListType, MapType, NestedField, StructType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as spark_types
+
+from dml.catalog.credentials import storage_properties
+from dml.manifests.read import entries_of
+from dml.manifests.write import partition_type
+from dml.metadata_tables.deleted_positions import DeleteFile, PackedPositions, PositionScan
+from dml.metadata_tables.entry_scan import EntryReader, EntryScan, PartitionTest, unified
+from dml.metadata_tables.manifest_rows import all_manifest_rows, manifest_rows, manifests_to_read
+from dml.metadata_tables.packed_manifests import PackedManifests
+from dml.metadata_tables.partition_rows import partition_rows
+from dml.metadata_tables.snapshot_rows import snapshot_rows
+from dml.metadata_tables.tables import READABLE_METRICS, MetadataTable, metric_fields, table_schema, unified_partition
+from dml.model.manifest import FileContent, ManifestEntry, ManifestFile
+from dml.model.scan_task import DeleteFileRef
+from dml.read.projection import arrow_type
+from dml.spark.types import spark_type
+
+__all__ = ["MetadataRead", "metadata_frame"]
+
+File = TypeVar("File")
+
+DRIVER_BYTES = 1 << 20
+"""Manifests of so many bytes together are read on the driver: a Spark job takes as long as some thousand entries."""
+
+ROWS_ONLY = "__rows"
+"""The column of a DataFrame of which only the number of rows matters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataRead:
+    """What a query needs of a metadata table.
+
+    Attributes:
+        columns: Names of columns, in the schema's order; none where only the number of rows matters.
+        row_filter: Rows for which it is not true may be left out.
+        case_sensitive: How names in it match.
+        parallelism: How many Spark tasks run at once.
+    """
+
+    columns: tuple[str, ...]
+    row_filter: BooleanExpression
+    case_sensitive: bool
+    parallelism: int
+
+
+def metadata_frame(
+    spark: SparkSession, name: MetadataTable, table: Table, snapshot: Snapshot | None, read: MetadataRead
+) -> DataFrame:
+    """A metadata table.
+
+    Args:
+        spark: The session, classic or Connect.
+        name: Which.
+        table: The table.
+        snapshot: The snapshot that is shown, where the metadata table shows one.
+        read: What is needed of it.
+
+    Raises:
+        CorruptFileError: a metadata file is missing or damaged.
+        ExecutionError: the storage failed.
+    """
+    schema = table_schema(name, table.metadata)
+    match name:
+        case MetadataTable.MANIFESTS:
+            return frame_of_rows(spark, schema, list(manifest_rows(table, snapshot)))
+        case MetadataTable.ALL_MANIFESTS:
+            return frame_of_rows(spark, schema, list(all_manifest_rows(table)))
+        case MetadataTable.SNAPSHOTS | MetadataTable.HISTORY | MetadataTable.REFS | MetadataTable.METADATA_LOG_ENTRIES:
+            return frame_of_rows(spark, schema, snapshot_rows(name, table))
+        case MetadataTable.PARTITIONS:
+            manifests = manifests_to_read(name, table, snapshot)
+            return frame_of_rows(spark, schema, partition_totals(table, manifests, schema, read))
+        case MetadataTable.POSITION_DELETES:
+            return positions_frame(spark, table, manifests_to_read(name, table, snapshot), schema, read)
+    return entries_frame(spark, name, table, manifests_to_read(name, table, snapshot), schema, read)
+
+
+def pruned(
+    table: Table, manifests: Sequence[ManifestFile], tests: PartitionTest, *, live_only: bool
+) -> list[ManifestFile]:
+    """The manifests that may have files that a query asks for."""
+    types = {spec_id: partition_type(spec, table.metadata) for spec_id, spec in table.specs().items()}
+    return [
+        manifest
+        for manifest in manifests
+        if (not live_only or manifest.has_live_files) and tests.manifest(manifest, types[manifest.partition_spec_id])
+    ]
+
+
+def partition_totals(
+    table: Table, manifests: Sequence[ManifestFile], schema: Schema, read: MetadataRead
+) -> list[tuple[Any, ...]]:
+    """The rows of `partitions`."""
+    tests = PartitionTest(schema, read.row_filter, case_sensitive=read.case_sensitive)
+    times_ms = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in table.metadata.snapshots}
+    wanted = pruned(table, manifests, tests, live_only=True)
+    return partition_rows(wanted, table.io, unified_partition(table.metadata), times_ms, tests)
+
+
+def positions_frame(
+    spark: SparkSession, table: Table, manifests: Sequence[ManifestFile], schema: Schema, read: MetadataRead
+) -> DataFrame:
+    """The rows of `position_deletes`: the driver looks for the delete files, Spark tasks read them."""
+    tests = PartitionTest(schema, read.row_filter, case_sensitive=read.case_sensitive)
+    chosen = [found for found in schema.fields if found.name in read.columns] or [schema.fields[1]]
+    files = delete_files(table, pruned(table, manifests, tests, live_only=True), tests)
+    target = spark_schema(chosen)
+    if not files:
+        return spark.createDataFrame([], target)
+    sizes = [file.ref.content_size_in_bytes or file.ref.file_size_in_bytes for file in files]
+    scan = PositionScan(
+        schema_json=Schema(*chosen).model_dump_json(), io_properties=storage_properties(table.io.properties)
+    )
+    packed = PackedPositions.pack(grouped(files, sizes, read.parallelism), scan)
+    groups = len(packed.groups)
+    return spark.range(0, groups, 1, groups).mapInArrow(packed.read, target)
+
+
+def delete_files(table: Table, manifests: Sequence[ManifestFile], tests: PartitionTest) -> list[DeleteFile]:
+    """The live position delete files and deletion vectors."""
+    target = unified_partition(table.metadata)
+    types = {spec_id: partition_type(spec, table.metadata) for spec_id, spec in table.specs().items()}
+    found = []
+    for manifest in manifests:
+        own = types[manifest.partition_spec_id]
+        for entry in entries_of(manifest, table.io, live_only=True):
+            file = entry.data_file
+            if file.content is not FileContent.POSITION_DELETES:
+                continue
+            if tests.partition(file.partition, own, file.spec_id, file.content):
+                values = tuple(column[0] for column in unified([file.partition], own, target))
+                found.append(DeleteFile(ref=delete_ref(entry), spec_id=file.spec_id, partition=values))
+    return found
+
+
+def delete_ref(entry: ManifestEntry) -> DeleteFileRef:
+    """A delete file as workers read it."""
+    file = entry.data_file
+    return DeleteFileRef(
+        path=file.path,
+        file_format=file.file_format,
+        content_offset=file.content_offset,
+        content_size_in_bytes=file.content_size_in_bytes,
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        referenced_data_file=file.referenced_data_file,
+        data_sequence_number=entry.data_sequence_number or 0,
+    )
+
+
+def entries_frame(
+    spark: SparkSession,
+    name: MetadataTable,
+    table: Table,
+    manifests: Sequence[ManifestFile],
+    schema: Schema,
+    read: MetadataRead,
+) -> DataFrame:
+    """Entries, or the files of live ones."""
+    live_only = name not in {MetadataTable.ENTRIES, MetadataTable.ALL_ENTRIES}
+    filtered = not isinstance(read.row_filter, AlwaysTrue)
+    if not read.columns and not filtered:
+        counts = [entry_count(manifest, live_only=live_only) for manifest in manifests]
+        known = [count for count in counts if count is not None]
+        if len(known) == len(counts):
+            return spark.range(0, sum(known), 1, 1).withColumnRenamed("id", ROWS_ONLY)
+    chosen = [found for found in schema.fields if found.name in read.columns] or [schema.fields[0]]
+    scan = EntryScan(
+        schema_json=schema.model_dump_json(),
+        columns=tuple(found.name for found in chosen),
+        metrics_json=StructType(
+            *(metric_fields(table.schema()) if any(found.name == READABLE_METRICS for found in chosen) else ())
+        ).model_dump_json(),
+        live_only=live_only,
+        row_filter=read.row_filter if filtered else None,
+        case_sensitive=read.case_sensitive,
+        io_properties=storage_properties(table.io.properties),
+    )
+    tests = PartitionTest(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
+    read_ones = pruned(table, manifests, tests, live_only=live_only)
+    target = spark_schema(chosen)
+    if sum(manifest.manifest_length for manifest in read_ones) <= DRIVER_BYTES:
+        reader = EntryReader(scan, lambda _: table.io)
+        rows = list(reader.batches(read_ones))
+        return spark.createDataFrame(
+            # Spark stops reading at an empty chunk, and takes no table without chunks.
+            reader.schema.empty_table() if not rows else pa.Table.from_batches([pa.concat_batches(rows)]),
+            target,
+        )
+    sizes = [manifest.manifest_length for manifest in read_ones]
+    packed = PackedManifests.pack(grouped(read_ones, sizes, read.parallelism), scan)
+    groups = len(packed.groups)
+    return spark.range(0, groups, 1, groups).mapInArrow(packed.read, target)
+
+
+def entry_count(manifest: ManifestFile, *, live_only: bool) -> int | None:
+    """How many rows a manifest has; None where its list does not say."""
+    counts = [manifest.added_files_count, manifest.existing_files_count]
+    if not live_only:
+        counts.append(manifest.deleted_files_count)
+    known = [count for count in counts if count is not None and count >= 0]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def grouped(files: Sequence[File], sizes: Sequence[int], parallelism: int) -> list[list[File]]:
+    """The files of each Spark task: about equal bytes, and two tasks a core, so that none is waited for long."""
+    heap = [(0, number) for number in range(min(len(files), max(1, 2 * parallelism)))]
+    groups: list[list[File]] = [[] for _ in heap]
+    for size, file in sorted(zip(sizes, files, strict=True), key=lambda weighed: -weighed[0]):
+        total, number = heapq.heappop(heap)
+        groups[number].append(file)
+        heapq.heappush(heap, (total + size, number))
+    return groups
+
+
+def frame_of_rows(spark: SparkSession, schema: Schema, rows: list[tuple[Any, ...]]) -> DataFrame:
+    """Rows of the driver as a DataFrame."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema.fields)
+    arrays = [
+        pa.array([list(value.items()) if isinstance(value, dict) else value for value in column], arrow_of(found))
+        for column, found in zip(columns, schema.fields, strict=True)
+    ]
+    table = pa.Table.from_arrays(arrays, names=[found.name for found in schema.fields])
+    return spark.createDataFrame(table, spark_schema(schema.fields))
+
+
+def arrow_of(found: NestedField) -> pa.DataType:
+    """The Arrow type of a column, as Spark takes it."""
+    return arrow_type(found.field_type, spark=True)
+
+
+def spark_schema(fields: Sequence[NestedField]) -> spark_types.StructType:
+    """Fields as Spark's, required ones as never null: here it is ours to say."""
+    return spark_types.StructType([spark_field(found) for found in fields])
+
+
+def spark_field(found: NestedField) -> spark_types.StructField:
+    """A field with its comment."""
+    comment = {"comment": found.doc} if found.doc else None
+    return spark_types.StructField(found.name, nested_type(found.field_type), not found.required, comment)
+
+
+def nested_type(kind: Any) -> spark_types.DataType:
+    """A type, what is nested in it required as Iceberg says."""
+    match kind:
+        case StructType():
+            return spark_schema(kind.fields)
+        case ListType():
+            return spark_types.ArrayType(nested_type(kind.element_type), not kind.element_required)
+        case MapType():
+            return spark_types.MapType(
+                nested_type(kind.key_type), nested_type(kind.value_type), not kind.value_required
+            )
+    return spark_type(kind)

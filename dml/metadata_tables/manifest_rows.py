@@ -1,0 +1,127 @@
+"""Rows that manifest lists hold: `manifests` and `all_manifests`; and the manifests that the other tables read. Driver.
+
+Input: a table, a snapshot. Output: rows, as tuples in the order of the schema; manifests.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import PrimitiveType, StructType
+
+from dml.manifests.entry_columns import STATUS, read_columns
+from dml.manifests.read import manifests_of
+from dml.manifests.write import partition_type
+from dml.metadata_tables.tables import MetadataTable
+from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile, PartitionSummary
+
+__all__ = ["all_manifest_rows", "manifest_rows", "manifests_to_read"]
+
+Row = tuple[Any, ...]
+
+NULL_TEXT = "null"
+"""What the reference shows for a bound that is not there."""
+
+
+def manifests_to_read(name: MetadataTable, table: Table, snapshot: Snapshot | None) -> tuple[ManifestFile, ...]:
+    """The manifests whose entries are the rows of a metadata table; those of all snapshots once each.
+
+    Args:
+        name: A table of entries, files, partitions or position deletes.
+        table: The table.
+        snapshot: The snapshot that is shown; tables of all snapshots do not look at it.
+
+    Raises:
+        CorruptFileError: a manifest list is missing or is no manifest list.
+        ExecutionError: the storage failed.
+    """
+    snapshots = table.metadata.snapshots if name.of_all_snapshots else [snapshot]
+    by_path = {found.manifest_path: found for each in snapshots for found in manifests_of(table.io, each)}
+    contents = CONTENTS.get(name, frozenset(ManifestContent))
+    return tuple(found for found in by_path.values() if found.content in contents)
+
+
+CONTENTS = {
+    MetadataTable.DATA_FILES: frozenset({ManifestContent.DATA}),
+    MetadataTable.ALL_DATA_FILES: frozenset({ManifestContent.DATA}),
+    MetadataTable.DELETE_FILES: frozenset({ManifestContent.DELETES}),
+    MetadataTable.ALL_DELETE_FILES: frozenset({ManifestContent.DELETES}),
+    MetadataTable.POSITION_DELETES: frozenset({ManifestContent.DELETES}),
+}
+"""The manifests that a table reads, where it does not read all."""
+
+
+def manifest_rows(table: Table, snapshot: Snapshot | None) -> Iterator[Row]:
+    """The rows of `manifests`.
+
+    Raises:
+        CorruptFileError: a metadata file is missing or damaged.
+        ExecutionError: the storage failed.
+    """
+    for manifest in manifests_of(table.io, snapshot):
+        counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
+        known = counted(manifest, table) if None in counts else counts
+        yield manifest_row(manifest, known, summary_rows(manifest, table) or [])
+
+
+def all_manifest_rows(table: Table) -> Iterator[Row]:
+    """The rows of `all_manifests`: those of each snapshot, whether others have them too or not.
+
+    Raises:
+        CorruptFileError: a manifest list is missing or is no manifest list.
+        ExecutionError: the storage failed.
+    """
+    for snapshot in table.metadata.snapshots:
+        for manifest in manifests_of(table.io, snapshot):
+            counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
+            yield *manifest_row(manifest, counts, summary_rows(manifest, table)), snapshot.snapshot_id
+
+
+def counted(manifest: ManifestFile, table: Table) -> tuple[int, int, int]:
+    """The numbers of added, existing and deleted files that a list of version 1 leaves out."""
+    statuses = Counter(read_columns(manifest, table.io, ()).values[STATUS])
+    return statuses[EntryStatus.ADDED], statuses[EntryStatus.EXISTING], statuses[EntryStatus.DELETED]
+
+
+def manifest_row(manifest: ManifestFile, counts: tuple[int | None, ...], summaries: list[Row] | None) -> Row:
+    """A manifest; its counts stand among those of data files or among those of delete files."""
+    none = (0, 0, 0)
+    data = manifest.content is ManifestContent.DATA
+    return (
+        int(manifest.content),
+        manifest.manifest_path,
+        manifest.manifest_length,
+        manifest.partition_spec_id,
+        manifest.added_snapshot_id,
+        *(counts if data else none),
+        *(none if data else counts),
+        summaries,
+    )
+
+
+def summary_rows(manifest: ManifestFile, table: Table) -> list[Row] | None:
+    """The summaries of a manifest's partition fields."""
+    if manifest.partitions is None:
+        return None
+    spec = table.specs()[manifest.partition_spec_id]
+    kinds = partition_type(spec, table.metadata)
+    return [
+        summary_row(summary, spec, kinds, place)
+        for place, summary in enumerate(manifest.partitions[: len(spec.fields)])
+    ]
+
+
+def summary_row(summary: PartitionSummary, spec: PartitionSpec, kinds: StructType, place: int) -> Row:
+    """A summary, its bounds as text."""
+    kind, transform = kinds.fields[place].field_type, spec.fields[place].transform
+
+    def text(bound: bytes | None) -> str:
+        if bound is None or not isinstance(kind, PrimitiveType):
+            return NULL_TEXT
+        return transform.to_human_string(kind, from_bytes(kind, bound))
+
+    return summary.contains_null, summary.contains_nan, text(summary.lower_bound), text(summary.upper_bound)

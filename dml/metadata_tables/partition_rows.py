@@ -1,0 +1,128 @@
+"""The rows of `partitions`: what the live files of each partition come to. Driver.
+
+Input: manifests. Output: rows, as tuples in the order of the schema. Files of different specs are of one partition
+where the fields of all specs have the same values; its spec is that of the file that was added last, as in the
+reference.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.types import StructType
+
+from dml.deletes.delete_file_index import partition_key
+from dml.manifests.entry_columns import (
+    CONTENT,
+    FILE_SIZE,
+    PARTITION,
+    RECORD_COUNT,
+    SNAPSHOT_ID,
+    STATUS,
+    read_columns,
+)
+from dml.metadata_tables.entry_scan import PartitionTest, unified
+from dml.model.manifest import EntryStatus, FileContent, ManifestFile
+
+__all__ = ["partition_rows"]
+
+Row = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Totals:
+    """What the files of a partition come to so far.
+
+    Attributes:
+        partition: Its values, in the fields of all specs.
+        spec_id: The spec of the file that was added last.
+        records: Rows by the content of files.
+        files: Files by their content.
+        data_bytes: Bytes of data files.
+        updated_ms: When the last file was added, where its snapshot is known.
+        snapshot_id: The snapshot that added it.
+    """
+
+    partition: tuple[Any, ...]
+    records: list[int]
+    files: list[int]
+    spec_id: int = 0
+    data_bytes: int = 0
+    updated_ms: int | None = None
+    snapshot_id: int | None = None
+
+
+def partition_rows(
+    manifests: Iterable[ManifestFile],
+    io: FileIO,
+    partition: StructType,
+    times_ms: Mapping[int, int],
+    tests: PartitionTest,
+) -> list[Row]:
+    """The rows of the table.
+
+    Args:
+        manifests: Of a snapshot.
+        io: The table's FileIO.
+        partition: The partition fields of all specs.
+        times_ms: When the snapshots that are still there were committed, by id.
+        tests: Which partitions are asked for.
+
+    Raises:
+        CorruptFileError: a manifest is missing or damaged.
+        ExecutionError: the storage failed.
+    """
+    found: dict[Hashable, Totals] = {}
+    for manifest in manifests:
+        add_manifest(manifest, io, partition, times_ms, tests, found)
+    return [row_of(totals, partitioned=bool(partition.fields)) for totals in found.values()]
+
+
+def add_manifest(
+    manifest: ManifestFile,
+    io: FileIO,
+    partition: StructType,
+    times_ms: Mapping[int, int],
+    tests: PartitionTest,
+    found: dict[Hashable, Totals],
+) -> None:
+    """Add the live files of a manifest."""
+    wanted = (STATUS, SNAPSHOT_ID, PARTITION, RECORD_COUNT, FILE_SIZE)
+    entries = read_columns(manifest, io, wanted)
+    columns = unified(entries.values[PARTITION], entries.partition, partition)
+    tuples = list(zip(*columns, strict=True)) if columns else [()] * entries.rows
+    plain = (entries.values[field_id] for field_id in (STATUS, CONTENT, SNAPSHOT_ID, RECORD_COUNT, FILE_SIZE))
+    for values, own, status, content, snapshot_id, records, size in zip(
+        tuples, entries.values[PARTITION], *plain, strict=True
+    ):
+        if status == EntryStatus.DELETED:
+            continue
+        if tests.prunes and not tests.partition(own, entries.partition, manifest.partition_spec_id, content):
+            continue
+        key = partition_key(0, values)
+        totals = found.get(key)
+        if totals is None:
+            totals = found[key] = Totals(values, [0, 0, 0], [0, 0, 0])
+        time_ms = times_ms.get(snapshot_id)
+        if time_ms is not None and (totals.updated_ms is None or time_ms > totals.updated_ms):
+            totals.spec_id, totals.updated_ms = manifest.partition_spec_id, time_ms
+            totals.snapshot_id = snapshot_id
+        totals.records[content] += records
+        totals.files[content] += 1
+        if content == FileContent.DATA:
+            totals.data_bytes += size
+
+
+def row_of(totals: Totals, *, partitioned: bool) -> Row:
+    """A row; that of a table that never was partitioned has neither partition nor spec."""
+    data, positions, equality = zip(totals.records, totals.files, strict=True)
+    return (
+        *((totals.partition, totals.spec_id) if partitioned else ()),
+        *data,
+        totals.data_bytes,
+        *positions,
+        *equality,
+        None if totals.updated_ms is None else totals.updated_ms * 1000,
+        totals.snapshot_id,
+    )

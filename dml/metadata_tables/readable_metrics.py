@@ -1,0 +1,151 @@
+"""The column `readable_metrics`: sizes, counts and bounds of each column, as values of its type. Worker-safe.
+
+Input: the maps of the metrics of many files, end to end, as a manifest has them. Output: a struct array. All files are
+done at once, column by column: files are many, and columns have one type each.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from dml.manifests.entry_columns import FlatMaps
+from dml.metadata_tables.values import value_array
+from dml.read.projection import arrow_type
+
+__all__ = ["METRIC_IDS", "readable_metrics"]
+
+METRIC_IDS: Final = (108, 109, 110, 137, 125, 128)
+"""The maps that it is made of, in the order of its fields: sizes, counts of values, nulls and NaNs, bounds."""
+
+NAMES: Final = ("column_size", "value_count", "null_value_count", "nan_value_count", "lower_bound", "upper_bound")
+
+FIXED_WIDTHS: Final[dict[type[PrimitiveType], str]] = {
+    IntegerType: "<i4",
+    DateType: "<i4",
+    LongType: "<i8",
+    TimestampType: "<i8",
+    TimestamptzType: "<i8",
+    FloatType: "<f4",
+    DoubleType: "<f8",
+}
+"""Types whose bounds are numbers of one width."""
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ByColumn:
+    """Maps of many files, ordered by the column that a pair is of.
+
+    Attributes:
+        keys: The columns' ids, ascending.
+        rows: The file that each pair is of.
+        values: The counts or bounds.
+    """
+
+    keys: Positions
+    rows: Positions
+    values: pa.Array
+
+    @staticmethod
+    def of(maps: FlatMaps, *, bounds: bool) -> "ByColumn":
+        """Orders the pairs."""
+        sizes = np.array([size or 0 for size in maps.sizes], np.int64)
+        keys = np.array(maps.keys, np.int64)
+        order = np.argsort(keys, kind="stable")
+        values = pa.array(maps.values, pa.large_binary() if bounds else pa.int64())
+        return ByColumn(keys[order], np.repeat(np.arange(len(sizes)), sizes)[order], values.take(pa.array(order)))
+
+    def of_column(self, field_id: int) -> tuple[Positions, pa.Array]:
+        """The files that have a value for a column, and the values."""
+        first, last = np.searchsorted(self.keys, [field_id, field_id + 1])
+        return self.rows[first:last], self.values.slice(first, last - first)
+
+
+def readable_metrics(columns: Sequence[NestedField], maps: dict[int, FlatMaps], rows: int) -> pa.StructArray:
+    """The column, of some files.
+
+    Args:
+        columns: The table's columns that have metrics, named in full.
+        maps: The files' metrics, by the ids of `METRIC_IDS`.
+        rows: How many files.
+    """
+    ordered = [ByColumn.of(maps[field_id], bounds=place >= 4) for place, field_id in enumerate(METRIC_IDS)]
+    children = [column_metrics(column, ordered, rows) for column in columns]
+    if not children:
+        return pa.array([{}] * rows, pa.struct([]))
+    return pa.StructArray.from_arrays(children, names=[column.name for column in columns])
+
+
+def column_metrics(column: NestedField, ordered: list[ByColumn], rows: int) -> pa.StructArray:
+    """The metrics of one column."""
+    assert isinstance(column.field_type, PrimitiveType)
+    children = []
+    for place, by_column in enumerate(ordered):
+        files, values = by_column.of_column(column.field_id)
+        typed = values if place < 4 else bound_values(values, column.field_type)
+        children.append(scattered(typed, files, rows))
+    return pa.StructArray.from_arrays(children, names=list(NAMES))
+
+
+def scattered(values: pa.Array, files: Positions, rows: int) -> pa.Array:
+    """Values at the places of their files; null elsewhere."""
+    if len(values) == rows and np.array_equal(files, np.arange(rows)):
+        return values
+    places = np.full(rows, -1, np.int64)
+    places[files] = np.arange(len(values))
+    return values.take(pa.array(places, mask=places < 0))
+
+
+def bound_values(bounds: pa.Array, kind: PrimitiveType) -> pa.Array:
+    """Serialised bounds as values; null for one that is none of its type. Spec: "Appendix D"."""
+    target = arrow_type(kind, spark=True)
+    if isinstance(kind, BinaryType | FixedType):
+        return bounds.cast(target)
+    if isinstance(kind, BooleanType):
+        return pa.array([bool(value[0]) if len(value) == 1 else None for value in bounds.to_pylist()], target)
+    layout = FIXED_WIDTHS.get(type(kind))
+    if layout is not None:
+        numbers = fixed_width(bounds, np.dtype(layout))
+        if numbers is not None:
+            return pa.array(numbers).view(target)
+    return value_array([bound_value(value, kind) for value in bounds.to_pylist()], kind)
+
+
+def bound_value(value: bytes, kind: PrimitiveType) -> Any:
+    """A bound, or None where the bytes are none: metrics are no rows, and a reader can do without them."""
+    try:
+        return from_bytes(kind, value)
+    except (struct.error, ValueError, ArithmeticError, TypeError):
+        return None
+
+
+def fixed_width(bounds: pa.Array, layout: np.dtype[Any]) -> npt.NDArray[Any] | None:
+    """The numbers, if all bounds have the width of the type: one of a promoted column may be shorter."""
+    if not len(bounds):
+        return np.array([], layout)
+    _, offset_buffer, data = bounds.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64, len(bounds) + 1, bounds.offset * 8)
+    if not np.all(np.diff(offsets) == layout.itemsize):
+        return None
+    return np.frombuffer(data, layout, len(bounds), offsets[0])

@@ -1,0 +1,29 @@
+"""Values in Iceberg's internal form as Arrow arrays of the form that Spark takes. Worker-safe."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+from pyiceberg.types import IcebergType, TimeType, UUIDType
+
+from dml.read.projection import arrow_type
+
+__all__ = ["value_array"]
+
+
+def value_array(values: Sequence[Any], kind: IcebergType) -> pa.Array:
+    """An array of values of a primitive type, None for null.
+
+    Args:
+        values: In Iceberg's internal form: days for a date, microseconds for a time.
+        kind: Their type.
+    """
+    target = arrow_type(kind, spark=True)
+    match kind:
+        case UUIDType():
+            texts = [value and str(UUID(bytes=value) if isinstance(value, bytes) else value) for value in values]
+            return pa.array(texts, target)
+        case TimeType():
+            return pa.array(values, pa.time64("us")).cast(target)
+    return pa.array(values, target)
