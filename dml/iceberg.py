@@ -49,7 +49,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from sqlalchemy.exc import DBAPIError
 
 from dml.errors import DmlError, storage_failure
-from dml.files.file_io import delete_files
+from dml.files.deletion import delete_files
 from dml.files.schemes import check_location
 
 __all__ = [

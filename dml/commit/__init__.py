@@ -5,11 +5,12 @@ what happened to it: nothing was published (`CommitConflictError`, `ValidationFa
 knows (`CommitStateUnknownError`).
 
 One commit goes through these modules. Before it `row_conservation` adds up the rows. `actions` says what the action
-comes to as `changes`. `publish` makes attempts, one thread after the other, until the catalog takes one (`retry`); it
-looks whether the statement was applied already (`idempotency`), finds out what became of an attempt that was not
-answered (`outcome`), and deletes the metadata files that nothing uses. Each attempt is prepared by `snapshot_producer`:
-what others committed meanwhile (`window`), whether it stands in the way (`validation`, `concurrent_deletes`), the
-manifests without the files that go (`manifest_filter`), the new and merged ones (`new_manifests`), and the `summary`.
+comes to as `changes`. `publish` makes attempts, one thread after the other, until the catalog takes one
+(`dml.retry`); it looks whether the statement was applied already (`idempotency`), finds out what became of an attempt
+that was not answered (`outcome`), and deletes the metadata files that nothing uses. Each attempt is prepared by
+`snapshot_producer`: what others committed meanwhile (`window`), whether it stands in the way (`validation`,
+`concurrent_deletes`), the manifests without the files that go (`manifest_filter`), the new and merged ones
+(`new_manifests`), and the `summary`.
 """
 
 from dml.commit.actions import (

@@ -21,14 +21,14 @@ from pyiceberg.exceptions import (
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Identifier
-from tenacity import Retrying, retry_if_result, stop_after_attempt, stop_after_delay, wait_exponential
 
 from dml.commit.window import walk_back
 from dml.errors import DmlError
 from dml.iceberg import taken_numbers
 from dml.options import CommitOptions
+from dml.retry import status_checks
 
-__all__ = ["Outcome", "is_another_table", "outcome_of", "sought", "was_outrun"]
+__all__ = ["Outcome", "find_commit", "is_another_table", "outcome_of", "was_outrun"]
 
 
 class Outcome(Enum):
@@ -76,17 +76,17 @@ def was_outrun(error: Exception, catalog: Catalog, identifier: Identifier, snaps
 def is_another_table(error: Exception, catalog: Catalog, identifier: Identifier, snapshot_id: int) -> bool:
     """Whether a creation failed because of a table that somebody else made.
 
-    A request that was sent twice is told the same of our own table.
+    A request that was sent twice gets the same answer because of our own table.
     """
     if not isinstance(error, TableAlreadyExistsError):
         return False
     try:
         return catalog.load_table(identifier).metadata.snapshot_by_id(snapshot_id) is None
-    except Exception:  # noqa: BLE001 - as for `sought`
+    except Exception:  # noqa: BLE001 - as for `find_commit`
         return False
 
 
-def sought(
+def find_commit(
     catalog: Catalog, identifier: Identifier, snapshot: Snapshot, branch: str | None, options: CommitOptions
 ) -> tuple[TableMetadata, str] | None:
     """Look for a snapshot whose commit was not answered, more than once where the table does not tell.
@@ -104,24 +104,13 @@ def sought(
     Raises:
         CommitFailedException: another snapshot has taken its place, so that it cannot come any more: try again.
     """
-    waits = Retrying(
-        retry=retry_if_result(lambda found: found is None),
-        stop=stop_after_attempt(options.status_check_retries + 1)
-        | stop_after_delay(options.status_check_timeout_ms / 1000),
-        wait=wait_exponential(
-            multiplier=options.status_check_min_wait_ms / 1000,
-            min=options.status_check_min_wait_ms / 1000,
-            max=options.status_check_max_wait_ms / 1000,
-        ),
-        retry_error_callback=lambda _: None,
-    )
-    return waits(looked_for, catalog, identifier, snapshot, branch)
+    return status_checks(options)(find_commit_once, catalog, identifier, snapshot, branch)
 
 
-def looked_for(
+def find_commit_once(
     catalog: Catalog, identifier: Identifier, snapshot: Snapshot, branch: str | None
 ) -> tuple[TableMetadata, str] | None:
-    """Look once; see `sought`."""
+    """Look once; see `find_commit`."""
     try:
         table = catalog.load_table(identifier)
     except Exception:  # noqa: BLE001 - the catalog is in trouble already: whatever it raises, the outcome stays unknown

@@ -27,14 +27,14 @@ from dml.commit.attempt import Attempt, CommitRequest, Target, parent_of
 from dml.commit.changes import FileChanges
 from dml.commit.idempotency import IdempotencyKey, refuse_second_run
 from dml.commit.new_manifests import CommitFiles
-from dml.commit.outcome import Outcome, is_another_table, outcome_of, sought, was_outrun
-from dml.commit.retry import retrying
+from dml.commit.outcome import Outcome, find_commit, is_another_table, outcome_of, was_outrun
 from dml.commit.snapshot_producer import Prepared, prepare
 from dml.commit.window import EntryReader
 from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError
-from dml.files.file_io import delete_files
+from dml.files.deletion import delete_files
 from dml.iceberg import commit_table
 from dml.options import CommitOptions
+from dml.retry import commit_retries
 
 __all__ = ["Action", "CommittedSnapshot", "commit"]
 
@@ -244,7 +244,7 @@ class Publication:
     def run(self) -> CommittedSnapshot | None:
         options = CommitOptions.from_properties(self._state.table.metadata.properties)
         try:
-            found = retrying(options)(self._attempt)
+            found = commit_retries(options, CommitFailedException)(self._attempt)
         except CommitStateUnknownError:
             raise
         except CommitFailedException as error:
@@ -326,7 +326,7 @@ class Publication:
         target = self._request.target
         branch = None if target.stage_only else target.branch
         options = CommitOptions.from_properties(self._state.table.metadata.properties)
-        landed = sought(self._catalog, self._name, snapshot, branch, options)
+        landed = find_commit(self._catalog, self._name, snapshot, branch, options)
         if landed is None:
             text = translate(error, action, self._catalog.properties).message
             raise CommitStateUnknownError(

@@ -34,13 +34,13 @@ from pyiceberg.table.update import (
     TableUpdate,
     UpgradeFormatVersionUpdate,
 )
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from dml.catalog import TableState, translated
 from dml.ddl.tables import load_table
 from dml.errors import CommitConflictError, NotSupportedError
 from dml.iceberg import changed_metadata, commit_table
 from dml.options import CommitOptions
+from dml.retry import commit_retries
 from dml.sqlparse.quoting import quote_name
 
 __all__ = [
@@ -86,21 +86,16 @@ def commit_change(
         CommitStateUnknownError: the catalog's answer was lost.
     """
     options = CommitOptions.from_properties(load_table(catalog, identifier).properties)
-    attempts = Retrying(
-        retry=retry_if_exception_type(CommitConflictError),
-        stop=stop_after_attempt(options.num_retries + 1),
-        wait=wait_random_exponential(
-            multiplier=options.min_wait_ms / 1000, max=max(options.min_wait_ms, options.max_wait_ms) / 1000
-        ),
-    )
+    attempts = commit_retries(options, CommitConflictError)
     try:
         return attempts(attempt, catalog, identifier, change)
-    except RetryError as error:
+    except CommitConflictError as error:
+        number = attempts.statistics["attempt_number"]
         raise CommitConflictError(
-            f"The table {quote_name(identifier)} was changed by others {options.num_retries + 1} times in a row",
+            f"The table {quote_name(identifier)} was changed by others {number} times in a row",
             hint="Run the statement again",
             table=quote_name(identifier),
-        ) from error.last_attempt.exception()
+        ) from error
 
 
 def attempt(catalog: Catalog, identifier: tuple[str, ...], change: Callable[[TableMetadata], MetadataChange]) -> Table:

@@ -14,7 +14,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from dml.files.file_io import delete_files
+from dml.files.deletion import delete_files
 from dml.files.schemes import check_location
 from dml.model.write_task import WriteContext
 

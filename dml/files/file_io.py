@@ -4,9 +4,7 @@ Input: FileIO properties and locations as manifests have them. Output: FileIO ob
 (on workers they take the files that the driver's takes); open files; errors that name the file.
 """
 
-import logging
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -17,7 +15,7 @@ from pyiceberg.io import FileIO, load_file_io
 from dml.errors import CorruptFileError, DmlError, storage_failure
 from dml.files.schemes import ALLOWED_SCHEMES, restricted
 
-__all__ = ["check_size", "delete_files", "file_errors", "file_io", "open_file", "read_range"]
+__all__ = ["check_size", "file_errors", "file_io", "open_file", "read_range"]
 
 
 @lru_cache(maxsize=16)
@@ -119,43 +117,3 @@ def broken(location: str, error: Exception) -> CorruptFileError:
         hint="Restore the file, or go back to a snapshot from before it was written",
         file=location,
     )
-
-
-LOG = logging.getLogger(__name__)
-
-RETRIES = 3
-FIRST_WAIT_SECONDS = 0.1
-MAX_WAIT_SECONDS = 30.0
-MAX_TOTAL_SECONDS = 120.0
-
-
-def delete_files(io: FileIO, locations: Iterable[str]) -> tuple[str, ...]:
-    """Deletes files as well as it can.
-
-    Args:
-        io: Where they are.
-        locations: The files; one that is not there counts as deleted.
-
-    Returns:
-        The locations that could not be deleted.
-    """
-    deadline = time.monotonic() + MAX_TOTAL_SECONDS
-    return tuple(location for location in locations if not deleted(io, location, deadline))
-
-
-def deleted(io: FileIO, location: str, deadline: float) -> bool:
-    wait = FIRST_WAIT_SECONDS
-    for attempt in range(RETRIES + 1):
-        try:
-            io.delete(location)
-        except FileNotFoundError:
-            return True
-        except Exception as error:  # noqa: BLE001 - the failure that led here is the one to report
-            if attempt == RETRIES or time.monotonic() + wait > deadline:
-                LOG.warning("The file '%s', which nothing needs, could not be deleted: %s", location, error)
-                return False
-            time.sleep(wait)
-            wait = min(wait * 2, MAX_WAIT_SECONDS)
-        else:
-            return True
-    return False

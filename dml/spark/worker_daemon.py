@@ -28,6 +28,7 @@ PRELOADED: Final = (
     "pyiceberg.partitioning",
     "pyiceberg.table.name_mapping",
     "pyiceberg.transforms",
+    "tenacity",
 )
 
 

@@ -19,7 +19,8 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 
 from dml.errors import storage_failure
-from dml.files.file_io import delete_files, file_io
+from dml.files.deletion import delete_files
+from dml.files.file_io import file_io
 from dml.model.write_task import WriteContext
 
 __all__ = ["OutputFile", "OutputFileFactory", "TaskIdentity", "current_task", "write_errors"]

@@ -14,7 +14,6 @@ from pyiceberg.table import Table
 from dml.catalog import set_properties
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
 from dml.commit.outcome import has_passed
-from dml.commit.retry import wait_seconds
 from dml.commit.window import EntryReader, open_window
 from dml.errors import (
     CommitConflictError,
@@ -26,6 +25,7 @@ from dml.errors import (
 )
 from dml.manifests.read import manifests_of
 from dml.options import Command, CommitOptions
+from dml.retry import backoff_seconds
 from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes
 
 QUICK = {
@@ -473,5 +473,4 @@ def test_nobody_can_speak_for_the_counters(catalog: Catalog) -> None:
 
 @pytest.mark.proves("R2")
 def test_waits_double_up_to_the_greatest() -> None:
-    options = CommitOptions(min_wait_ms=100, max_wait_ms=1000)
-    assert [wait_seconds(options, failed) for failed in (1, 2, 3, 4, 5, 5000)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert [backoff_seconds(100, 1000, failed) for failed in (1, 2, 3, 4, 5, 5000)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dml.errors import DataError, DmlError, ErrorKind, ExecutionError
-from dml.files import file_io
+from dml.files.deletion import delete_files
 from dml.model.columns import DeltaLayout, RowOperation
 from dml.model.write_task import TaskCommit
 from dml.write import output_files
@@ -205,7 +206,7 @@ def test_null_in_a_required_column_is_returned_at_the_first_attempt(
 
 def test_abort_tries_again_and_takes_a_missing_file_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(file_io.time, "sleep", waits.append)
+    monkeypatch.setattr(time, "sleep", waits.append)
     calls: list[str] = []
 
     def delete(location: str) -> None:
@@ -217,7 +218,7 @@ def test_abort_tries_again_and_takes_a_missing_file_as_deleted(monkeypatch: pyte
         if location == "stuck":
             raise OSError("never")
 
-    assert file_io.delete_files(SimpleNamespace(delete=delete), ["gone", "slow", "stuck", "fine"]) == ("stuck",)
+    assert delete_files(SimpleNamespace(delete=delete), ["gone", "slow", "stuck", "fine"]) == ("stuck",)
     assert (calls.count("gone"), calls.count("slow"), calls.count("stuck"), calls.count("fine")) == (1, 3, 4, 1)
     assert waits == [0.1, 0.2, 0.1, 0.2, 0.4]
 
@@ -229,7 +230,7 @@ def test_the_first_failure_is_reported_also_when_nothing_can_be_deleted(
         raise OSError("read only")
 
     monkeypatch.setattr(PyArrowFileIO, "delete", refuse)
-    monkeypatch.setattr(file_io.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     batches = [table([1]).to_batches()[0], pa.record_batch([pa.nulls(1, pa.int64())] * 3, names=["a", "b", "c"])]
     properties = {"write.target-file-size-bytes": "1"}
     failure = run(WriteJob.ROWS, batches, context(tmp_path, properties=properties), ROWS).failure
