@@ -1,4 +1,4 @@
-"""The one adapter to PyIceberg's private parts: table metadata of format version 3, written by the client. Driver.
+"""Table metadata of format version 3, written by the client: what PyIceberg lacks, on its private names. Driver.
 
 Input: a PyIceberg catalog. Output: the same catalog, able to create, upgrade and commit version 3 tables, and tables
 created with the default values of their columns, which PyIceberg loses when it gives columns fresh ids.
@@ -63,20 +63,20 @@ __all__ = [
     "taken_numbers",
 ]
 
-_Stage = Callable[
+Stage = Callable[
     [Table | None, Identifier, tuple[TableRequirement, ...], tuple[TableUpdate, ...]],
     StagedTable,
 ]
 
-_LOGGER = logging.getLogger(__name__)
-_WRITTEN: ContextVar[list[tuple[FileIO, str]] | None] = ContextVar("_WRITTEN", default=None)
+LOG = logging.getLogger(__name__)
+WRITTEN: ContextVar[list[tuple[FileIO, str]] | None] = ContextVar("WRITTEN", default=None)
 # Errors of ours come from what we put into the catalog: then it was not asked to take the commit.
-_LOST = (CommitFailedException, TableAlreadyExistsError, DmlError)
-_ROW_LINEAGE_VERSION: Final = 3
+LOST = (CommitFailedException, TableAlreadyExistsError, DmlError)
+ROW_LINEAGE_VERSION: Final = 3
 
-_SQLITE_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+SQLITE_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 # serialization_failure, deadlock_detected, lock_not_available
-_TRANSACTION_ROLLBACK: Final = frozenset({"40001", "40P01", "55P03"})
+TRANSACTION_ROLLBACK: Final = frozenset({"40001", "40P01", "55P03"})
 
 
 def support_format_version_3(catalog: Catalog) -> Catalog:
@@ -89,7 +89,7 @@ def support_format_version_3(catalog: Catalog) -> Catalog:
         The same catalog.
     """
     if isinstance(catalog, MetastoreCatalog):
-        stage: _Stage = catalog._update_and_stage_table  # noqa: SLF001
+        stage: Stage = catalog._update_and_stage_table  # noqa: SLF001
 
         def stage_any_version(
             current_table: Table | None,
@@ -97,12 +97,12 @@ def support_format_version_3(catalog: Catalog) -> Catalog:
             requirements: tuple[TableRequirement, ...],
             updates: tuple[TableUpdate, ...],
         ) -> StagedTable:
-            return _stage(catalog, stage, current_table, table_identifier, requirements, updates)
+            return stage_update(catalog, stage, current_table, table_identifier, requirements, updates)
 
         setattr(catalog, "_update_and_stage_table", stage_any_version)  # noqa: B010 - a method, on this object alone
-        setattr(catalog, "_write_metadata", _write_new)  # noqa: B010
+        setattr(catalog, "_write_metadata", write_new_metadata)  # noqa: B010
         if hasattr(catalog, "_write_metadata_no_exist_check"):
-            setattr(catalog, "_write_metadata_no_exist_check", _write_over)  # noqa: B010
+            setattr(catalog, "_write_metadata_no_exist_check", write_over_metadata)  # noqa: B010
     return catalog
 
 
@@ -130,8 +130,8 @@ def create_table(
     Raises:
         Exception: PyIceberg's, as the catalog raises them.
     """
-    if not _has_defaults(schema.as_struct()):
-        with _no_metadata_of_lost_commits(catalog, identifier):
+    if not has_defaults(schema.as_struct()):
+        with no_metadata_of_lost_commits(catalog, identifier):
             return catalog.create_table(identifier, schema, location, partition_spec, sort_order, properties)
     staged, updates = stage_table(
         catalog,
@@ -171,12 +171,12 @@ def stage_table(
         Exception: PyIceberg's, as the catalog raises them.
     """
     version = int(properties["format-version"])
-    if version < _ROW_LINEAGE_VERSION and _has_defaults(schema.as_struct()):
+    if version < ROW_LINEAGE_VERSION and has_defaults(schema.as_struct()):
         raise ValueError(f"default values of columns need format version 3, and the table has {version}")
-    staged = _two_parts(catalog, identifier)
+    staged = two_part_name(catalog, identifier)
     transaction = catalog.create_table_transaction(staged, schema, location, partition_spec, sort_order, properties)
     updates = tuple(
-        AddSchemaUpdate(schema_=_schema_with_defaults(update.schema_, schema))
+        AddSchemaUpdate(schema_=schema_with_defaults(update.schema_, schema))
         if isinstance(update, AddSchemaUpdate)
         else update
         for update in transaction._updates  # noqa: SLF001
@@ -184,7 +184,7 @@ def stage_table(
     return transaction._table, updates  # noqa: SLF001
 
 
-def _two_parts(catalog: Catalog, identifier: Identifier) -> Identifier:
+def two_part_name(catalog: Catalog, identifier: Identifier) -> Identifier:
     """The name under which a SQL catalog stages a table.
 
     It stores a namespace as one text with dots, but staging takes names of two parts only, and unlike the creation of a
@@ -216,7 +216,7 @@ def commit_table(
         Exception: PyIceberg's, as the catalog raises them; nothing is raised once the commit is done.
     """
     try:
-        with _no_metadata_of_lost_commits(catalog, table.name()), _busy_database_as_lost_race():
+        with no_metadata_of_lost_commits(catalog, table.name()), busy_database_as_lost_race():
             response = catalog.commit_table(table, requirements, updates)
     except CommitFailedException as error:
         # A creation requires nothing else than that there is no such table.
@@ -227,12 +227,12 @@ def commit_table(
         try:
             catalog._delete_old_metadata(table.io, table.metadata, response.metadata)  # noqa: SLF001
         except Exception as error:  # noqa: BLE001 - the commit stands, whatever the storage says of old files
-            _LOGGER.warning("Could not delete old metadata files of '%s': %s", ".".join(table.name()), error)
+            LOG.warning("Could not delete old metadata files of '%s': %s", ".".join(table.name()), error)
     return response
 
 
 @contextmanager
-def _busy_database_as_lost_race() -> Iterator[None]:
+def busy_database_as_lost_race() -> Iterator[None]:
     """A catalog's database that let another transaction go first has rolled this one back: it may be tried again."""
     try:
         yield
@@ -240,39 +240,39 @@ def _busy_database_as_lost_race() -> Iterator[None]:
         # The primary code of SQLite; psycopg2 and psycopg have the state under two names.
         primary = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
         state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
-        if primary in _SQLITE_BUSY or state in _TRANSACTION_ROLLBACK:
+        if primary in SQLITE_BUSY or state in TRANSACTION_ROLLBACK:
             raise CommitFailedException(f"The catalog's database is busy: {error.orig}") from error
         raise
 
 
 @contextmanager
-def _no_metadata_of_lost_commits(catalog: Catalog, identifier: Identifier) -> Iterator[None]:
+def no_metadata_of_lost_commits(catalog: Catalog, identifier: Identifier) -> Iterator[None]:
     """Delete the metadata files that are written inside, if the commit that they were written for is lost."""
     written: list[tuple[FileIO, str]] = []
-    token = _WRITTEN.set(written)
+    token = WRITTEN.set(written)
     try:
         yield
-    except _LOST:
+    except LOST:
         if written:
-            _delete_unused_metadata(catalog, identifier, written)
+            delete_unused_metadata(catalog, identifier, written)
         raise
     finally:
-        _WRITTEN.reset(token)
+        WRITTEN.reset(token)
 
 
-def _delete_unused_metadata(catalog: Catalog, identifier: Identifier, written: list[tuple[FileIO, str]]) -> None:
-    # A client that sends a request again is told that it lost against itself: the table says which files are in use.
+def delete_unused_metadata(catalog: Catalog, identifier: Identifier, written: list[tuple[FileIO, str]]) -> None:
+    # A client that sends a request again may lose against itself: the table says which files are in use.
     try:
-        used = _metadata_files(catalog, identifier)
+        used = metadata_files(catalog, identifier)
         for io, location in written:
             if location not in used:
                 delete_files(io, (location,))
-    except Exception as error:  # noqa: BLE001 - the lost commit is what is to be told
+    except Exception as error:  # noqa: BLE001 - the lost commit is what is to be reported
         files = ", ".join(location for _, location in written)
-        _LOGGER.warning("Could not delete the metadata of a lost commit (%s): %s", files, error)
+        LOG.warning("Could not delete the metadata of a lost commit (%s): %s", files, error)
 
 
-def _metadata_files(catalog: Catalog, identifier: Identifier) -> set[str]:
+def metadata_files(catalog: Catalog, identifier: Identifier) -> set[str]:
     """The metadata files of a table; none of one that is not there, because its creation failed."""
     try:
         table = catalog.load_table(identifier)
@@ -281,36 +281,36 @@ def _metadata_files(catalog: Catalog, identifier: Identifier) -> set[str]:
     return {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
 
 
-def _has_defaults(field_type: IcebergType) -> bool:
+def has_defaults(field_type: IcebergType) -> bool:
     match field_type:
         case StructType():
             return any(
-                field.initial_default is not None or field.write_default is not None or _has_defaults(field.field_type)
+                field.initial_default is not None or field.write_default is not None or has_defaults(field.field_type)
                 for field in field_type.fields
             )
         case ListType():
-            return _has_defaults(field_type.element_type)
+            return has_defaults(field_type.element_type)
         case MapType():
-            return _has_defaults(field_type.value_type)
+            return has_defaults(field_type.value_type)
         case _:
             return False
 
 
-def _schema_with_defaults(fresh: Schema, original: Schema) -> Schema:
-    struct = _with_defaults(fresh.as_struct(), original.as_struct())
+def schema_with_defaults(fresh: Schema, original: Schema) -> Schema:
+    struct = with_defaults(fresh.as_struct(), original.as_struct())
     assert isinstance(struct, StructType)
     return Schema(*struct.fields, schema_id=fresh.schema_id, identifier_field_ids=fresh.identifier_field_ids)
 
 
-def _with_defaults(fresh: IcebergType, original: IcebergType) -> IcebergType:
+def with_defaults(fresh: IcebergType, original: IcebergType) -> IcebergType:
     """A type with its own ids and another's defaults; both have the same shape."""
     match fresh, original:
         case StructType(), StructType():
-            return StructType(*map(_field_with_defaults, fresh.fields, original.fields))
+            return StructType(*map(field_with_defaults, fresh.fields, original.fields))
         case ListType(), ListType():
             return ListType(
                 fresh.element_id,
-                _with_defaults(fresh.element_type, original.element_type),
+                with_defaults(fresh.element_type, original.element_type),
                 element_required=fresh.element_required,
             )
         case MapType(), MapType():
@@ -318,18 +318,18 @@ def _with_defaults(fresh: IcebergType, original: IcebergType) -> IcebergType:
                 fresh.key_id,
                 fresh.key_type,
                 fresh.value_id,
-                _with_defaults(fresh.value_type, original.value_type),
+                with_defaults(fresh.value_type, original.value_type),
                 value_required=fresh.value_required,
             )
         case _:
             return fresh
 
 
-def _field_with_defaults(fresh: NestedField, original: NestedField) -> NestedField:
+def field_with_defaults(fresh: NestedField, original: NestedField) -> NestedField:
     # Both are model fields already parsed: a copy does not parse them again as JSON.
     return fresh.model_copy(
         update={
-            "field_type": _with_defaults(fresh.field_type, original.field_type),
+            "field_type": with_defaults(fresh.field_type, original.field_type),
             "initial_default": original.initial_default,
             "write_default": original.write_default,
         }
@@ -380,19 +380,19 @@ def metadata_json(metadata: TableMetadata) -> str:
     return IcebergBaseModel.model_dump_json(complete)
 
 
-def _write_new(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
-    _write(metadata, io, metadata_path, overwrite=False)
+def write_new_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+    write_metadata(metadata, io, metadata_path, overwrite=False)
 
 
-def _write_over(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
-    _write(metadata, io, metadata_path, overwrite=True)
+def write_over_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+    write_metadata(metadata, io, metadata_path, overwrite=True)
 
 
-def _write(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite: bool) -> None:
+def write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite: bool) -> None:
     content = metadata_json(metadata).encode("utf-8")
     if metadata_path.endswith(".gz.metadata.json"):
         content = gzip.compress(content)
-    written = _WRITTEN.get()
+    written = WRITTEN.get()
     if written is not None:
         written.append((io, metadata_path))
     try:
@@ -402,9 +402,9 @@ def _write(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite
         raise storage_failure("Writing the metadata file", metadata_path, error) from error
 
 
-def _stage(
+def stage_update(
     catalog: MetastoreCatalog,
-    stage: _Stage,
+    stage: Stage,
     current_table: Table | None,
     table_identifier: Identifier,
     requirements: tuple[TableRequirement, ...],
@@ -412,15 +412,15 @@ def _stage(
 ) -> StagedTable:
     """Apply updates to the newest metadata, as PyIceberg does, and version 3's rules, which it leaves out."""
     if current_table is not None:
-        _check_snapshots_are_new(current_table.metadata, updates)
-    if not _upgrades(updates, current_table.metadata if current_table else None):
+        check_snapshots_are_new(current_table.metadata, updates)
+    if not upgrades(updates, current_table.metadata if current_table else None):
         staged = stage(current_table, table_identifier, requirements, updates)
     else:
         # PyIceberg refuses the upgrade itself, so it is done before; the requirements are about the table as it was.
         for requirement in requirements:
             requirement.validate(current_table.metadata if current_table else None)
-        upgraded = _upgraded(catalog, current_table, table_identifier, updates)
-        staged = stage(upgraded, table_identifier, (), _without_upgrade(updates, upgraded.metadata.location))
+        upgraded = upgraded_table(catalog, current_table, table_identifier, updates)
+        staged = stage(upgraded, table_identifier, (), without_upgrade(updates, upgraded.metadata.location))
         if current_table is None:
             staged.metadata = TableMetadataUtil.parse_obj(staged.metadata.model_dump())
     # A property of the table says where its metadata goes: the place has to be one that the table may have files in.
@@ -431,7 +431,7 @@ def _stage(
     return staged
 
 
-def _check_snapshots_are_new(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> None:
+def check_snapshots_are_new(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> None:
     # A commit to another branch satisfies every requirement, and yet takes the sequence number and the row ids.
     for update in updates:
         taken = taken_numbers(metadata, update.snapshot) if isinstance(update, AddSnapshotUpdate) else None
@@ -441,20 +441,20 @@ def _check_snapshots_are_new(metadata: TableMetadata, updates: tuple[TableUpdate
 
 def changed_metadata(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> TableMetadata:
     """A table's metadata as it will be when a catalog has applied updates."""
-    if not _upgrades(updates, metadata):
+    if not upgrades(updates, metadata):
         return update_table_metadata(metadata, updates)
-    return update_table_metadata(_version_3(metadata), _without_upgrade(updates, metadata.location))
+    return update_table_metadata(as_version_3(metadata), without_upgrade(updates, metadata.location))
 
 
-def _upgrades(updates: tuple[TableUpdate, ...], metadata: TableMetadata | None) -> bool:
+def upgrades(updates: tuple[TableUpdate, ...], metadata: TableMetadata | None) -> bool:
     version = metadata.format_version if metadata else 0
-    return version < _ROW_LINEAGE_VERSION and any(
-        isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == _ROW_LINEAGE_VERSION
+    return version < ROW_LINEAGE_VERSION and any(
+        isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == ROW_LINEAGE_VERSION
         for update in updates
     )
 
 
-def _upgraded(
+def upgraded_table(
     catalog: MetastoreCatalog, current_table: Table | None, identifier: Identifier, updates: tuple[TableUpdate, ...]
 ) -> Table:
     """The table with version 3 metadata; a table that is being created starts from nothing."""
@@ -465,21 +465,21 @@ def _upgraded(
         return Table(identifier=identifier, metadata=metadata, metadata_location="", io=io, catalog=catalog)
     return Table(
         identifier=identifier,
-        metadata=_version_3(current_table.metadata),
+        metadata=as_version_3(current_table.metadata),
         metadata_location=current_table.metadata_location,
         io=current_table.io,
         catalog=catalog,
     )
 
 
-def _version_3(metadata: TableMetadata) -> TableMetadataV3:
-    fields = {**dict(metadata), "format_version": _ROW_LINEAGE_VERSION, "next_row_id": 0}
+def as_version_3(metadata: TableMetadata) -> TableMetadataV3:
+    fields = {**dict(metadata), "format_version": ROW_LINEAGE_VERSION, "next_row_id": 0}
     return TableMetadataV3.model_construct(
         **{name: value for name, value in fields.items() if name in TableMetadataV3.model_fields}
     )
 
 
-def _without_upgrade(updates: tuple[TableUpdate, ...], location: str) -> tuple[TableUpdate, ...]:
+def without_upgrade(updates: tuple[TableUpdate, ...], location: str) -> tuple[TableUpdate, ...]:
     # The location stays what it is, but it counts as a change, so the metadata log and the time stamp move on.
     return tuple(
         SetLocationUpdate(location=location) if isinstance(update, UpgradeFormatVersionUpdate) else update

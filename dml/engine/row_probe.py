@@ -93,7 +93,7 @@ class StatementProbe:
 
     def _by_filters(self, table: Table, files: Sequence[ContentFile]) -> list[ContentFile]:
         """The files with a row that the filters of a scan let through, be it deleted or not."""
-        tasks = {file.path: _whole_file(file) for file in files}
+        tasks = {file.path: whole_file(file) for file in files}
         context = scan_context(
             table,
             tasks.values(),
@@ -128,7 +128,7 @@ class StatementProbe:
         return bool(planned.views.sql(f"{self.matching} LIMIT 1").collect())
 
 
-def _whole_file(file: ContentFile) -> ScanTask:
+def whole_file(file: ContentFile) -> ScanTask:
     """A data file as a task without its deletes: what they leave is not more than what there is."""
     return ScanTask(
         file_ordinal=0,

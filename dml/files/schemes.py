@@ -31,14 +31,14 @@ ALLOWED_SCHEMES: Final = "io.allowed-schemes"
 
 LOCAL: Final = "file"
 
-_WAREHOUSE: Final = "warehouse"
-_S3: Final = frozenset({"s3", "s3a", "s3n"})
-_GCS: Final = frozenset({"gs", "gcs"})
-_ADLS: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
-_HDFS: Final = frozenset({"hdfs", "viewfs"})
-_FAMILIES: Final = (_S3, _GCS, _ADLS, _HDFS)
+WAREHOUSE: Final = "warehouse"
+S3: Final = frozenset({"s3", "s3a", "s3n"})
+GCS: Final = frozenset({"gs", "gcs"})
+ADLS: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+HDFS: Final = frozenset({"hdfs", "viewfs"})
+FAMILIES: Final = (S3, GCS, ADLS, HDFS)
 # What the properties of a FileIO begin with, and the storage that they are for.
-_PREFIXES: Final = {"s3.": _S3, "gcs.": _GCS, "adls.": _ADLS, "hdfs.": _HDFS, "hf.": frozenset({"hf"})}
+PREFIXES: Final = {"s3.": S3, "gcs.": GCS, "adls.": ADLS, "hdfs.": HDFS, "hf.": frozenset({"hf"})}
 
 
 def allowed_schemes(
@@ -51,14 +51,14 @@ def allowed_schemes(
         io_properties: Those of the table's FileIO; some may come from the table, so they set up object stores alone.
         metadata_location: The table's metadata file, or its location.
     """
-    warehouse = _location_scheme(str(catalog_properties.get(_WAREHOUSE) or ""), catalog_properties)
-    stores = {*_set_up(catalog_properties), *_family(warehouse)} - {LOCAL}
-    own = _family(urlparse(metadata_location).scheme or LOCAL) if metadata_location else _family(warehouse)
+    warehouse = location_scheme(str(catalog_properties.get(WAREHOUSE) or ""), catalog_properties)
+    stores = {*configured_stores(catalog_properties), *family_of(warehouse)} - {LOCAL}
+    own = family_of(urlparse(metadata_location).scheme or LOCAL) if metadata_location else family_of(warehouse)
     if LOCAL in own and stores and warehouse != LOCAL:
         own = frozenset()
     named = str(catalog_properties.get(ALLOWED_SCHEMES) or "")
-    further = {scheme for name in named.split(",") if name.strip() for scheme in _family(name.strip().lower())}
-    return frozenset({*own, *stores, *_set_up(io_properties), *further})
+    further = {scheme for name in named.split(",") if name.strip() for scheme in family_of(name.strip().lower())}
+    return frozenset({*own, *stores, *configured_stores(io_properties), *further})
 
 
 def restricted(io: FileIO, schemes: frozenset[str]) -> FileIO:
@@ -71,7 +71,7 @@ def restricted(io: FileIO, schemes: frozenset[str]) -> FileIO:
     io.properties = {**io.properties, ALLOWED_SCHEMES: ",".join(sorted(schemes))}
     for name in ("new_input", "new_output", "delete"):
         # On this object alone: what it is decides elsewhere how it lists files.
-        setattr(io, name, partial(_checked, io, getattr(io, name)))
+        setattr(io, name, partial(checked, io, getattr(io, name)))
     return io
 
 
@@ -86,11 +86,11 @@ def check_location(io: FileIO, location: str) -> None:
         NotSupportedError: it has a scheme that is not allowed, or the FileIO would take another file for it.
     """
     allowed = io.properties.get(ALLOWED_SCHEMES)
-    scheme, path = _parsed(io, location)
+    scheme, path = parsed(io, location)
     if allowed is None:
         return
     if scheme in allowed.split(","):
-        _refuse_other_file(location, path)
+        refuse_other_file(location, path)
         return
     known = allowed.replace(",", ", ") or "none"
     raise NotSupportedError(
@@ -102,12 +102,12 @@ def check_location(io: FileIO, location: str) -> None:
     )
 
 
-def _checked(io: FileIO, action: Callable[[Any], Any], location: Any) -> Any:
+def checked(io: FileIO, action: Callable[[Any], Any], location: Any) -> Any:
     check_location(io, location if isinstance(location, str) else location.location)
     return action(location)
 
 
-def _parsed(io: FileIO, location: str) -> tuple[str, str | None]:
+def parsed(io: FileIO, location: str) -> tuple[str, str | None]:
     """The scheme by which a FileIO chooses the storage, and the path there; None where the storage finds that."""
     # PyArrow's, which has a default scheme, is not imported here: it loads much that not every worker needs.
     parse = getattr(io, "parse_location", None)
@@ -117,7 +117,7 @@ def _parsed(io: FileIO, location: str) -> tuple[str, str | None]:
     return str(scheme), str(path)
 
 
-def _refuse_other_file(location: str, path: str | None) -> None:
+def refuse_other_file(location: str, path: str | None) -> None:
     """PyIceberg's FileIO on PyArrow reads locations as URIs: it drops what follows # or ?, and line ends."""
     if path is not None and urlparse(location).scheme and not location.endswith(path):
         raise NotSupportedError(
@@ -127,27 +127,27 @@ def _refuse_other_file(location: str, path: str | None) -> None:
         )
 
 
-def _location_scheme(warehouse: str, catalog_properties: Mapping[str, Any]) -> str | None:
+def location_scheme(warehouse: str, catalog_properties: Mapping[str, Any]) -> str | None:
     """The scheme of a warehouse; None where it is no location but a name that the catalog's server knows."""
-    if warehouse.startswith("/") or (warehouse and ":" not in warehouse and _is_sql(catalog_properties)):
+    if warehouse.startswith("/") or (warehouse and ":" not in warehouse and is_sql(catalog_properties)):
         return LOCAL
     scheme = urlparse(warehouse).scheme
     return scheme if "://" in warehouse or scheme == LOCAL else None
 
 
-def _is_sql(catalog_properties: Mapping[str, Any]) -> bool:
+def is_sql(catalog_properties: Mapping[str, Any]) -> bool:
     """Whether the catalog is a database: it has no names for warehouses, so one without a scheme is a folder."""
     uri = str(catalog_properties.get("uri") or "")
     return catalog_properties.get("type") == "sql" or uri.startswith(("sqlite", "postgresql"))
 
 
-def _set_up(properties: Mapping[str, Any]) -> Iterator[str]:
-    for prefix, schemes in _PREFIXES.items():
+def configured_stores(properties: Mapping[str, Any]) -> Iterator[str]:
+    for prefix, schemes in PREFIXES.items():
         if any(key.startswith(prefix) for key in properties):
             yield from schemes
 
 
-def _family(scheme: str | None) -> frozenset[str]:
+def family_of(scheme: str | None) -> frozenset[str]:
     if scheme is None:
         return frozenset()
-    return next((family for family in _FAMILIES if scheme in family), frozenset({scheme}))
+    return next((family for family in FAMILIES if scheme in family), frozenset({scheme}))

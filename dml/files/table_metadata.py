@@ -52,17 +52,17 @@ def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
     except OSError as error:
         raise storage_failure("Reading", location, error) from error
     try:
-        return _with_checked_head(TableMetadataUtil.parse_raw(plain_json(content).decode()))
+        return with_checked_head(TableMetadataUtil.parse_raw(plain_json(content).decode()))
     except Exception as error:
         # Nothing was read from a storage here: whatever was raised, the bytes led to it.
         raise CorruptFileError(
-            f"The table's metadata file '{location}' cannot be read: {_reason(error)}",
+            f"The table's metadata file '{location}' cannot be read: {reason_of(error)}",
             hint="Restore the file, or register an earlier metadata file of the table with the catalog",
             file=location,
         ) from error
 
 
-def _with_checked_head(metadata: TableMetadata) -> TableMetadata:
+def with_checked_head(metadata: TableMetadata) -> TableMetadata:
     """What is there twice has to agree: without this a damaged name makes a table look as if it had no rows."""
     main = metadata.refs.get(MAIN_BRANCH)
     if main is not None and main.snapshot_id != metadata.current_snapshot_id:
@@ -97,7 +97,7 @@ def plain_json(content: bytes) -> bytes:
     return plain
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """What is wrong, without the content: the file may be another one than it should be."""
     found = error.__cause__ or error
     if isinstance(found, ValidationError):

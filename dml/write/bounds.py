@@ -41,14 +41,14 @@ def lower_bound(value: Any, field_type: PrimitiveType, length: int | None) -> by
     """
     match field_type:
         case StringType():
-            text = _text(value)
+            text = decoded_text(value)
             return None if text is None else truncated(text, length).encode("utf-8")
         case BinaryType() | FixedType():
             return bytes(value) if length is None else bytes(value)[:length]
         case FloatType() | DoubleType():
             # Zero has two signs that compare as equal; a reader may compare bits.
-            return _float(-0.0 if value == 0 else value, field_type)
-    return _serialised(value, field_type)
+            return float_bound(-0.0 if value == 0 else value, field_type)
+    return serialised(value, field_type)
 
 
 def upper_bound(value: Any, field_type: PrimitiveType, length: int | None) -> bytes | None:
@@ -64,14 +64,14 @@ def upper_bound(value: Any, field_type: PrimitiveType, length: int | None) -> by
     """
     match field_type:
         case StringType():
-            text = _text(value)
+            text = decoded_text(value)
             above = None if text is None else truncated_above(text, length)
             return None if above is None else above.encode("utf-8")
         case BinaryType() | FixedType():
             return truncated_bytes_above(bytes(value), length)
         case FloatType() | DoubleType():
-            return _float(0.0 if value == 0 else value, field_type)
-    return _serialised(value, field_type)
+            return float_bound(0.0 if value == 0 else value, field_type)
+    return serialised(value, field_type)
 
 
 def truncated(text: str, length: int | None) -> str:
@@ -103,27 +103,27 @@ def truncated_bytes_above(value: bytes, length: int | None) -> bytes | None:
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-def _text(value: bytes) -> str | None:
+def decoded_text(value: bytes) -> str | None:
     try:
         return bytes(value).decode("utf-8")
     except UnicodeDecodeError:
         return None  # Spark may hold bytes that are no text in a string
 
 
-def _float(value: float, field_type: PrimitiveType) -> bytes | None:
+def float_bound(value: float, field_type: PrimitiveType) -> bytes | None:
     return None if math.isnan(value) else FLOATS[type(field_type)].pack(value)
 
 
-def _serialised(value: Any, field_type: PrimitiveType) -> bytes:
+def serialised(value: Any, field_type: PrimitiveType) -> bytes:
     match field_type:
         case UUIDType():
             return bytes(value)
         case DecimalType():
-            return _minimal(value)
+            return minimal_bytes(value)
     return to_bytes(field_type, value)
 
 
-def _minimal(unscaled: int) -> bytes:
+def minimal_bytes(unscaled: int) -> bytes:
     """Two's complement, big-endian, in as few bytes as hold it."""
     magnitude = unscaled if unscaled >= 0 else ~unscaled
     return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)

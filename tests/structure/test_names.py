@@ -1,0 +1,143 @@
+"""Underscores: none at the head of a module's names, and which modules may use private names of libraries."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRIVATE = re.compile(r"_(?!_)\w+")
+PRIVATE_NAMES_OF_LIBRARIES = {
+    "dml/catalog/file_access.py": "PyIceberg",
+    "dml/catalog/loading.py": "PyIceberg",
+    "dml/iceberg.py": "PyIceberg",
+    "dml/maintenance/storage.py": "fsspec",
+    "dml/spark/columns.py": "Scala",
+    "dml/spark/errors.py": "PySpark",
+    "dml/spark/extension.py": "PySpark",
+    "dml/spark/handlers.py": "PySpark",
+    "dml/spark/interception.py": "PySpark",
+    "dml/spark/jobs.py": "PySpark",
+    "sqlparse/dialect.py": "SQLGlot",
+}
+"""Whoever adds a module here says in decision 009 or CONTRIBUTING.md why there is no other way."""
+
+ATTRIBUTE_FUNCTIONS = frozenset({"delattr", "getattr", "hasattr", "setattr"})
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    """Every module of the package, by its path."""
+    for folder in ("dml", "sqlparse", "deletes"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def module_names(tree: ast.Module) -> Iterator[str]:
+    """What a module defines or imports, also under a condition; not what its functions and classes hold."""
+    todo: list[ast.AST] = list(tree.body)
+    while todo:
+        node = todo.pop()
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from (part for alias in names for part in (alias.asname or alias.name).split("."))
+                yield from (alias.name.rpartition(".")[2] for alias in names)
+                if isinstance(node, ast.ImportFrom):
+                    yield from (node.module or "").split(".")
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                pass  # what it binds is its own
+            case _:
+                todo.extend(ast.iter_child_nodes(node))
+
+
+def own_private_names(tree: ast.Module) -> set[str]:
+    """Private methods and attributes of the module's own classes, those that override a library's left out."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                found.add(name)
+    return found
+
+
+def foreign_private_names(tree: ast.Module) -> Iterator[str]:
+    """Private attributes that are read, set, called or overridden and are none of the module's own classes'."""
+    own = own_private_names(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name) if PRIVATE.fullmatch(name):
+                yield name
+            case ast.Attribute(attr=name) if PRIVATE.fullmatch(name) and name not in own:
+                yield name
+            case ast.Call(func=ast.Name(id=function), args=[_, ast.Constant(value=str(name)), *_]) if (
+                function in ATTRIBUTE_FUNCTIONS and PRIVATE.fullmatch(name)
+            ):
+                yield name
+
+
+def test_no_name_of_a_module_has_a_leading_underscore() -> None:
+    """`__all__` says what is public; an underscore is for what is private to a class."""
+    found = {path: names for path, tree in trees() if (names := sorted(filter(PRIVATE.fullmatch, module_names(tree))))}
+    assert found == {}
+
+
+def test_private_names_of_libraries_are_used_in_few_modules() -> None:
+    """They may change with any release: then these are the places to look at, and no others."""
+    found = {path for path, tree in trees() if any(foreign_private_names(tree))}
+    assert found == set(PRIVATE_NAMES_OF_LIBRARIES)
+
+
+def test_the_pages_name_the_modules_with_private_names_of_pyiceberg() -> None:
+    """Decision 009 says why it is these."""
+    (decision,) = (ROOT / "docs" / "decisions").glob("009-*.md")
+    text = decision.read_text()
+    mine = [path for path, library in PRIVATE_NAMES_OF_LIBRARIES.items() if library == "PyIceberg"]
+    assert [path for path in mine if f"`{path}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "_LIMIT = 3",
+        "_LIMIT: int = 3",
+        "def _helper(): ...",
+        "class _Helper: ...",
+        "if True:\n    _x = 1",
+        "try:\n    import a as _a\nexcept ImportError:\n    pass",
+        "from a import _b",
+        "from a import _b as b",
+        "from a._b import c",
+        "_x, y = 1, 2",
+    ],
+)
+def test_names_of_modules_are_found(source: str) -> None:
+    """So that the test above can fail."""
+    assert any(map(PRIVATE.fullmatch, module_names(ast.parse(source))))
+
+
+@pytest.mark.parametrize(
+    ("source", "is_foreign"),
+    [
+        ("table._io", True),
+        ("catalog._load_file_io()", True),
+        ("setattr(catalog, '_load_file_io', 1)", True),
+        ("getattr(catalog, '_load_file_io', None)", True),
+        ("class A(B):\n    def _f(self):\n        return super()._f()", True),
+        (
+            "class A:\n    def __init__(self):\n        self._x = 1\n    def x(self, other):\n        return other._x",
+            False,
+        ),
+        ("class A:\n    _x: int\n    def x(self):\n        return self._x", False),
+        ("module.__name__", False),
+    ],
+)
+def test_private_names_of_others_are_found(source: str, *, is_foreign: bool) -> None:
+    """So that the test above can fail."""
+    assert any(foreign_private_names(ast.parse(source))) is is_foreign
