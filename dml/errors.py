@@ -4,10 +4,10 @@ A class says what its catcher should do; `kind` says, in a word that never chang
 
     DmlError
     ├── SqlError                    change the text of the statement (line, column and the place are shown)
-    ├── AnalysisError               change the statement or the table: a name, a type, a mode does not fit
-    │   ├── NotFoundError           the table, namespace, branch or snapshot is not there
-    │   └── AlreadyExistsError      it is there already
-    ├── NotSupportedError           use another way: this is not possible, and the message says what is
+    │   └── AnalysisError           change the statement or the table: a name, a type, a mode does not fit
+    │       ├── NotFoundError       the table, namespace, branch or snapshot is not there
+    │       ├── AlreadyExistsError  it is there already
+    │       └── NotSupportedError   use another way: this is not possible, and the message says what is
     ├── DataError                   change the data: a value or a row breaks a rule of the statement or the table
     ├── CorruptFileError            repair the table: a file of it breaks the format
     ├── SetupError                  repair the installation: Java, Spark, a catalog's settings

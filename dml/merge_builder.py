@@ -7,6 +7,7 @@ of saying it cannot mean different things.
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Number
 
 from pyspark.sql import Column, DataFrame
 
@@ -17,19 +18,76 @@ from dml.spark.columns import column_sql
 from dml.sqlparse import canonical_text
 from dml.sqlparse.quoting import quote_string, quoted
 
-__all__ = ["Condition", "MergeBuilder", "Value", "WhenMatchedBuilder", "WhenNotMatchedBuilder", "value_sql_text"]
+__all__ = [
+    "Condition",
+    "MergeBuilder",
+    "Value",
+    "WhenMatchedBuilder",
+    "WhenNotMatchedBuilder",
+    "alias_of",
+    "assignments_text",
+    "condition_text",
+    "source_of",
+]
 
 Condition = str | Column
 Value = str | int | float | bool | None | Column
 
 
-def condition_text(condition: Condition) -> str:
-    """A condition as SQL text."""
-    return condition if isinstance(condition, str) else column_sql(condition)
+def condition_text(condition: object) -> str:
+    """A condition as SQL text.
+
+    Raises:
+        AnalysisError: it is neither SQL text nor a Column.
+    """
+    if isinstance(condition, Column):
+        return column_sql(condition)
+    if isinstance(condition, bool):
+        return "TRUE" if condition else "FALSE"
+    if isinstance(condition, str):
+        return condition
+    raise AnalysisError(
+        f"A condition is SQL text or a PySpark Column, not {type(condition).__name__}",
+        kind=ErrorKind.INVALID_CONDITION,
+        hint="Write it as \"id = 5\" or col('id') == 5",
+    )
 
 
-def value_sql_text(value: Value) -> str:
-    """A value as SQL text: a string is an expression, a number, a truth value or None is itself."""
+def source_of(source: object) -> DataFrame | str:
+    """The source of a MERGE, which a caller may have mistaken.
+
+    Raises:
+        AnalysisError: it is neither a DataFrame nor a text.
+    """
+    if isinstance(source, DataFrame | str):
+        return source
+    raise AnalysisError(
+        f"The source of a MERGE is a DataFrame, a table's name or a query in parentheses, not {type(source).__name__}",
+        kind=ErrorKind.INVALID_VALUE,
+        hint="spark.createDataFrame(...) makes a DataFrame of rows",
+    )
+
+
+def alias_of(alias: object) -> str:
+    """The alias of a source, which a caller may have mistaken.
+
+    Raises:
+        AnalysisError: it is no text, or an empty one.
+    """
+    if isinstance(alias, str) and alias:
+        return alias
+    given = "empty" if alias == "" else f"a text, not {type(alias).__name__}"
+    raise AnalysisError(
+        f"source_alias is {given}", kind=ErrorKind.INVALID_VALUE, hint="Give the name that the conditions use"
+    )
+
+
+def value_sql_text(value: object) -> str:
+    """A value as SQL text: a string is an expression, a number, a truth value or None is itself.
+
+    Raises:
+        AnalysisError: it is another kind of value, whose text could mean something else (2020-01-31 is a difference).
+    """
     if isinstance(value, Column):
         return column_sql(value)
     if value is None:
@@ -37,21 +95,43 @@ def value_sql_text(value: Value) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, float):
-        return f"CAST({quote_string(repr(value))} AS DOUBLE)"
-    return str(value)
+        return f"CAST({quote_string(repr(float(value)))} AS DOUBLE)"
+    if isinstance(value, str | Number):
+        return str(value)
+    raise AnalysisError(
+        f"A value is SQL text, a PySpark Column, a number, a truth value or None, not {type(value).__name__}",
+        kind=ErrorKind.INVALID_ASSIGNMENT,
+        hint="Give it as a Column, lit(value), or as SQL text such as \"DATE '2020-01-31'\"",
+    )
 
 
-def key_text(key: str) -> str:
-    """A column or nested field as SQL text; what is not a plain dotted name must be quoted by the caller."""
+def key_text(key: object) -> str:
+    """A column or nested field as SQL text; what is not a plain dotted name must be quoted by the caller.
+
+    Raises:
+        AnalysisError: it is no text.
+    """
+    if not isinstance(key, str):
+        raise AnalysisError(
+            f"The name of a column is a text, not {type(key).__name__}",
+            kind=ErrorKind.INVALID_ASSIGNMENT,
+            hint="Write it as 'column', or 'column.field' for a nested field",
+        )
     return ".".join(quoted(part) for part in key.split(".")) if "`" not in key else key
 
 
-def assignments_text(assignments: Mapping[str, Value]) -> str:
+def assignments_text(assignments: object) -> str:
     """A SET list.
 
     Raises:
-        AnalysisError: there is no assignment.
+        AnalysisError: there is no assignment, or it is none that can be written.
     """
+    if not isinstance(assignments, Mapping):
+        raise AnalysisError(
+            f"The assignments are a mapping of columns to values, not {type(assignments).__name__}",
+            kind=ErrorKind.INVALID_ASSIGNMENT,
+            hint="Give them as {'column': value}",
+        )
     if not assignments:
         raise AnalysisError(
             "There is no assignment",

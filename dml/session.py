@@ -23,8 +23,16 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import is_ours
 from dml.engine.procedures import remove_orphans, verify_table
 from dml.errors import AnalysisError, ErrorKind, SetupError
-from dml.maintenance import RemoveOrphanFiles, prefix_mismatch_mode
-from dml.merge_builder import Condition, MergeBuilder, Value, assignments_text, condition_text
+from dml.maintenance import RemoveOrphanFiles
+from dml.merge_builder import (
+    Condition,
+    MergeBuilder,
+    Value,
+    alias_of,
+    assignments_text,
+    condition_text,
+    source_of,
+)
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.columns import column_sql
@@ -183,7 +191,11 @@ class Session:
             source_alias: How conditions and values call the source.
         """
         return MergeBuilder(
-            run=self.run_merge, target=name_text(table), source=source, source_alias=source_alias, on=on
+            run=self.run_merge,
+            target=name_text(table),
+            source=source_of(source),
+            source_alias=alias_of(source_alias),
+            on=condition_text(on),
         )
 
     # ---- files
@@ -238,16 +250,10 @@ class Session:
             DmlError: the table is not there, its orphans cannot be told, or some of them could not be deleted.
         """
         parts = self.table_parts(table)
-        if older_than is not None and not isinstance(older_than, datetime):
-            raise AnalysisError(
-                f"older_than is a datetime, not {type(older_than).__name__}", kind=ErrorKind.INVALID_VALUE
-            )
-        if older_than is not None:
-            zone = ZoneInfo(StatementSettings.of(self.spark).time_zone)
-            options["older_than"] = older_than if older_than.tzinfo else older_than.replace(tzinfo=zone)
-        if "prefix_mismatch_mode" in options:
-            options["prefix_mismatch_mode"] = prefix_mismatch_mode(options["prefix_mismatch_mode"])
-        return remove_orphans(self.engine, parts, RemoveOrphanFiles(location=location, dry_run=dry_run, **options))
+        if isinstance(older_than, datetime) and older_than.tzinfo is None:
+            older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.spark).time_zone))
+        call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
+        return remove_orphans(self.engine, parts, call)
 
     @staticmethod
     def table_parts(table: str) -> tuple[str, ...]:
@@ -341,8 +347,7 @@ def where_clause(condition: Condition | None) -> str:
     """A WHERE clause, or nothing."""
     if condition is None:
         return ""
-    text = condition_text(condition) if isinstance(condition, Column) else condition
-    return f" WHERE {text}"
+    return f" WHERE {condition_text(condition)}"
 
 
 def connect(

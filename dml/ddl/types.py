@@ -36,6 +36,7 @@ from pyiceberg.types import (
 )
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.model.type_names import primitive_name
 from dml.sqlparse.quoting import quote_identifier, quote_string, string_value, unquoted
 from dml.suggestions import did_you_mean
 
@@ -56,13 +57,9 @@ SPELLINGS: dict[PrimitiveType, tuple[str, ...]] = {
     BinaryType(): ("binary",),
     UUIDType(): ("uuid",),
 }
-"""What a type without parameters is called; the first is how it is shown."""
+"""What a type without parameters is called; the first is `primitive_name`."""
 
 PRIMITIVES = {word: kind for kind, words in SPELLINGS.items() for word in words}
-NAMES: dict[type[IcebergType], str] = {
-    **{type(kind): words[0] for kind, words in SPELLINGS.items()},
-    TimeType: "time(6)",
-}
 
 REFUSED: dict[str, str] = {
     "interval": "Keep a number of units in a BIGINT column instead",
@@ -346,12 +343,8 @@ def type_text(kind: IcebergType) -> str:
             return f"array<{type_text(kind.element_type)}>"
         case MapType():
             return f"map<{type_text(kind.key_type)},{type_text(kind.value_type)}>"
-        case DecimalType():
-            return f"decimal({kind.precision},{kind.scale})"
-        case FixedType():
-            return f"fixed({len(kind)})"
         case _:
-            return NAMES.get(type(kind), str(kind))
+            return primitive_name(kind)
 
 
 def field_text(nested: NestedField) -> str:

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 from dml.catalog.translation import translated
 from dml.engine.engine import Engine
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
-from dml.maintenance import RemoveOrphanFiles, prefix_mismatch_mode, remove_orphan_files
+from dml.maintenance import RemoveOrphanFiles, remove_orphan_files
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quoted, string_value
 from dml.sqlparse.statements import Call, CallArgument, Span, TableReference
@@ -120,7 +120,8 @@ class Parameter:
         name: Its name.
         kind: Its type, as messages call it.
         accepts: Types of Spark that are taken for it.
-        conversion: The value in SQL, `{}` being the argument: what Python gets does not depend on its time zone.
+        conversion: The value in SQL, `{}` being the argument: what Python gets does not depend on its time zone. It is
+            NULL where the argument is none that the parameter can have.
         refused: Why it is not taken; None where it is.
     """
 
@@ -155,7 +156,9 @@ class Procedure:
 
 ORPHAN_PARAMETERS: Final = (
     TABLE,
-    Parameter(name="older_than", kind="a timestamp", accepts=MOMENT, conversion="unix_micros(CAST({} AS TIMESTAMP))"),
+    Parameter(
+        name="older_than", kind="a timestamp", accepts=MOMENT, conversion="unix_micros(try_cast({} AS TIMESTAMP))"
+    ),
     Parameter(name="location", kind="a string", accepts=TEXT),
     Parameter(name="dry_run", kind="true or false", accepts=(BooleanType,)),
     Parameter(name="max_concurrent_deletes", kind="a whole number", accepts=WHOLE),
@@ -188,9 +191,7 @@ def run_remove_orphan_files(engine: Engine, parts: tuple[str, ...], values: Mapp
     given = dict(values)
     if "older_than" in given:
         given["older_than"] = EPOCH + timedelta(microseconds=given["older_than"])
-    if "prefix_mismatch_mode" in given:
-        given["prefix_mismatch_mode"] = prefix_mismatch_mode(given["prefix_mismatch_mode"])
-    locations = remove_orphans(engine, parts, RemoveOrphanFiles(**given))
+    locations = remove_orphans(engine, parts, RemoveOrphanFiles.of(**given))
     return engine.spark.createDataFrame([(location,) for location in locations], "orphan_file_location string")
 
 
@@ -231,7 +232,9 @@ def run_call(engine: Engine, statement: Call, sql: str) -> DataFrame:
     arguments = bound(procedure, statement, sql)
     values = evaluated(engine, procedure, arguments, sql)
     if "table" not in values:
-        raise pointing(AnalysisError("The argument 'table' is missing"), sql, statement.span, "Write table => 'db.t'")
+        given = arguments.get("table")
+        error = AnalysisError(f"The argument 'table' is {'missing' if given is None else 'NULL'}")
+        raise pointing(error, sql, statement.span if given is None else given.span, "Write table => 'db.t'")
     parts = name_parts(values["table"])
     if not parts:
         error = AnalysisError(f"'{values['table']}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
@@ -301,9 +304,15 @@ def evaluated(engine: Engine, procedure: Procedure, arguments: Mapping[str, Call
             )
             raise pointing(error, sql, given.value.span, f"It must be {known[name].kind}")
     converted = (f"{known[name].conversion.format(quoted(name))} AS {quoted(name)}" for name in arguments)
-    row = frame.selectExpr(*converted).first()
+    absent = ", ".join(f"{quoted(name)} IS NULL" for name in arguments)
+    row = frame.selectExpr(*converted, f"array({absent}) AS absent").first()
     assert row is not None
-    values = {name: value for name, value in row.asDict().items() if value is not None}
+    *found, nulls = row
+    for (name, given), value, null in zip(arguments.items(), found, nulls, strict=True):
+        if value is None and not null:
+            error = AnalysisError(f"The argument '{name}' is {given.value.text}", kind=ErrorKind.INVALID_VALUE)
+            raise pointing(error, sql, given.value.span, f"It must be {known[name].kind}")
+    values = {name: value for name, value in zip(arguments, found, strict=True) if value is not None}
     for name in values:
         reason = known[name].refused
         if reason is not None:

@@ -1,12 +1,11 @@
 """Maintenance of tables: what changes no row. Driver.
 
-`remove_orphan_files` brings together what its neighbours do, each in one module: `orphan_options` (what is asked for),
-`table_folders` and `storage` (where files are, and listing them), `reachable_files` (what the table needs),
-`other_tables` (what other tables need), `file_identity` and `orphan_choice` (which files are orphans: no I/O there) and
-`deletion`.
+`remove_orphan_files` brings together what its neighbours do, each in one module: `storage` (where files are, and
+listing them), `reachable_files` (what the table needs), `other_tables` (what other tables need) and `orphan_choice`
+(which files are orphans: no I/O there).
 """
 
 from dml.maintenance.orphan_choice import PrefixMismatchMode
-from dml.maintenance.remove_orphan_files import RemoveOrphanFiles, prefix_mismatch_mode, remove_orphan_files
+from dml.maintenance.remove_orphan_files import RemoveOrphanFiles, remove_orphan_files
 
-__all__ = ["PrefixMismatchMode", "RemoveOrphanFiles", "prefix_mismatch_mode", "remove_orphan_files"]
+__all__ = ["PrefixMismatchMode", "RemoveOrphanFiles", "remove_orphan_files"]

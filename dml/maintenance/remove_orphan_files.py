@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final, Self
 from urllib.parse import quote_plus
 
 from pyiceberg.catalog import Catalog
@@ -34,8 +34,9 @@ from dml.maintenance.other_tables import folders_of, folders_of_others, outermos
 from dml.maintenance.reachable_files import ReachableFiles
 from dml.maintenance.storage import RealNames, Storage, storage_of
 from dml.options import boolean
+from dml.suggestions import did_you_mean
 
-__all__ = ["RemoveOrphanFiles", "prefix_mismatch_mode", "remove_orphan_files"]
+__all__ = ["RemoveOrphanFiles", "remove_orphan_files"]
 
 
 DEFAULT_AGE: Final = timedelta(days=3)
@@ -65,6 +66,23 @@ class RemoveOrphanFiles:
     equal_authorities: Mapping[str, str] = field(default_factory=dict)
     prefix_mismatch_mode: PrefixMismatchMode = PrefixMismatchMode.ERROR
 
+    @classmethod
+    def of(cls, **options: Any) -> Self:
+        """The call with the options of a user.
+
+        Args:
+            **options: By the names of the attributes; one that is None is not given.
+
+        Raises:
+            AnalysisError: there is no such option, or its value is none that it can have.
+        """
+        given = {name: value for name, value in options.items() if value is not None}
+        for name, value in options.items():
+            check_option(name, value)
+        if "prefix_mismatch_mode" in given:
+            given["prefix_mismatch_mode"] = prefix_mismatch_mode(given["prefix_mismatch_mode"])
+        return cls(**given)
+
     def __post_init__(self) -> None:
         if self.older_than.tzinfo is None:
             raise AnalysisError(f"older_than ({self.older_than}) has no time zone", kind=ErrorKind.INVALID_VALUE)
@@ -93,6 +111,40 @@ class RemoveOrphanFiles:
     def equivalents(self) -> Equivalents:
         """Schemes and authorities that are equal."""
         return Equivalents.of(self.equal_schemes, self.equal_authorities)
+
+
+def is_map_of_texts(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
+
+
+OPTIONS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+    "older_than": (lambda value: isinstance(value, datetime), "a datetime"),
+    "location": (lambda value: isinstance(value, str), "a text"),
+    "dry_run": (lambda value: isinstance(value, bool), "True or False"),
+    "max_concurrent_deletes": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    "equal_schemes": (is_map_of_texts, "a mapping of texts to texts"),
+    "equal_authorities": (is_map_of_texts, "a mapping of texts to texts"),
+    "prefix_mismatch_mode": (lambda value: isinstance(value, str), "a text"),
+}
+"""For each option of a call, whether a value is one of its type, and what the type is called."""
+
+
+def check_option(name: str, value: object) -> None:
+    """Refuse an option that there is not, or a value of another type.
+
+    Raises:
+        AnalysisError: it is one of them.
+    """
+    if name not in OPTIONS:
+        raise AnalysisError(
+            f"remove_orphan_files has no option '{name}'",
+            kind=ErrorKind.INVALID_VALUE,
+            hint=did_you_mean(name, OPTIONS),
+            option=name,
+        )
+    fits, kind = OPTIONS[name]
+    if value is not None and not fits(value):
+        raise AnalysisError(f"{name} is {kind}, not {type(value).__name__}", kind=ErrorKind.INVALID_VALUE, option=name)
 
 
 def prefix_mismatch_mode(text: str) -> PrefixMismatchMode:

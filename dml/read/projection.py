@@ -29,6 +29,7 @@ from pyiceberg.types import (
 
 from dml.errors import CorruptFileError, ErrorKind, NotSupportedError
 from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
+from dml.model.type_names import primitive_name
 from dml.read.data_file import FileField
 
 __all__ = ["Projector", "arrow_field", "arrow_type", "constant_array", "projector"]
@@ -69,7 +70,7 @@ def readable(primitive: IcebergType, *, spark: bool) -> pa.DataType:
     found = FOR_SPARK[type(primitive)] if differs else primitive_arrow_type(primitive)
     if found is None:
         raise NotSupportedError(
-            f"Columns of the type {primitive} cannot be read",
+            f"Columns of the type {primitive_name(primitive)} cannot be read",
             kind=ErrorKind.NOT_SUPPORTED,
             hint="Leave the column out of the statement: columns that a statement does not name are copied as they are",
         )
@@ -205,7 +206,8 @@ def primitive_projector(field: NestedField, source: FileField, target: pa.DataTy
         return uuid_projector(target)
     if pa.types.is_struct(source.type) or source.children:
         raise CorruptFileError(
-            f"The column '{field.name}' is of the type {field.field_type}, but the file holds {source.type} for it"
+            f"The column '{field.name}' is of the type {primitive_name(field.field_type)}, but the file holds "
+            f"{source.type} for it"
         )
     return lambda array: cast(array, target)
 

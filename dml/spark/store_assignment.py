@@ -32,7 +32,8 @@ from pyspark.sql.types import (
 )
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
-from dml.spark.types import spark_type, type_text
+from dml.model.type_names import primitive_name
+from dml.spark.types import shown_type, spark_type, type_text
 from dml.sqlparse.quoting import quote_string, quoted
 
 __all__ = [
@@ -183,16 +184,16 @@ class Assign:
         if not assignable(source, target, self.policy):
             name = ".".join(path)
             raise AnalysisError(
-                f"A value of type {type_text(source).upper()} cannot be stored in the column '{name}' of type "
-                f"{type_text(target).upper()}",
+                f"A value of type {shown_type(source)} cannot be stored in the column '{name}' of type "
+                f"{shown_type(target)}",
                 kind=ErrorKind.TYPE_MISMATCH,
-                hint=f"Convert it in the statement, with CAST(... AS {type_text(target).upper()}) for example",
+                hint=f"Convert it in the statement, with CAST(... AS {shown_type(target)}) for example",
                 column=name,
             )
         kind = type_text(target)
         if widens(source, target) or not isinstance(target, (IntegralType, DecimalType, FractionalType)):
             return f"CAST({expression} AS {kind})"
-        message = quote_string(f"{OVERFLOW_MARK}{'.'.join(path)}|{type_text(source).upper()}|{kind.upper()}|")
+        message = quote_string(f"{OVERFLOW_MARK}{'.'.join(path)}|{shown_type(source)}|{shown_type(target)}|")
         return (
             f"CASE WHEN {expression} IS NOT NULL AND try_cast({expression} AS {kind}) IS NULL "
             f"THEN raise_error(concat({message}, CAST({expression} AS STRING))) "
@@ -276,7 +277,7 @@ def constant_sql(value: Any, kind: iceberg.IcebergType) -> str:
             return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
         case _:
             raise NotSupportedError(
-                f"The default of a column of type {kind} cannot be written here",
+                f"The default of a column of type {primitive_name(kind)} cannot be written here",
                 kind=ErrorKind.NOT_SUPPORTED,
                 hint="Give the value in the statement",
             )

@@ -30,9 +30,10 @@ from pyiceberg.types import (
 from pyspark.sql import types as spark
 
 from dml.errors import NotSupportedError
-from dml.sqlparse.quoting import quoted
+from dml.model.type_names import primitive_name
+from dml.sqlparse.quoting import quote_identifier, quoted
 
-__all__ = ["spark_field", "spark_type", "type_text"]
+__all__ = ["shown_type", "spark_field", "spark_type", "type_text"]
 
 PLAIN: dict[type[IcebergType], type[spark.DataType]] = {
     BooleanType: spark.BooleanType,
@@ -73,7 +74,7 @@ def spark_type(iceberg_type: IcebergType) -> spark.DataType:
             key, value = spark_type(iceberg_type.key_type), spark_type(iceberg_type.value_type)
             return spark.MapType(key, value, valueContainsNull=True)
     raise NotSupportedError(
-        f"Spark has no type for columns of the type {iceberg_type}",
+        f"Spark has no type for columns of the type {primitive_name(iceberg_type)}",
         hint="Leave the column out of the statement: columns that a statement does not name are copied as they are",
     )
 
@@ -96,3 +97,16 @@ def type_text(kind: spark.DataType) -> str:
     if isinstance(kind, spark.MapType):
         return f"map<{type_text(kind.keyType)}, {type_text(kind.valueType)}>"
     return kind.simpleString()
+
+
+def shown_type(kind: spark.DataType) -> str:
+    """A type as messages show it: as SQL text with its words in capitals, and the names of fields as they are."""
+    match kind:
+        case spark.StructType():
+            fields = (f"{quote_identifier(field.name)}: {shown_type(field.dataType)}" for field in kind.fields)
+            return f"STRUCT<{', '.join(fields)}>"
+        case spark.ArrayType():
+            return f"ARRAY<{shown_type(kind.elementType)}>"
+        case spark.MapType():
+            return f"MAP<{shown_type(kind.keyType)}, {shown_type(kind.valueType)}>"
+    return kind.simpleString().upper()

@@ -18,6 +18,7 @@ from pyiceberg.types import BooleanType, IcebergType, LongType, NestedField, Unk
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model import columns
 from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
+from dml.model.type_names import primitive_name
 from dml.model.write_task import WriteContext
 from dml.write.column_metrics import Leaf, MetricsMode, leaves, metrics_modes
 from dml.write.conversion import NullCheck, converted, null_check
@@ -55,7 +56,8 @@ def writable(primitive: IcebergType, column: str) -> pa.DataType:
     found = primitive_arrow_type(primitive)
     if found is None:
         raise NotSupportedError(
-            f"Rows cannot be written into the column '{column}': it holds values of the type {primitive}",
+            f"Rows cannot be written into the column '{column}': "
+            f"it holds values of the type {primitive_name(primitive)}",
             hint="DELETE in merge-on-read mode works, as it writes no rows",
             column=column,
         )

@@ -18,8 +18,9 @@ from pyiceberg.types import (
 )
 
 from dml.ddl import parse_type, schema_from_ddl, schema_from_json, type_text
-from dml.ddl.types import NAMES, PRIMITIVES
+from dml.ddl.types import PRIMITIVES
 from dml.errors import AlreadyExistsError, AnalysisError, NotSupportedError
+from dml.model.type_names import NAMES
 from dml.sqlparse.quoting import quote_string, string_value
 
 PRIMITIVE = st.one_of(

@@ -1,6 +1,8 @@
 """The ways to run a statement: parameters, Python, `spark.sql`, the JVM, threads; and what each returns."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from pyspark.sql.functions import col, lit
 
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError
 from dml.result import Result
+from dml.session import Session
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -94,6 +97,39 @@ def test_the_python_api_says_what_sql_says(balanced_kind: Kind) -> None:
         (40, 4, "NEW"),
     }
     assert set(balanced_kind.lake.rows(name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s, t: s.update(t, 5), "mapping of columns to values, not int"),
+        (lambda s, t: s.update(t, {5: 1}), "name of a column is a text, not int"),
+        (lambda s, t: s.update(t, {"s": date(2020, 1, 31)}), "number, a truth value or None, not date"),
+        (lambda s, t: s.update(t, {"s": 1}, 5), "SQL text or a PySpark Column, not int"),
+        (lambda s, t: s.delete(t, ["id = 1"]), "SQL text or a PySpark Column, not list"),
+        (lambda s, t: s.merge_into([(1,)], t, "true"), "a query in parentheses, not list"),
+        (lambda s, t: s.merge_into(t, t, None), "SQL text or a PySpark Column, not NoneType"),
+        (lambda s, t: s.merge_into(t, t, "true", source_alias=5), "source_alias is a text, not int"),
+        (lambda s, t: s.merge_into(t, t, "true", source_alias=""), "source_alias is empty"),
+        (lambda s, t: s.merge_into(t, t, "true").whenMatched(5), "SQL text or a PySpark Column, not int"),
+        (lambda s, t: s.merge_into(t, t, "true").whenNotMatched().insert(["id"]), "mapping of columns"),
+        (lambda s, t: s.remove_orphan_files(t, dry_runs=True), "no option 'dry_runs'. Did you mean 'dry_run'"),
+        (lambda s, t: s.remove_orphan_files(t, location=5), "location is a text, not int"),
+        (lambda s, t: s.remove_orphan_files(t, dry_run="yes"), "dry_run is True or False, not str"),
+        (lambda s, t: s.remove_orphan_files(t, max_concurrent_deletes=True), "is a whole number, not bool"),
+        (lambda s, t: s.remove_orphan_files(t, equal_schemes={"s3a": 3}), "is a mapping of texts to texts, not dict"),
+        (lambda s, t: s.remove_orphan_files(t, prefix_mismatch_mode=1), "is a text, not int"),
+    ],
+)
+def test_arguments_of_another_type_are_refused_with_what_they_should_be(
+    lake: Lake, call: Callable[[Session, str], object], message: str
+) -> None:
+    """Before anything runs: no TypeError of ours, no text that means something else."""
+    name = lake.create("id BIGINT, s STRING")
+    before = lake.state(name)
+    with pytest.raises(AnalysisError, match=message):
+        call(lake.session, name)
+    assert lake.state(name) == before
 
 
 def test_the_counts_of_results_and_summaries(kind: Kind) -> None:
