@@ -25,8 +25,8 @@ UUID_CHARACTERS = 36
 UUID_DASHES = (8, 13, 18, 23)
 NO_NIBBLE = 255
 NIBBLES = np.full(256, NO_NIBBLE, dtype=np.uint8)
-for _value, _character in enumerate("0123456789abcdef"):
-    NIBBLES[ord(_character)] = NIBBLES[ord(_character.upper())] = _value
+for digit, character in enumerate("0123456789abcdef"):
+    NIBBLES[ord(character)] = NIBBLES[ord(character.upper())] = digit
 
 
 def converted(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
