@@ -66,23 +66,31 @@ class MetricColumn:
 
     Attributes:
         is_floating: Whether its type has NaN.
+        is_nested: Whether it is a field of a struct.
         decode: A serialised bound to its value; None if it is missing, NaN, or not of the column's type (that of an
             older schema, say).
     """
 
     is_floating: bool
+    is_nested: bool
     decode: Callable[[bytes | None], Any]
 
     @staticmethod
-    def of(field_type: PrimitiveType) -> "MetricColumn":
+    def of(field_type: PrimitiveType, *, is_nested: bool = False) -> "MetricColumn":
         """The column of a type."""
-        return MetricColumn(is_floating=isinstance(field_type, (FloatType, DoubleType)), decode=decoder(field_type))
+        is_floating = isinstance(field_type, (FloatType, DoubleType))
+        return MetricColumn(is_floating=is_floating, is_nested=is_nested, decode=decoder(field_type))
 
 
 def metric_columns(schema: Schema) -> dict[int, MetricColumn]:
     """A schema's columns and nested fields of primitive types, by field id."""
     types = {field_id: schema.find_type(field_id) for field_id in schema.field_ids}
-    return {field_id: MetricColumn.of(found) for field_id, found in types.items() if isinstance(found, PrimitiveType)}
+    columns = {field.field_id for field in schema.fields}
+    return {
+        field_id: MetricColumn.of(found, is_nested=field_id not in columns)
+        for field_id, found in types.items()
+        if isinstance(found, PrimitiveType)
+    }
 
 
 def decoder(field_type: PrimitiveType) -> Callable[[bytes | None], Any]:
@@ -153,7 +161,10 @@ class MetricBounds:
     @property
     def nulls(self) -> bool:
         """Whether there may be NULLs."""
-        return self.file.null_value_counts.get(self.field_id) != 0
+        # Iceberg's Java library does not count all fields of a struct in the rows in which the struct is NULL: floats
+        # in Parquet files, and any in ORC files.
+        all_counted = not self.column.is_nested or self.file.value_counts.get(self.field_id) == self.file.record_count
+        return not all_counted or self.file.null_value_counts.get(self.field_id) != 0
 
     @property
     def nans(self) -> bool:

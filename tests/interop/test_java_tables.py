@@ -137,6 +137,21 @@ def test_statements_change_the_rows_and_others_read_them(
     read_by_others(lake, table, rows)
 
 
+@pytest.mark.parametrize("name", ["all_types_orc", "all_types_parquet"])
+def test_fields_of_null_structs_are_null_whatever_java_counts(
+    lake: Lake, java_table: Callable[[str], str], name: str
+) -> None:
+    """Java's metrics of an ORC file say of a struct's field that there is no NULL, where the struct itself is NULL."""
+    table = java_table(name)
+    rows = expected(name)["rows"]
+    left = [row for row in rows if row["st"] is not None and dict(row["st"]["struct"])["a"] is not None]
+    assert any(row["st"] is None for row in rows)
+    listed = ", ".join(f"'{key}' = '{text}'" for key, text in WRITES_PARQUET.items())
+    lake.run(table, f"ALTER TABLE {{t}} SET TBLPROPERTIES ({listed})")
+    assert lake.session.delete(table, "st.a IS NULL").rows_deleted == len(rows) - len(left)
+    assert read_rows(lake, table) == sorted_rows(left)
+
+
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 def test_types_that_spark_does_not_have(lake: Lake, java_table: Callable[[str], str], mode: str) -> None:
     """They are read where they are near to a type of Spark's, and copied in any case."""

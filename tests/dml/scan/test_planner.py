@@ -24,13 +24,14 @@ from pyiceberg.expressions import (
     LessThan,
     Not,
     NotEqualTo,
+    NotNull,
     Or,
     StartsWith,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, StructType, TimestampType
 from pyiceberg.utils.lazydict import LazyDict
 
 from dml.commit import RowDelta, commit
@@ -157,6 +158,33 @@ def test_a_file_that_may_hold_nan_is_kept_for_greater_than(nans, kept):
     for row_filter in (GreaterThan("amount", 5.0), GreaterThanOrEqual("amount", 5.0), IsNaN("amount")):
         assert Pruner({}, SCHEMA, row_filter, case_sensitive=True).may_match(entry.data_file) is kept
     assert not Pruner({}, SCHEMA, LessThan("amount", 1.0), case_sensitive=True).may_match(entry.data_file)
+
+
+NESTED = Schema(
+    NestedField(1, "s", StructType(NestedField(2, "x", DoubleType(), required=False)), required=False),
+)
+
+
+@pytest.mark.parametrize(
+    ("counted", "nulls", "all_told"), [(7, 0, False), (10, 0, True), (None, 0, False), (10, None, False)]
+)
+def test_rows_in_which_a_struct_is_null_are_not_forgotten_where_its_fields_do_not_count_them(counted, nulls, all_told):
+    """So does Iceberg's Java library with floats in Parquet files, and with all fields of structs in ORC files."""
+    low, high = (struct.pack("<d", value) for value in (6.0, 9.0))
+    file = data_entry(**metrics(2, low, high, values=counted, nulls=nulls, nans=0)).data_file
+    for row_filter in (GreaterThan("s.x", 5.0), NotNull("s.x"), NotEqualTo("s.x", 5.0)):
+        pruner = Pruner({}, NESTED, row_filter, case_sensitive=True)
+        assert pruner.may_match(file)
+        assert pruner.must_match(file) is all_told
+    assert Pruner({}, NESTED, IsNull("s.x"), case_sensitive=True).may_match(file) is not all_told
+    key = data_entry("e.parquet", 6, content=FileContent.EQUALITY_DELETES, equality_ids=(2,), **metrics(2, nulls=10))
+    task = scan_task(
+        0,
+        PlannedFile.of(data_entry(**metrics(2, low, high, values=counted, nulls=nulls, nans=0)), with_metrics=True),
+        delete_index([key], {}),
+        metric_columns(NESTED),
+    )
+    assert bool(task.equality_deletes) is not all_told
 
 
 def test_partitions_prune_manifests_and_files(catalog, lake):
