@@ -21,7 +21,7 @@ from dml.catalog.tables import (
     stage_table,
     table_exists,
 )
-from dml.catalog.translation import translate, translated
+from dml.catalog.translation import translate, translated, unmet_requirement
 
 __all__ = [
     "LoadState",
@@ -43,4 +43,5 @@ __all__ = [
     "table_exists",
     "translate",
     "translated",
+    "unmet_requirement",
 ]

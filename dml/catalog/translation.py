@@ -5,7 +5,7 @@ that holds no credentials.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ from pyiceberg.exceptions import (
     ValidationError,
     ViewAlreadyExistsError,
 )
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -45,9 +47,10 @@ from dml.errors import (
     NotFoundError,
     NotSupportedError,
     SetupError,
+    ValidationFailedError,
 )
 
-__all__ = ["error_text", "is_unreachable", "shown_cause", "translate", "translated"]
+__all__ = ["error_text", "is_unreachable", "shown_cause", "translate", "translated", "unmet_requirement"]
 
 # The first that fits counts: a class stands before its base class.
 CLASSES: Final[tuple[tuple[tuple[type[Exception], ...], type[DmlError]], ...]] = (
@@ -110,6 +113,33 @@ def translate(error: Exception, action: str, properties: Mapping[str, Any]) -> D
         return error
     target = next((ours for theirs, ours in CLASSES if isinstance(error, theirs)), ExecutionError)
     return target(f"{action} failed: {error_text(error, properties)}", hint=hint_for(error))
+
+
+def unmet_requirement(
+    requirements: Iterable[TableRequirement], metadata: TableMetadata, action: str
+) -> ValidationFailedError | None:
+    """The error for a refused commit that requires what was not true even of the table that it was made for.
+
+    It was lost to no other writer: to try it again would only use up the retries, and call it a conflict.
+
+    Args:
+        requirements: What was required.
+        metadata: The table for which the commit was made.
+        action: What was being done, as in `translated`.
+
+    Returns:
+        The error to raise; None where all that was required was so, and another writer may have been first.
+    """
+    for requirement in requirements:
+        try:
+            requirement.validate(metadata)
+        except CommitFailedException as error:
+            return ValidationFailedError(
+                f"{action} can never succeed, as it requires what is not so: {error}",
+                hint="No other writer is in the way, so running it again would not help: report it",
+                requirement=requirement.model_dump().get("type"),
+            )
+    return None
 
 
 def error_text(error: Exception, properties: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog.tables import LoadState, TableState, load_table
-from dml.catalog.translation import error_text, shown_cause, translate
+from dml.catalog.translation import error_text, shown_cause, translate, unmet_requirement
 from dml.commit.actions import Action, changes_of
 from dml.commit.attempt import Attempt, CommitRequest, Target, parent_of
 from dml.commit.changes import FileChanges
@@ -207,6 +207,7 @@ class Publication:
         self._skip_empty = skip_empty
         self._idempotency_key = idempotency_key
         self._name = table.name()
+        self._action = f"Committing to the table '{'.'.join(self._name)}'"
         self._catalog = table.catalog
         self._uuid = table.metadata.table_uuid
         self._load_state = load_state
@@ -302,13 +303,15 @@ class Publication:
         self._prepared[prepared.snapshot.manifest_list] = prepared
         if prepared.is_empty and self._skip_empty:
             return None
+        requirements = prepared.requirements if self._state.requirements is None else self._state.requirements
         try:
-            response = commit_table(
-                self._catalog,
-                table,
-                prepared.requirements if self._state.requirements is None else self._state.requirements,
-                (*self._state.updates, *prepared.updates),
-            )
+            response = commit_table(self._catalog, table, requirements, (*self._state.updates, *prepared.updates))
+        except CommitFailedException as error:
+            # A table that the commit replaces too is not the one that its requirements are about.
+            unmet = None if self._state.updates else unmet_requirement(requirements, table.metadata, self._action)
+            if unmet is not None and self._found_after_all() is None:
+                raise unmet from self._cause(error)
+            raise
         except Exception as error:  # noqa: BLE001 - each catalog raises what its drivers raise
             return self._answered(error, prepared.snapshot)
         return response.metadata, response.metadata_location
@@ -318,7 +321,7 @@ class Publication:
         outcome = outcome_of(error)
         if outcome is Outcome.LOST:
             raise error
-        action = f"Committing to the table '{'.'.join(self._name)}'"
+        action = self._action
         if outcome is Outcome.REFUSED or is_another_table(error, self._catalog, self._name, self._request.snapshot_id):
             if was_outrun(error, self._catalog, self._name, snapshot):
                 raise CommitFailedException(str(error)) from error

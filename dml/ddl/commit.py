@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -35,7 +36,8 @@ from pyiceberg.table.update import (
     UpgradeFormatVersionUpdate,
 )
 
-from dml.catalog import TableState, translated
+from dml.catalog import TableState, translated, unmet_requirement
+from dml.catalog.translation import shown_cause
 from dml.ddl.tables import load_table
 from dml.errors import CommitConflictError, NotSupportedError
 from dml.iceberg import changed_metadata, commit_table
@@ -103,9 +105,16 @@ def attempt(catalog: Catalog, identifier: tuple[str, ...], change: Callable[[Tab
     planned = change(table.metadata)
     if not planned.updates:
         return table
-    same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
-    with translated(f"Changing the table '{quote_name(identifier)}'", catalog):
-        commit_table(catalog, table, (same_table, *planned.requirements), planned.updates)
+    requirements = (AssertTableUUID(uuid=table.metadata.table_uuid), *planned.requirements)
+    action = f"Changing the table '{quote_name(identifier)}'"
+    with translated(action, catalog):
+        try:
+            commit_table(catalog, table, requirements, planned.updates)
+        except CommitFailedException as error:
+            unmet = unmet_requirement(requirements, table.metadata, action)
+            if unmet is None:
+                raise
+            raise unmet from shown_cause(error, catalog.properties)
     return load_table(catalog, identifier)
 
 

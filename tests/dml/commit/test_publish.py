@@ -10,9 +10,10 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
+from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement
 
 from dml.catalog import set_properties
-from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
+from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit, snapshot_producer
 from dml.commit.outcome import has_passed
 from dml.commit.window import EntryReader, open_window
 from dml.errors import (
@@ -22,6 +23,7 @@ from dml.errors import (
     ExecutionError,
     NotFoundError,
     SetupError,
+    ValidationFailedError,
 )
 from dml.manifests.read import manifests_of
 from dml.options import Command, CommitOptions
@@ -141,6 +143,25 @@ def test_a_lost_manifest_list_that_cannot_be_deleted_is_logged(
     assert (made.attempts, ids(made.metadata_location)) == (2, [1, 2])
     assert set(asked) == metadata_files(table) - used_files(table) != set()
     assert "the storage deletes nothing" in caplog.text
+
+
+@pytest.mark.proves("R2", "R5")
+def test_a_requirement_that_can_never_be_met_is_not_tried_again(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what is wrong, and leaves no file; nobody else has committed, so it is no conflict."""
+    table = new_table(catalog, 2, **QUICK)
+    calls = before_commits(monkeypatch, catalog)
+
+    def head_that_is_not(*_: Any) -> tuple[TableRequirement, ...]:
+        return (AssertRefSnapshotId(ref="main", snapshot_id=5),)
+
+    monkeypatch.setattr(snapshot_producer, "requirements_of", head_that_is_not)
+    with pytest.raises(ValidationFailedError, match=r"can never succeed.*branch or tag main is missing") as caught:
+        commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    assert (len(calls), caught.value.retryable) == (1, False)
+    assert caught.value.context["requirement"] == "assert-ref-snapshot-id"
+    assert metadata_files(table) == set()
 
 
 @pytest.mark.proves("R2")

@@ -7,8 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import parse_mapping_from_json
+from pyiceberg.table.update import AssertCurrentSchemaId, SetPropertiesUpdate
 
+from dml.ddl.commit import MetadataChange, commit_change
 from dml.errors import (
     AlreadyExistsError,
     AnalysisError,
@@ -18,6 +21,7 @@ from dml.errors import (
     ErrorKind,
     NotFoundError,
     NotSupportedError,
+    ValidationFailedError,
 )
 from tests.dml.ddl.conftest import Lake
 
@@ -451,6 +455,26 @@ def test_a_race_that_is_always_lost_is_a_conflict(new_table: NewTable, monkeypat
     with pytest.raises(CommitConflictError, match="3 times"):
         alter(lake, "ADD COLUMN mine INT")
     assert len(tries) == 3
+
+
+def test_a_requirement_that_can_never_be_met_is_not_tried_again(
+    new_table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = new_table("id INT")
+    real, tries = lake.catalog.commit_table, []
+
+    def counted(*arguments: object) -> object:
+        tries.append(arguments)
+        return real(*arguments)
+
+    def change(_: TableMetadata) -> MetadataChange:
+        update = SetPropertiesUpdate(updates={"a": "b"})
+        return MetadataChange(updates=(update,), requirements=(AssertCurrentSchemaId(current_schema_id=7),))
+
+    monkeypatch.setattr(lake.catalog, "commit_table", counted)
+    with pytest.raises(ValidationFailedError, match=r"can never succeed.*expected 7, found 0"):
+        commit_change(lake.catalog, tuple(lake.table().name()), change)
+    assert len(tries) == 1
 
 
 def test_an_answer_that_was_lost_is_not_tried_again(new_table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
