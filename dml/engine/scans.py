@@ -18,6 +18,7 @@ from dml.options import integer
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.source import dataframe, scan_context
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, split, whole_file_groups
+from dml.spark.workers import check_workers
 
 __all__ = ["Scan", "scan_files", "scan_table"]
 
@@ -66,6 +67,7 @@ def scan_table(
         whole_files: Keep each data file in one task of its own, its rows in their order.
         find_whole_files: Find out whether the filter is true for every row of the files that it meets.
     """
+    check_workers(spark)
     plan = (
         ScanPlan(snapshot_id=None)
         if snapshot_id is None

@@ -17,6 +17,7 @@ from dml.model.manifest import ContentFile
 from dml.model.write_task import ChangedFile, RowOrigins, TaskCommit, TaskMetrics, WriteContext
 from dml.options import WriteOptions
 from dml.spark.jobs import ended_on_failure
+from dml.spark.workers import check_workers
 
 __all__ = ["UncommittedFiles", "WriteOutcome", "run_writer", "write_context"]
 
@@ -148,9 +149,11 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, context:
         What all tasks wrote.
 
     Raises:
+        SetupError: the workers run a Python without this package.
         DmlError: the first failure that a task reported; the files of all tasks are deleted.
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
+    check_workers(frame.sparkSession)
     try:
         with ended_on_failure(frame.sparkSession):
             rows = frame.mapInArrow(function, TASK_COMMIT_SCHEMA).collect()
