@@ -21,13 +21,12 @@ from dml.commit import (
     IdempotencyKey,
     OverwriteByFilter,
     ReplacePartitions,
-    commit,
     conservation_summary,
 )
 from dml.engine.delta_query import value_sql
 from dml.engine.distribution import distribute_rows, orders_rows, sorts
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.publish import committed_result, replay_summary, unchanged
+from dml.engine.publish import Outcome, publish
 from dml.engine.query import statement_views
 from dml.engine.row_level_commit import check_rows
 from dml.engine.target import Target, resolve_target
@@ -41,7 +40,7 @@ from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults
 from dml.plan.predicates import pushable
 from dml.plan.row_delta_plan import PlanContext, raw_name
 from dml.progress import progress_bar
-from dml.result import PhaseSeconds, Result
+from dml.result import Result
 from dml.spark.store_assignment import Assign, default_sql
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quoted
@@ -318,34 +317,30 @@ def write_rows(
     check_writable(spec)
     planned = time.perf_counter()
     with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
-        outcome = run_writer(distribute_rows(rows, table, properties), WriteTask(spec), table, context)
-    executed = time.perf_counter()
-    action = insert_action(target, outcome, replaced, options)
+        written = run_writer(distribute_rows(rows, table, properties), WriteTask(spec), table, context)
+    outcome = Outcome(
+        command=command,
+        mode="append" if replaced is None else "overwrite",
+        metrics=written.metrics,
+        started=started,
+        planned=planned,
+        executed=time.perf_counter(),
+    )
+    action = insert_action(target, written, replaced, options)
     if action is None:
-        return unchanged(engine, command, target, started, outcome.metrics)
-    check_rows(outcome)
-    mode = "append" if replaced is None else "overwrite"
-    counts = conservation_summary(outcome.row_counts)
-    summary = {
-        **engine.commit_summary(),
-        **options.summary,
+        return publish(engine, target, outcome, None)
+    check_rows(written)
+    counts = conservation_summary(written.row_counts)
+    return publish(
+        engine,
+        target,
+        outcome,
+        action,
         # Rows that an overwrite replaces are not counted, and so not said to be none.
-        **(counts if replaced is None else {ROWS_INSERTED: counts[ROWS_INSERTED]}),
-        **replay_summary(target, command, mode, outcome.metrics),
-    }
-    with UncommittedFiles(table, context, outcome):
-        committed = commit(
-            table,
-            action,
-            branch=target.branch,
-            create_branch=target.create_branch,
-            summary=summary,
-            wap_id=target.wap_id,
-            load_state=load_state,
-            idempotency_key=target.idempotency_key,
-        )
-    seconds = PhaseSeconds(plan=planned - started, execute=executed - planned, commit=time.perf_counter() - executed)
-    return committed_result(command, target, mode, committed, seconds, outcome.metrics)
+        summary={**options.summary, **(counts if replaced is None else {ROWS_INSERTED: counts[ROWS_INSERTED]})},
+        uncommitted=UncommittedFiles(table, context, written),
+        load_state=load_state,
+    )
 
 
 def insert_action(

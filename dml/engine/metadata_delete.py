@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from dml.commit import DeleteFiles, IdempotencyKey, commit
+from dml.commit import DeleteFiles, IdempotencyKey
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.publish import committed_result, nothing_changed, replay_summary, unchanged
+from dml.engine.publish import METADATA, Outcome, publish
 from dml.engine.query import statement_views
 from dml.engine.target import Target, resolve_target
 from dml.model.scan_task import ScanTask
-from dml.result import PhaseSeconds, Result
+from dml.result import Result
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.sqlparse.statements import Truncate
 
@@ -61,29 +61,16 @@ def delete_whole_files(
     Raises:
         DmlError: the commit failed.
     """
+    outcome = Outcome(command=command, mode=METADATA, started=started, planned=time.perf_counter())
     if not tasks:
-        return unchanged(engine, command, target, started, mode="metadata")
-    planned = time.perf_counter()
+        return publish(engine, target, outcome, None)
     action = DeleteFiles(
         row_filter=row_filter,
         case_sensitive=settings.case_sensitive,
         starting_snapshot_id=target.snapshot_id,
         rows_deleted=live_rows_of(tasks),
     )
-    committed = commit(
-        target.table,
-        action,
-        branch=target.branch,
-        create_branch=target.create_branch,
-        summary=engine.commit_summary() | replay_summary(target, command, "metadata", None),
-        wap_id=target.wap_id,
-        skip_empty=target.idempotency_key is None,
-        idempotency_key=target.idempotency_key,
-    )
-    if committed is None:  # another commit has removed the files meanwhile
-        return nothing_changed(command, target, time.perf_counter() - started, mode="metadata")
-    seconds = PhaseSeconds(plan=planned - started, commit=time.perf_counter() - planned)
-    return committed_result(command, target, "metadata", committed, seconds)
+    return publish(engine, target, outcome, action, skip_empty=True)  # another commit may have removed them meanwhile
 
 
 def live_rows_of(tasks: Sequence[ScanTask]) -> int | None:

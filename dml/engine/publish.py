@@ -1,18 +1,24 @@
-"""What a statement did, as a `Result`; and statements with an idempotency key, which run once. Driver.
+"""Publishing a statement's outcome: its commit and its `Result`; with an idempotency key at most once. Driver.
 
-Input: a statement and its key. Output: its result; a second run's is the first one's. The key is looked for before
-anything is planned, and again in every attempt to commit, on the newest state of the table: of two runs at once one
-is applied, and the other deletes what it wrote.
+Input: what a statement did, as an action on its table. Output: its result. Branch, summary, write-audit-publish, the
+idempotency key and the seconds of each phase are dealt with here, for all statements that change rows.
+
+A key is looked for before anything is planned, and again in every attempt to commit, on the newest state of the table:
+of two runs at once one is applied, and the other deletes what it wrote. The result of a second run is the first one's.
 """
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Final
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
 
 from pyiceberg.table.snapshots import Snapshot
 
+from dml.catalog import LoadState
 from dml.commit import (
+    Action,
     AlreadyAppliedError,
     AppendFiles,
     CommittedSnapshot,
@@ -37,29 +43,116 @@ from dml.model.summary_keys import (
 from dml.model.write_task import TaskMetrics
 from dml.result import PhaseSeconds, Result
 
-__all__ = [
-    "committed_result",
-    "count",
-    "merge_summary",
-    "nothing_changed",
-    "recorded",
-    "replay_summary",
-    "run_once",
-    "unchanged",
-    "with_files",
-]
+__all__ = ["METADATA", "UNCHANGED", "Outcome", "merge_summary", "publish", "run_once"]
+
+METADATA: Final = "metadata"
+"""The mode of a statement that whole files answer."""
+
+UNCHANGED: Final = "none"
+"""The mode of a statement that changed nothing."""
+
+NO_SUMMARY: Final[Mapping[str, str]] = MappingProxyType({})
+NOTHING_WRITTEN: Final = nullcontext()
 
 
-def nothing_changed(
-    command: str, target: Target, seconds: float, metrics: TaskMetrics | None = None, mode: str = "none"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a statement, before anybody else can see it.
+
+    Attributes:
+        command: The command.
+        mode: How it was done.
+        metrics: Row counts of the writers; None where rows were not looked at.
+        started: When the statement started, by `time.perf_counter`.
+        planned: When it was planned.
+        executed: When its Spark job had ended; None where there was none.
+    """
+
+    command: str
+    mode: str
+    metrics: TaskMetrics | None = None
+    started: float
+    planned: float
+    executed: float | None = None
+
+    def seconds(self, *, published: bool) -> PhaseSeconds:
+        """The phases until now.
+
+        Args:
+            published: Whether something was published; else all of it was planning.
+        """
+        now = time.perf_counter()
+        if not published:
+            return PhaseSeconds(plan=now - self.started)
+        executed = self.planned if self.executed is None else self.executed
+        return PhaseSeconds(plan=self.planned - self.started, execute=executed - self.planned, commit=now - executed)
+
+
+def publish(
+    engine: Engine,
+    target: Target,
+    outcome: Outcome,
+    action: Action | None,
+    *,
+    summary: Mapping[str, str] = NO_SUMMARY,
+    uncommitted: AbstractContextManager[Any] = NOTHING_WRITTEN,
+    skip_empty: bool = False,
+    load_state: LoadState | None = None,
 ) -> Result:
+    """Commit what a statement did to its branch, and say what it was. Every statement that changes rows ends here.
+
+    One that changes nothing makes no snapshot; with an idempotency key a snapshot without files records it: a second
+    run would find out anew what it has to do otherwise, and might change rows that came meanwhile.
+
+    Args:
+        engine: The session and its catalogs.
+        target: What the statement changes.
+        outcome: What it did.
+        action: The change of the table; None where there is none.
+        summary: What the snapshot says of this statement beside what every snapshot says.
+        uncommitted: Is open during the commit, and deletes the statement's files where nothing was committed.
+        skip_empty: Whether an action that finds nothing to do any more makes no snapshot.
+        load_state: Where the table is created or replaced by the same commit: finds it as it is for each attempt.
+
+    Raises:
+        DmlError: the commit failed.
+    """
+    mode, key = outcome.mode, target.idempotency_key
+    metrics = outcome.metrics
+    if action is None:
+        mode = mode if mode == METADATA else UNCHANGED
+        if key is None:
+            return nothing_changed(target, outcome, mode)
+        action, summary, metrics = AppendFiles(), conservation_summary(RowCounts()), metrics or TaskMetrics()
+    with uncommitted:
+        committed = commit(
+            target.table,
+            action,
+            branch=target.branch,
+            create_branch=target.create_branch,
+            summary={
+                **engine.commit_summary(),
+                **summary,
+                **replay_summary(target, outcome.command, mode, metrics),
+            },
+            wap_id=target.wap_id,
+            skip_empty=skip_empty and key is None,
+            load_state=load_state,
+            idempotency_key=key,
+        )
+    if committed is None:
+        return nothing_changed(target, outcome, mode)
+    return committed_result(outcome.command, target, mode, committed, outcome.seconds(published=True), metrics)
+
+
+def nothing_changed(target: Target, outcome: Outcome, mode: str) -> Result:
     """The result of a statement that made no snapshot."""
     return Result(
-        command=command,
+        command=outcome.command,
         table=target.resolved.name,
         mode=mode,
-        rows_matched=0 if metrics is None else metrics.rows_matched,
-        seconds=PhaseSeconds(plan=seconds),
+        rows_matched=0 if outcome.metrics is None else outcome.metrics.rows_matched,
+        seconds=outcome.seconds(published=False),
         branch=target.branch,
     )
 
@@ -151,9 +244,6 @@ def recorded(summary: Mapping[str, str], key: str) -> int | None:
     return None if text is None else int(text)
 
 
-METADATA: Final = "metadata"
-
-
 def run_once(target: Target, key: IdempotencyKey, run: Callable[[], Result]) -> Result:
     """Run a statement, unless the history of its target's branch has its key.
 
@@ -236,46 +326,3 @@ def replay_summary(target: Target, command: str, mode: str, metrics: TaskMetrics
         return {}
     said = {COMMAND: command, MODE: mode}
     return said if metrics is None else {**said, ROWS_MATCHED: str(metrics.rows_matched)}
-
-
-def unchanged(
-    engine: Engine,
-    command: str,
-    target: Target,
-    started: float,
-    metrics: TaskMetrics | None = None,
-    mode: str = "none",
-) -> Result:
-    """The result of a statement that changes nothing; with an idempotency key a snapshot without files records it.
-
-    Without that record a second run would find out anew what it has to do, and might change rows that came meanwhile.
-
-    Args:
-        engine: The session and its catalogs.
-        command: The command.
-        target: Its target.
-        started: When it started, by `time.perf_counter`.
-        metrics: Row counts of the writers; None where there was nothing to look at.
-        mode: How it was done.
-
-    Raises:
-        DmlError: the record cannot be committed.
-    """
-    planned = time.perf_counter()
-    if target.idempotency_key is None:
-        return nothing_changed(command, target, planned - started, metrics, mode)
-    metrics = metrics or TaskMetrics()
-    committed = commit(
-        target.table,
-        AppendFiles(),
-        branch=target.branch,
-        create_branch=target.create_branch,
-        summary={
-            **engine.commit_summary(),
-            **conservation_summary(RowCounts()),
-            **replay_summary(target, command, mode, metrics),
-        },
-        idempotency_key=target.idempotency_key,
-    )
-    seconds = PhaseSeconds(plan=planned - started, commit=time.perf_counter() - planned)
-    return committed_result(command, target, mode, committed, seconds, metrics)

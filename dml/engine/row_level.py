@@ -16,14 +16,14 @@ from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import source_frame
 from dml.engine.metadata_delete import delete_whole_files
-from dml.engine.publish import committed_result, unchanged
+from dml.engine.publish import UNCHANGED, Outcome, publish
 from dml.engine.query import statement_views
-from dml.engine.row_level_commit import commit_outcome, compares_rows
+from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
 from dml.engine.scans import Scan, scan_table
 from dml.engine.schema_evolution import evolution, evolves
 from dml.engine.target import resolve_target
-from dml.engine.writes import run_writer, write_context
+from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import DataError, ErrorKind
 from dml.iceberg import changed_metadata
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
@@ -31,7 +31,7 @@ from dml.model.write_task import WriteContext
 from dml.options import Command, RowLevelOperationMode
 from dml.progress import progress_bar
 from dml.read.target_files import TargetFiles
-from dml.result import PhaseSeconds, Result
+from dml.result import Result
 from dml.scan.split import whole_file_groups
 from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import MergeStatement
@@ -120,7 +120,8 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     command = plan.command.upper()
     delta = delta_of(engine, planned)
     if plan.never or (target.snapshot_id is None and not plan.inserts):
-        return unchanged(engine, command, target, started)
+        outcome = Outcome(command=command, mode=UNCHANGED, started=started, planned=time.perf_counter())
+        return publish(engine, target, outcome, None)
     if delta.scan.plan.covers_whole_files:
         tasks = delta.scan.plan.tasks
         return delete_whole_files(engine, target, plan.pushed_filter, tasks, command, planned.settings, started)
@@ -129,15 +130,26 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     check_writable(spec)
     planned_at = time.perf_counter()
     with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
-        outcome = run_writer(distributed(delta, planned, context), WriteTask(spec), target.table, context)
-    executed_at = time.perf_counter()
-    if outcome.is_empty:
-        return unchanged(engine, command, target, started, outcome.metrics)
-    committed = commit_outcome(engine, planned, delta.scan.plan, context, outcome)
-    seconds = PhaseSeconds(
-        plan=planned_at - started, execute=executed_at - planned_at, commit=time.perf_counter() - executed_at
+        written = run_writer(distributed(delta, planned, context), WriteTask(spec), target.table, context)
+    outcome = Outcome(
+        command=command,
+        mode=str(planned.mode),
+        metrics=written.metrics,
+        started=started,
+        planned=planned_at,
+        executed=time.perf_counter(),
     )
-    return committed_result(command, target, str(planned.mode), committed, seconds, outcome.metrics)
+    if written.is_empty:
+        return publish(engine, target, outcome, None)
+    check_rows(written, delta.scan.plan.tasks)
+    return publish(
+        engine,
+        target,
+        outcome,
+        row_level_action(engine, planned, delta.scan.plan, context, written),
+        summary=row_level_summary(planned, written),
+        uncommitted=UncommittedFiles(target.table, context, written),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

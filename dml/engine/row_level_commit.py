@@ -9,21 +9,19 @@ from pyiceberg.schema import Schema
 from dml.commit import (
     Action,
     AppendFiles,
-    CommittedSnapshot,
     OverwriteFiles,
     RowDelta,
     RowLevelChanges,
     check_changed_files,
     check_rows_added,
-    commit,
     conservation_summary,
 )
 from dml.deletes.deletion_vector import decode
 from dml.engine.engine import Engine
-from dml.engine.publish import merge_summary, replay_summary
+from dml.engine.publish import merge_summary
 from dml.engine.row_level_plan import PlannedStatement
 from dml.engine.row_probe import statement_probe
-from dml.engine.writes import UncommittedFiles, WriteOutcome
+from dml.engine.writes import WriteOutcome
 from dml.errors import RowConservationError
 from dml.model.columns import RowOperation
 from dml.model.scan_task import ScanTask
@@ -36,10 +34,11 @@ from dml.write.delete_files import write_late_deletes
 
 __all__ = [
     "check_rows",
-    "commit_outcome",
     "compares_rows",
     "rests_on_rows",
+    "row_level_action",
     "row_level_changes",
+    "row_level_summary",
 ]
 
 
@@ -62,10 +61,16 @@ def check_rows(outcome: WriteOutcome, tasks: Sequence[ScanTask] = ()) -> None:
         raise
 
 
-def commit_outcome(
+def row_level_summary(planned: PlannedStatement, outcome: WriteOutcome) -> dict[str, str]:
+    """What the snapshot of a statement says of its rows."""
+    counts = conservation_summary(outcome.row_counts)
+    return counts | merge_summary(outcome.metrics) if planned.plan.command is Command.MERGE else counts
+
+
+def row_level_action(
     engine: Engine, planned: PlannedStatement, scan: ScanPlan, context: WriteContext, outcome: WriteOutcome
-) -> CommittedSnapshot:
-    """Commit what the tasks wrote, if its rows add up; after a failure that certainly published nothing, delete it.
+) -> Action:
+    """What the tasks wrote, as an action on the table.
 
     Args:
         engine: The session and its catalogs.
@@ -73,18 +78,9 @@ def commit_outcome(
         scan: What was read of the target.
         context: The write.
         outcome: What the tasks did.
-
-    Raises:
-        RowConservationError: rows do not add up; the files are kept.
-        DmlError: committing failed.
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
-    check_rows(outcome, scan.tasks)
-    summary = engine.commit_summary() | conservation_summary(outcome.row_counts)
-    summary |= replay_summary(target, plan.command.upper(), str(planned.mode), outcome.metrics)
     listing = scan.listing(outcome.removed_data_files, outcome.rewritten_delete_files)
-    if plan.command is Command.MERGE:
-        summary |= merge_summary(outcome.metrics)
     level = isolation_level(target.table.properties, plan.command)
     shared: dict[str, Any] = {
         # What a subquery read of the target is not in the filter.
@@ -95,13 +91,12 @@ def commit_outcome(
         "row_probe": statement_probe(engine.spark, planned),
     }
     rows = row_level_changes(planned, scan.tasks, context, outcome)
-    action: Action
     if plan.inserts_only:
-        action = AppendFiles(
+        return AppendFiles(
             data_files=outcome.data_files, validate_new_data_files=level is IsolationLevel.SERIALIZABLE, **shared
         )
-    elif planned.mode is RowLevelOperationMode.COPY_ON_WRITE:
-        action = OverwriteFiles(
+    if planned.mode is RowLevelOperationMode.COPY_ON_WRITE:
+        return OverwriteFiles(
             data_files=outcome.data_files,
             removed_data_files=outcome.removed_data_files,
             listing=listing,
@@ -109,29 +104,18 @@ def commit_outcome(
             row_level=rows,
             **shared,
         )
-    else:
-        action = RowDelta(
-            command=plan.command,
-            data_files=outcome.data_files,
-            delete_files=outcome.delete_files,
-            rewritten_delete_files=outcome.rewritten_delete_files,
-            listing=listing,
-            referenced_data_files=outcome.referenced_data_files,
-            isolation_level=level,
-            rows_deleted={file.path: file.rows_deleted for file in outcome.changed_files},
-            row_level=rows,
-            **shared,
-        )
-    with UncommittedFiles(target.table, context, outcome):
-        return commit(
-            target.table,
-            action,
-            branch=target.branch,
-            create_branch=target.create_branch,
-            summary=summary,
-            wap_id=target.wap_id,
-            idempotency_key=target.idempotency_key,
-        )
+    return RowDelta(
+        command=plan.command,
+        data_files=outcome.data_files,
+        delete_files=outcome.delete_files,
+        rewritten_delete_files=outcome.rewritten_delete_files,
+        listing=listing,
+        referenced_data_files=outcome.referenced_data_files,
+        isolation_level=level,
+        rows_deleted={file.path: file.rows_deleted for file in outcome.changed_files},
+        row_level=rows,
+        **shared,
+    )
 
 
 def row_level_changes(

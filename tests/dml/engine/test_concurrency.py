@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import dml
-from dml.engine import metadata_delete, row_level_commit
+from dml.engine import publish
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -17,14 +17,14 @@ Meanwhile = Callable[..., None]
 @pytest.fixture
 def meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Meanwhile]:
     """Runs statements right before the next commit of a row-level statement."""
-    original, waiting = row_level_commit.commit, []
+    original, waiting = publish.commit, []
 
     def commit(*args: object, **kwargs: object) -> object:
         while waiting:
             lake.session.sql(waiting.pop(0))
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(row_level_commit, "commit", commit)
+    monkeypatch.setattr(publish, "commit", commit)
     yield lambda *statements: waiting.extend(statements)
     assert not waiting, "the statements were not run"
 
@@ -196,14 +196,14 @@ def test_a_metadata_delete_that_another_was_faster_with_changes_nothing(
 ) -> None:
     """No snapshot, no row counted twice."""
     name, lake = one_file(merge_on_read), merge_on_read.lake
-    original, waiting = metadata_delete.commit, [f"DELETE FROM {name} WHERE id >= 0"]
+    original, waiting = publish.commit, [f"DELETE FROM {name} WHERE id >= 0"]
 
     def commit(*args: object, **kwargs: object) -> object:
         while waiting:
             assert lake.session.sql(waiting.pop()).rows_deleted == 12
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(metadata_delete, "commit", commit)
+    monkeypatch.setattr(publish, "commit", commit)
     result = lake.session.sql(f"DELETE FROM {name} WHERE id >= 0")
     assert (result.rows_deleted, result.changed) == (0, False)
     assert lake.rows(name) == []

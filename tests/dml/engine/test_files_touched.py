@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.errors import PythonException
 
-from dml.engine import metadata_delete
+from dml.engine import publish
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ManifestEntry, ManifestFile
 from dml.pruning.file_bounds import MetricBounds
@@ -55,7 +55,7 @@ def test_a_metadata_delete_reads_each_manifest_to_plan_and_to_commit_and_nothing
     snapshot = table.current_snapshot()
     (manifest,) = manifests_of(table.io, snapshot)
     opened: list[str] = []
-    new_input, commit = PyArrowFileIO.new_input, metadata_delete.commit
+    new_input, commit = PyArrowFileIO.new_input, publish.commit
 
     def counted(io: PyArrowFileIO, location: str) -> Any:
         opened.append(location)
@@ -68,7 +68,7 @@ def test_a_metadata_delete_reads_each_manifest_to_plan_and_to_commit_and_nothing
         return committed
 
     monkeypatch.setattr(PyArrowFileIO, "new_input", counted)
-    monkeypatch.setattr(metadata_delete, "commit", commit_and_expire)
+    monkeypatch.setattr(publish, "commit", commit_and_expire)
     result = lake.session.delete(name, "k = 2")
     assert (result.mode, result.rows_deleted) == ("metadata", 2)
     assert opened.count(manifest.manifest_path) == 2

@@ -14,7 +14,7 @@ import dml
 from dml.catalog import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey, publish
-from dml.engine import row_level_commit
+from dml.engine import publish as engine_publish
 from dml.manifests.read import entries_of, manifests_of
 from dml.result import Result
 from dml.session import Session
@@ -414,7 +414,7 @@ def test_a_run_that_failed_runs_again(lake: Lake, monkeypatch: pytest.MonkeyPatc
         raise dml.CommitConflictError("another writer was first")
 
     with monkeypatch.context() as patched:
-        patched.setattr(row_level_commit, "commit", conflict)
+        patched.setattr(engine_publish, "commit", conflict)
         with pytest.raises(dml.CommitConflictError):
             once(lake, f"UPDATE {name} SET n = n + 1", "k")
     assert not once(lake, f"UPDATE {name} SET n = n + 1", "k").replayed

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dml.engine import insert, metadata_delete, row_level_commit
+from dml.engine import publish
 from dml.errors import CommitConflictError, DmlError
 from tests.dml.engine.conftest import Lake
 from tests.dml.engine.interleavings import (
@@ -346,9 +346,9 @@ def run(
     """Run a statement, with everything that may happen before its commit; assert on what happened for good."""
     name = lake.new_name().split(".")[1]
     table = copies.copy(name, **column.properties)
-    modules: list[Any] = [row_level_commit, insert, metadata_delete]
+    modules: list[Any] = [publish]
     stand_in = Interleaved(
-        original=row_level_commit.commit,
+        original=publish.commit,
         copies=copies,
         mine=statement.change,
         chosen=happens,
@@ -432,14 +432,14 @@ def test_a_key_counts_in_whichever_partition_it_comes(
     """The MERGE writes to one partition, and its key appears in another; NULL is a key for `<=>` alone."""
     name = lake.new_name().split(".")[1]
     all_copies[3].copy(name, **{"write.merge.mode": "merge-on-read"})
-    original = row_level_commit.commit
+    original = publish.commit
 
     def late(*args: Any, **options: Any) -> Any:
         monkeypatch.undo()
         lake.session.sql(f"INSERT INTO lake.db.{name} VALUES {theirs}")
         return original(*args, **options)
 
-    monkeypatch.setattr(row_level_commit, "commit", late)
+    monkeypatch.setattr(publish, "commit", late)
     statement = ANYWHERE.replace("{t}", f"lake.db.{name}").replace("{is}", compared) + clauses
     if conflicts:
         with pytest.raises(CommitConflictError, match="conflicting files that can contain records"):
@@ -459,13 +459,13 @@ def test_matched_rows_count_without_a_clause_for_them(
     name = lake.new_name().split(".")[1]
     table = all_copies[2].copy(name, **{"write.merge.mode": mode})
     (happening,) = [one for one in HAPPENINGS if one.text == "deletes a row of another file inside"]
-    original = row_level_commit.commit
+    original = publish.commit
 
     def late(*args: Any, **options: Any) -> Any:
         happening.act(table)
         return original(*args, **options)
 
-    monkeypatch.setattr(row_level_commit, "commit", late)
+    monkeypatch.setattr(publish, "commit", late)
     deletes_two = "WHEN NOT MATCHED BY SOURCE AND t.id = 2 THEN DELETE"
     with pytest.raises(CommitConflictError, match="new conflicting delete files"):
         lake.session.sql(merge("(5), (32)", INSERTS, deletes_two).format(t=f"lake.db.{name}"))
