@@ -33,6 +33,7 @@ from dml.model.manifest import FileContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import DeleteFileRef
 from dml.read.projection import arrow_type
 from dml.spark.types import spark_type
+from dml.spark.workers import check_workers
 
 __all__ = ["MetadataRead", "metadata_frame"]
 
@@ -132,6 +133,7 @@ def positions_frame(
     )
     packed = PackedPositions.pack(grouped(files, sizes, read.parallelism), scan)
     groups = len(packed.groups)
+    check_workers(spark)
     return spark.range(0, groups, 1, groups).mapInArrow(packed.read, target)
 
 
@@ -209,6 +211,7 @@ def entries_frame(
     sizes = [manifest.manifest_length for manifest in read_ones]
     packed = PackedManifests.pack(grouped(read_ones, sizes, read.parallelism), scan)
     groups = len(packed.groups)
+    check_workers(spark)
     return spark.range(0, groups, 1, groups).mapInArrow(packed.read, target)
 
 
