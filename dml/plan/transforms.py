@@ -89,6 +89,8 @@ def start_of(call: Transformed, number: int) -> Constant | None:
         if isinstance(call.column.field_type, DateType):
             return Constant(kind=Kind.DATE, value=days)
         micros = days * DAY_MICROS
+    if not -(1 << 63) <= micros < 1 << 63:
+        return None
     match call.column.field_type:
         case TimestamptzType():
             return Constant(kind=Kind.TIMESTAMP, value=micros)
@@ -159,6 +161,8 @@ def compare_multiple(
     Below the least multiple a number wraps around to one that is no multiple: other comparisons are left to Spark.
     """
     if constant.kind is not Kind.INTEGER or constant.value % width or operator not in EQUALITIES:
+        return None
+    if constant.value < -(1 << (31 if isinstance(column.field_type, IntegerType) else 63)):
         return None
     end = Constant(kind=Kind.INTEGER, value=constant.value + width)
     return compare_range(column, operator, constant, end, zone)

@@ -11,7 +11,7 @@ from functools import cached_property
 from math import isnan
 from typing import Any, Final
 
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids, inclusive_projection, strict_projection
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -170,8 +170,11 @@ class SpecPruner:
     ) -> None:
         self.fields = fields
         self._partitions = Schema(*fields.fields)
-        self._projected = inclusive_projection(schema, spec, case_sensitive)(row_filter)
-        self.may = any_match(self._projected, self._partitions, case_sensitive=True)
+        try:
+            projected = inclusive_projection(schema, spec, case_sensitive)(row_filter)
+        except OverflowError:  # PyIceberg finds years and months by Python's dates, which end
+            projected = AlwaysTrue()
+        self.may = any_match(projected, self._partitions, case_sensitive=True)
         self._strict = (schema, spec, case_sensitive, row_filter)
         self._identity = {
             field.source_id: field.field_id
@@ -183,7 +186,10 @@ class SpecPruner:
     def must(self) -> RowTest:
         """Whether partitions hold matching rows only."""
         schema, spec, case_sensitive, row_filter = self._strict
-        strict = strict_projection(schema, spec, case_sensitive)(row_filter)
+        try:
+            strict = strict_projection(schema, spec, case_sensitive)(row_filter)
+        except OverflowError:
+            strict = AlwaysFalse()
         return all_match(strict, self._partitions, case_sensitive=True)
 
     def answer(self, partition: tuple[Any, ...]) -> PartitionAnswer:

@@ -30,7 +30,14 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, StructType, TimestampType
 from pyiceberg.utils.lazydict import LazyDict
 
@@ -409,6 +416,22 @@ def test_unknown_metrics_prune_nothing_and_broken_ones_neither():
     assert not pruner.may_match(data_entry(upper_bounds={1: (5).to_bytes(4, "little")}).data_file), (
         "bounds of an int column"
     )
+
+
+@pytest.mark.parametrize("transform", [YearTransform(), MonthTransform()])
+@pytest.mark.parametrize("day", ["0001-01-01", "9999-12-31"])
+def test_years_and_months_at_the_ends_of_pythons_dates_are_no_error(transform, day):
+    """Their neighbours are no dates of Python's any more: the partition says nothing then."""
+    spec = PartitionSpec(PartitionField(4, 1000, transform, "part"), spec_id=0)
+    bounds = {4: to_bytes(LongType(), 0)}
+    file = data_entry(partition=(0,), lower_bounds=bounds, upper_bounds=bounds, null_value_counts={4: 0}).data_file
+    for row_filter, matches in (
+        (LessThan("ts", f"{day}T00:00:00"), day > "1970"),
+        (GreaterThan("ts", f"{day}T23:59:59.999999"), day < "1970"),
+    ):
+        pruner = Pruner({0: spec}, SCHEMA, row_filter, case_sensitive=True)
+        assert pruner.may_match(file) is matches
+        assert pruner.must_match(file) is matches
 
 
 def test_files_without_rows_are_left_out():
