@@ -20,6 +20,7 @@ PRIVATE_NAMES_OF_LIBRARIES = {
     "dml/spark/handlers.py": "PySpark",
     "dml/spark/interception.py": "PySpark",
     "dml/spark/jobs.py": "PySpark",
+    "dml/spark/workers.py": "PySpark",
     "sqlparse/dialect.py": "SQLGlot",
 }
 """Whoever adds a module here says in decision 009 or CONTRIBUTING.md why there is no other way."""
