@@ -18,12 +18,15 @@ A class says what its catcher should do; `kind` says, in a word that never chang
     └── CommitStateUnknownError     look before anything else: the commit may or may not have landed
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 __all__ = [
     "AlreadyExistsError",
     "AnalysisError",
+    "Clues",
     "CommitConflictError",
     "CommitStateUnknownError",
     "CorruptFileError",
@@ -37,6 +40,7 @@ __all__ = [
     "SetupError",
     "SqlError",
     "ValidationFailedError",
+    "clues_of",
     "storage_failure",
 ]
 
@@ -78,6 +82,35 @@ def rebuild(error_class: type["DmlError"], state: dict[str, Any]) -> "DmlError":
     return error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clues:
+    """What an error's facts say of its place in the statement, read by whoever looks for the place.
+
+    Attributes:
+        parts: The name that it is about.
+        proposals: Names that are near to it.
+        subjects: Words of the statement that it names, the most telling first.
+        column: The column that it is about, fields with dots.
+        condition: Spark's error condition; empty where it is not Spark's.
+        parameters: The values in Spark's message.
+        fragment: The SQL that Spark points at; empty where it points at none.
+        place: Line, from 1, and column, from 0, in the SQL that Spark was given.
+    """
+
+    parts: tuple[str, ...] = ()
+    proposals: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
+    column: str | None = None
+    condition: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    fragment: str = ""
+    place: tuple[int, int] | None = None
+
+
+SUBJECTS: Final = ("call", "property", "option", "type", "column", "namespace", "table")
+"""Facts of an error that are words of the statement, the most telling first."""
+
+
 class DmlError(Exception):
     """The root: everything RowDelta raises on purpose.
 
@@ -116,6 +149,8 @@ class DmlError(Exception):
         self.length = max(1, length)
         self.expected = expected
         self.context = context
+        # Offsets of the part of the statement that was worked on, for whoever knows the statement's text.
+        self.span: tuple[int, int] | None = None
 
     @property
     def line(self) -> int | None:
@@ -152,6 +187,21 @@ class DmlError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuild, (type(self), self.__dict__.copy())
+
+
+def clues_of(error: DmlError) -> Clues:
+    """The facts of an error's context that say where in the statement it is."""
+    facts = error.context
+    return Clues(
+        parts=facts.get("parts", ()),
+        proposals=facts.get("proposals", ()),
+        subjects=tuple(str(facts[key]) for key in SUBJECTS if facts.get(key)),
+        column=None if facts.get("column") is None else str(facts["column"]),
+        condition=str(facts.get("condition", "")),
+        parameters=facts.get("parameters", {}),
+        fragment=facts.get("fragment", ""),
+        place=facts.get("place"),
+    )
 
 
 class SqlError(DmlError):

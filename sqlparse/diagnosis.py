@@ -22,7 +22,7 @@ from dml.sqlparse.quoting import string_value, unquoted
 from dml.sqlparse.statements import Span
 from dml.sqlparse.tokens import Kind, Source, Token, read_source, words
 
-__all__ = ["AT", "CLAUSES", "Diagnosis", "at", "diagnose", "diagnose_syntax", "near_keyword", "words_at"]
+__all__ = ["CLAUSES", "Diagnosis", "at", "diagnose", "diagnose_syntax", "near_keyword", "words_at"]
 
 NEAR: Final = 0.74
 """How alike a word and a keyword are, by `difflib`, to be taken for a typo: FORM and FROM are 0.75."""
@@ -169,10 +169,6 @@ def near_keyword(word: str, keywords: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word.upper(), sorted(keywords), n=1, cutoff=NEAR)), None)
 
 
-AT: Final = "span"
-"""The key of an error's context under which `at` leaves the part of the statement."""
-
-
 @contextmanager
 def at(span: Span | None) -> Iterator[None]:
     """Errors of the block are about a part of the statement; of nested blocks the innermost decides.
@@ -183,8 +179,8 @@ def at(span: Span | None) -> Iterator[None]:
     try:
         yield
     except DmlError as error:
-        if span is not None and error.position is None:
-            error.context.setdefault(AT, span)
+        if span is not None and error.position is None and error.span is None:
+            error.span = (span.start, span.end)
         raise
 
 

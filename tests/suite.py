@@ -64,7 +64,10 @@ PARTS: Final = (
     Part(name="soak", paths=("soak",), measured=False),
     Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
     Part(name="interop", paths=("interop", "stateful")),
-    Part(name="tables", paths=("dml/catalog", "dml/commit", "dml/ddl", "dml/maintenance", "dml/verification")),
+    Part(
+        name="tables",
+        paths=("dml/catalog", "dml/commit", "dml/ddl", "dml/maintenance", "dml/pruning", "dml/verification"),
+    ),
     Part(name="services", paths=("services",)),
     Part(name="damage", paths=("damage",)),
 )

@@ -206,7 +206,7 @@ class Attempt:
             if self.wanted.may_match(entry.data_file) and entry.data_file.key not in compacted - known
         }
         unknown = [file for key, file in files.items() if key not in known]
-        if not unknown or not probe.matches(self.metadata, head.snapshot_id, unknown):
+        if not unknown or not probe(self.metadata, head.snapshot_id, unknown):
             known.update(files)
         return frozenset(known)
 

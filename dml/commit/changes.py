@@ -7,7 +7,6 @@ the snapshot producer and the checks. Without `RowLevelChanges` a commit follows
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table.metadata import TableMetadata
@@ -23,6 +22,12 @@ __all__ = ["FileChanges", "Operation", "RowLevelChanges", "RowProbe", "Validatio
 
 
 WriteDeletes = Callable[[Sequence[FileDeletes]], tuple[ContentFile, ...]]
+
+RowProbe = Callable[[TableMetadata, int, Sequence[ContentFile]], bool]
+"""Whether data files that others added hold a row that the statement matches.
+
+From the table as it is now, the snapshot whose live rows count, and the files; True also where it cannot tell.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,22 +72,6 @@ class RowLevelChanges:
 def decoded(vector: bytes | None) -> PositionDeleteIndex:
     assert vector is not None, "positions are asked for only where they are known"
     return decode(vector, file="the task's report", cardinality=None)
-
-
-class RowProbe(Protocol):
-    """Asks data files that others added whether they hold a row that the statement matches."""
-
-    def matches(self, metadata: TableMetadata, snapshot_id: int, files: Sequence[ContentFile]) -> bool:
-        """Whether some live row of the files is one that the statement would have matched.
-
-        Args:
-            metadata: The table as it is now.
-            snapshot_id: The snapshot whose live rows count.
-            files: Data files that were added since the statement read the table.
-
-        Returns:
-            True also where it cannot tell: too many bytes, or a question that Spark cannot answer.
-        """
 
 
 class Operation(StrEnum):

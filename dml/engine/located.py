@@ -17,11 +17,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dml.engine.engine import Engine
-from dml.errors import AnalysisError, DataError, DmlError, ErrorKind, NotFoundError
+from dml.errors import AnalysisError, Clues, DataError, DmlError, ErrorKind, NotFoundError, clues_of
 from dml.model.columns import INTERNAL_PREFIX, METADATA_COLUMNS
 from dml.spark.errors import failure_of
 from dml.sqlparse.cursor import unexpected
-from dml.sqlparse.diagnosis import AT, CLAUSES, diagnose_syntax, words_at
+from dml.sqlparse.diagnosis import CLAUSES, diagnose_syntax, words_at
 from dml.sqlparse.statements import (
     Assignment,
     ColumnReference,
@@ -44,9 +44,6 @@ __all__ = ["located"]
 Node = TypeVar("Node")
 
 INTERNAL: Final = frozenset(METADATA_COLUMNS)
-SUBJECTS: Final = ("call", "property", "option", "type", "column", "namespace", "table")
-"""Facts of an error that are words of the statement, the most telling first."""
-
 EXPLAIN: Final = "EXPLAIN "
 ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 # A view of PySpark's, with the alias that rendering may have given it; in the statement a table stands there.
@@ -71,10 +68,14 @@ class Failed:
     engine: Engine
 
     @property
+    def clues(self) -> Clues:
+        """What the error says of its place."""
+        return clues_of(self.error)
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """The name that the error is about."""
-        parts: tuple[str, ...] = self.error.context.get("parts", ())
-        return parts
+        return self.clues.parts
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
@@ -100,7 +101,6 @@ def located(error: DmlError, statement: Statement, sql: str, engine: Engine) -> 
     with suppress(PySparkException, Py4JError):  # looking names up must not hide what went wrong
         advise(failed)
     place = next((span for find in FINDERS if (span := find(failed)) is not None), None)
-    error.context.pop(AT, None)
     if place is not None:
         error.point_at(sql, place.start, place.end)
     elif isinstance(error, AnalysisError):
@@ -114,7 +114,7 @@ def located(error: DmlError, statement: Statement, sql: str, engine: Engine) -> 
 def unread_text(failed: Failed) -> Span | None:
     """Where Spark's parser stopped; what was expected there becomes part of the error."""
     error = failed.error
-    if error.kind is not ErrorKind.SYNTAX or error.context.get("place") is None:
+    if error.kind is not ErrorKind.SYNTAX or failed.clues.place is None:
         return None
     offset = place_of_spark(failed)
     if offset is None:
@@ -136,7 +136,7 @@ def place_of_spark(failed: Failed) -> int | None:
     is allowed here than there, so for MERGE it is asked to read the conditions and values, one by one.
     """
     if isinstance(failed.statement, UnknownStatement):
-        return offset_of(failed.sql, *failed.error.context["place"])
+        return None if failed.clues.place is None else offset_of(failed.sql, *failed.clues.place)
     if not isinstance(failed.statement, MergeStatement):
         return stopped_at(failed, "" if isinstance(failed.statement, Explain) else EXPLAIN, failed.sql, "")
     for fragment in failed.fragments:
@@ -166,8 +166,10 @@ def offset_of(sql: str, line: int, column: int) -> int:
 
 def part_at_hand(failed: Failed) -> Span | None:
     """The part of the statement that was worked on, or the words in it that the error names."""
-    span = failed.error.context.get(AT)
-    return None if span is None else subject_in(failed, span) or span
+    if failed.error.span is None:
+        return None
+    span = Span(*failed.error.span)
+    return subject_in(failed, span) or span
 
 
 def named_column(failed: Failed) -> Span | None:
@@ -200,7 +202,7 @@ def named_function(failed: Failed) -> Span | None:
 
 def quoted_by_spark(failed: Failed) -> Span | None:
     """The expression that Spark points at: it stands in the statement as it stands in the generated SQL."""
-    quoted = failed.error.context.get("fragment")
+    quoted = failed.clues.fragment
     if not quoted:
         return None
     pattern = TABLE_THERE.join(re.escape(piece) for piece in VIEW.split(quoted))
@@ -213,7 +215,7 @@ def quoted_by_spark(failed: Failed) -> Span | None:
 
 def filter_of_query(failed: Failed) -> Span | None:
     """The condition of a query that is no condition: Spark points at the whole query, and quotes the condition."""
-    condition = failed.error.context.get("parameters", {}).get("filter", "").strip('"')
+    condition = failed.clues.parameters.get("filter", "").strip('"')
     if not condition or not isinstance(failed.statement, Query | InsertStatement | CreateTable | Explain):
         return None
     source = read_source(failed.sql)
@@ -225,8 +227,7 @@ def filter_of_query(failed: Failed) -> Span | None:
 
 def inside_of_quoted(failed: Failed) -> Span | None:
     """The condition inside of the generated SQL that Spark points at: a WHEN of it by its number, else its end."""
-    quoted = failed.error.context.get("fragment", "")
-    ordinal = failed.error.context.get("parameters", {}).get("paramIndex")
+    quoted, ordinal = failed.clues.fragment, failed.clues.parameters.get("paramIndex")
     branches = sorted(
         (quoted.index(branch), fragment.span)
         for fragment in failed.fragments
@@ -239,7 +240,7 @@ def inside_of_quoted(failed: Failed) -> Span | None:
 
 def only_subquery(failed: Failed) -> Span | None:
     """The subquery of an error about one that does not say which: told only where there is no other."""
-    if not str(failed.error.context.get("condition", "")).startswith("SCALAR_SUBQUERY"):
+    if not failed.clues.condition.startswith("SCALAR_SUBQUERY"):
         return None
     found = [fragment.span for fragment in failed.fragments if fragment.has_subquery]
     return found[0] if len(found) == 1 else None
@@ -247,10 +248,10 @@ def only_subquery(failed: Failed) -> Span | None:
 
 def assigned_value(failed: Failed) -> Span | None:
     """The value of the column that an error about a row names."""
-    column = failed.error.context.get("column")
+    column = failed.clues.column
     if not isinstance(failed.error, DataError) or column is None:
         return None
-    names = str(column).lower().split(".")
+    names = column.lower().split(".")
     for assignment in parts_of(failed.statement, Assignment):
         if folded(assignment.key)[-len(names) :] == tuple(names) or folded(assignment.key)[-1] == names[0]:
             return assignment.value_span
@@ -292,8 +293,7 @@ FINDERS: Final[tuple[Callable[[Failed], Span | None], ...]] = (
 
 def subject_in(failed: Failed, within: Span) -> Span | None:
     """The first place in a part of the statement where words of the error stand."""
-    subjects = (failed.error.context.get(key) for key in SUBJECTS)
-    places = (words_at(failed.sql, str(subject), within) for subject in subjects if subject)
+    places = (words_at(failed.sql, subject, within) for subject in failed.clues.subjects)
     return next((place for place in places if place is not None), None)
 
 
@@ -322,7 +322,7 @@ def advise(failed: Failed) -> None:
         return
     if error.kind is ErrorKind.UNRESOLVED_COLUMN:
         # Spark knows only the columns that the statement reads, so its own proposals are few.
-        proposals = [name for name in error.context.get("proposals", ()) if not is_internal(name.rpartition(".")[2])]
+        proposals = [name for name in failed.clues.proposals if not is_internal(name.rpartition(".")[2])]
         error.hint = columns_hint(failed, proposals) or error.hint
     elif error.kind is ErrorKind.UNRESOLVED_FUNCTION:
         error.hint = nearest(failed.parts[-1], functions_of(failed.engine.spark))
@@ -337,7 +337,7 @@ def columns_hint(failed: Failed, proposals: Sequence[str]) -> str | None:
     name, known = failed.parts[-1], list(columns_of(failed))
     if name.upper() in CLAUSES:
         return f"{name.upper()} was read as the name of a column: something is missing before it"
-    if str(failed.error.context.get("condition", "")).startswith("FIELD_NOT_FOUND"):
+    if failed.clues.condition.startswith("FIELD_NOT_FOUND"):
         return nearest(name, [*proposals, *known]) or did_you_mean(name, proposals)
     return did_you_mean(name, [*known, *proposals]) if known or proposals else None
 

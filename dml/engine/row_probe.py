@@ -18,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from dml.commit.changes import RowProbe
 from dml.engine.row_level_plan import PlannedStatement
 from dml.engine.scans import scan_files
 from dml.errors import DmlError
@@ -145,7 +146,7 @@ def whole_file(file: ContentFile) -> ScanTask:
     )
 
 
-def statement_probe(spark: SparkSession, planned: PlannedStatement) -> StatementProbe | None:
+def statement_probe(spark: SparkSession, planned: PlannedStatement) -> RowProbe | None:
     """The probe of a statement; None where rows do not decide, or may not be asked.
 
     A source that is not kept could give other rows when it is read again.
@@ -164,4 +165,4 @@ def statement_probe(spark: SparkSession, planned: PlannedStatement) -> Statement
         row_filter=conflicts if keys is None else And(conflicts, keys.row_filter),
         key_filter=None if keys is None else keys.key_filter,
         max_bytes=row_probe_bytes(properties),
-    )
+    ).matches

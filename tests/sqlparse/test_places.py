@@ -3,7 +3,7 @@
 import pytest
 
 from dml.errors import AnalysisError
-from dml.sqlparse.diagnosis import AT, at, words_at
+from dml.sqlparse.diagnosis import at, words_at
 from dml.sqlparse.statements import Span
 
 
@@ -35,7 +35,7 @@ def test_words_are_looked_for_in_a_part_alone():
 def test_of_nested_parts_the_innermost_decides_and_a_place_that_is_known_stays():
     with pytest.raises(AnalysisError) as caught, at(Span(0, 9)), at(Span(2, 3)), at(None):
         raise AnalysisError("no")
-    assert caught.value.context[AT] == Span(2, 3)
+    assert caught.value.span == (2, 3)
     with pytest.raises(AnalysisError) as caught, at(Span(0, 9)):
         raise AnalysisError("no", sql="abc", position=1)
-    assert AT not in caught.value.context
+    assert caught.value.span is None

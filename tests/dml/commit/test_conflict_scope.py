@@ -42,7 +42,7 @@ class Probe:
     paths: set[str] = field(default_factory=set)
     asked: list[list[str]] = field(default_factory=list)
 
-    def matches(self, metadata: TableMetadata, snapshot_id: int, files: Sequence[ContentFile]) -> bool:
+    def __call__(self, metadata: TableMetadata, snapshot_id: int, files: Sequence[ContentFile]) -> bool:
         self.asked.append([file.path for file in files])
         return any(file.path in self.paths for file in files)
 
