@@ -51,6 +51,7 @@ from sqlalchemy.exc import DBAPIError
 from dml.errors import DmlError, storage_failure
 from dml.files.deletion import delete_files
 from dml.files.schemes import check_location
+from dml.options import FORMAT_VERSION
 
 __all__ = [
     "changed_metadata",
@@ -170,7 +171,7 @@ def stage_table(
     Raises:
         Exception: PyIceberg's, as the catalog raises them.
     """
-    version = int(properties["format-version"])
+    version = int(properties[FORMAT_VERSION])
     if version < ROW_LINEAGE_VERSION and has_defaults(schema.as_struct()):
         raise ValueError(f"default values of columns need format version 3, and the table has {version}")
     staged = two_part_name(catalog, identifier)

@@ -11,7 +11,31 @@ from typing import Final, TypeVar
 from dml.errors import AnalysisError, ErrorKind
 
 __all__ = [
+    "BLOOM_FILTER_ENABLED_PREFIX",
+    "BLOOM_FILTER_FPP_PREFIX",
+    "DEFAULT_FILE_FORMAT",
+    "DEFAULT_METRICS_MODE",
+    "DEFAULT_NAME_MAPPING",
+    "DELETE_DEFAULT_FILE_FORMAT",
+    "DELETE_PARQUET_COMPRESSION",
+    "DISTRIBUTION_MODES",
     "FOLDER_PROPERTIES",
+    "FORMAT_VERSION",
+    "GC_ENABLED",
+    "METRICS_MAX_INFERRED_COLUMNS",
+    "METRICS_MODE_COLUMN_PREFIX",
+    "OPTION_PREFIX",
+    "PARQUET_COMPRESSION",
+    "PARQUET_COMPRESSION_LEVEL",
+    "SPARK_AUTO_SCHEMA_EVOLUTION",
+    "SPARK_FANOUT_ENABLED",
+    "SPLIT_OPEN_FILE_COST",
+    "SPLIT_SIZE",
+    "WRITE_AUDIT_PUBLISH_ENABLED",
+    "WRITE_DATA_PATH",
+    "WRITE_DISTRIBUTION_MODE",
+    "WRITE_METADATA_PATH",
+    "WRITE_TARGET_FILE_SIZE",
     "Command",
     "CommitOptions",
     "DeleteGranularity",
@@ -25,9 +49,47 @@ __all__ = [
     "row_probe_bytes",
 ]
 
+# Names of properties; a name that ends in a period is continued by the name of a column or option.
+
+# What the table is: its format version; whether its files are its own, so that they may be deleted; the names of
+# columns in files without field ids; what Spark's OPTIONS become.
+FORMAT_VERSION: Final = "format-version"
+GC_ENABLED: Final = "gc.enabled"
+DEFAULT_NAME_MAPPING: Final = "schema.name-mapping.default"
+OPTION_PREFIX: Final = "option."
+
+# Where its files go.
+WRITE_DATA_PATH: Final = "write.data.path"
+WRITE_METADATA_PATH: Final = "write.metadata.path"
+
+# How rows are read in tasks.
+SPLIT_SIZE: Final = "read.split.target-size"
+SPLIT_OPEN_FILE_COST: Final = "read.split.open-file-cost"
+
+# How rows are spread over tasks and files, and published.
+WRITE_DISTRIBUTION_MODE: Final = "write.distribution-mode"
+SPARK_FANOUT_ENABLED: Final = "write.spark.fanout.enabled"
+SPARK_AUTO_SCHEMA_EVOLUTION: Final = "write.spark.auto-schema-evolution.enabled"
+WRITE_TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
+WRITE_AUDIT_PUBLISH_ENABLED: Final = "write.wap.enabled"
+
+# Formats of files, and what Parquet files hold beside the values.
+DEFAULT_FILE_FORMAT: Final = "write.format.default"
+DELETE_DEFAULT_FILE_FORMAT: Final = "write.delete.format.default"
+PARQUET_COMPRESSION: Final = "write.parquet.compression-codec"
+PARQUET_COMPRESSION_LEVEL: Final = "write.parquet.compression-level"
+DELETE_PARQUET_COMPRESSION: Final = "write.delete.parquet.compression-codec"
+BLOOM_FILTER_ENABLED_PREFIX: Final = "write.parquet.bloom-filter-enabled.column."
+BLOOM_FILTER_FPP_PREFIX: Final = "write.parquet.bloom-filter-fpp.column."
+
+# Metrics of columns in manifests.
+DEFAULT_METRICS_MODE: Final = "write.metadata.metrics.default"
+METRICS_MODE_COLUMN_PREFIX: Final = "write.metadata.metrics.column."
+METRICS_MAX_INFERRED_COLUMNS: Final = "write.metadata.metrics.max-inferred-column-defaults"
+
 FOLDER_PROPERTIES: Final = (
-    "write.data.path",
-    "write.metadata.path",
+    WRITE_DATA_PATH,
+    WRITE_METADATA_PATH,
     "write.object-storage.path",
     "write.folder-storage.path",
 )
@@ -42,6 +104,10 @@ class Command(StrEnum):
     DELETE = "delete"
     UPDATE = "update"
     MERGE = "merge"
+
+
+DISTRIBUTION_MODES: Final = (WRITE_DISTRIBUTION_MODE, *(f"write.{command}.distribution-mode" for command in Command))
+"""Properties that hold a `DistributionMode`."""
 
 
 class RowLevelOperationMode(StrEnum):
@@ -188,20 +254,20 @@ class WriteOptions:
             AnalysisError: a property has a value that it cannot have.
         """
         default = WriteOptions()
-        file_format = properties.get("write.format.default", default.file_format).lower()
-        level = properties.get("write.parquet.compression-level")
-        fanout = properties.get("write.spark.fanout.enabled")
+        file_format = properties.get(DEFAULT_FILE_FORMAT, default.file_format).lower()
+        level = properties.get(PARQUET_COMPRESSION_LEVEL)
+        fanout = properties.get(SPARK_FANOUT_ENABLED)
         return WriteOptions(
             file_format=file_format,
-            delete_file_format=properties.get("write.delete.format.default", file_format).lower(),
-            target_file_size=integer(properties, "write.target-file-size-bytes", default.target_file_size, minimum=1),
+            delete_file_format=properties.get(DELETE_DEFAULT_FILE_FORMAT, file_format).lower(),
+            target_file_size=integer(properties, WRITE_TARGET_FILE_SIZE, default.target_file_size, minimum=1),
             delete_target_file_size=integer(
                 properties, "write.delete.target-file-size-bytes", default.delete_target_file_size, minimum=1
             ),
-            compression=properties.get("write.parquet.compression-codec", default.compression).lower(),
+            compression=properties.get(PARQUET_COMPRESSION, default.compression).lower(),
             compression_level=None
             if level is None
-            else integer(properties, "write.parquet.compression-level", 0, minimum=-131072),
+            else integer(properties, PARQUET_COMPRESSION_LEVEL, 0, minimum=-131072),
             row_group_size=integer(properties, "write.parquet.row-group-size-bytes", default.row_group_size, minimum=1),
             row_group_rows=integer(properties, "write.parquet.row-group-limit", default.row_group_rows, minimum=1),
             page_size=integer(properties, "write.parquet.page-size-bytes", default.page_size, minimum=1),
@@ -210,7 +276,7 @@ class WriteOptions:
             delete_granularity=choice(
                 properties, "write.delete.granularity", DeleteGranularity, DeleteGranularity.FILE
             ),
-            fanout=None if fanout is None else boolean(properties, "write.spark.fanout.enabled", default=True),
+            fanout=None if fanout is None else boolean(properties, SPARK_FANOUT_ENABLED, default=True),
         )
 
 

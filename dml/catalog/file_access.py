@@ -21,10 +21,10 @@ from pyiceberg.table import Table
 from dml.errors import NotSupportedError
 from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restricted
 from dml.files.table_metadata import read_table_metadata
+from dml.options import WRITE_METADATA_PATH
 
 __all__ = ["check_new_location", "restrict_files"]
 
-METADATA_PATH: Final = "write.metadata.path"
 NO_FOLDERS: Final = frozenset({"", ".", ".."})
 NOT_IN_FOLDERS: Final = re.compile(r"[/#?\x00-\x1f\x7f]")
 # They name classes that are loaded, and what may be opened.
@@ -92,7 +92,7 @@ def check_new_location(
     """
     if location is not None or isinstance(catalog, MetastoreCatalog):
         io = catalog._load_file_io(location=location)  # noqa: SLF001
-        for place in (location, properties.get(METADATA_PATH)):
+        for place in (location, properties.get(WRITE_METADATA_PATH)):
             if place is not None:
                 check_location(io, place)
     if location is not None:

@@ -32,11 +32,11 @@ from dml.catalog.translation import translated
 from dml.errors import AnalysisError, ErrorKind, NotFoundError
 from dml.files.schemes import check_location
 from dml.manifests.read import entries_of, read_manifest_list
+from dml.options import FORMAT_VERSION
 from dml.suggestions import did_you_mean
 
 __all__ = [
     "DEFAULT_FORMAT_VERSION",
-    "FORMAT_VERSION",
     "FORMAT_VERSIONS",
     "LoadState",
     "TableState",
@@ -54,7 +54,6 @@ Identifier = tuple[str, ...]
 
 LOGGER = logging.getLogger(__name__)
 
-FORMAT_VERSION: Final = "format-version"
 FORMAT_VERSIONS: Final = (1, 2, 3)
 DEFAULT_FORMAT_VERSION: Final = 2
 

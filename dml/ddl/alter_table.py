@@ -44,6 +44,7 @@ from dml.ddl.schema_change import name_mapping_updates, rename_field
 from dml.ddl.tables import existing_table, missing_namespace, missing_table
 from dml.ddl.terms import distribution_mode, new_sort_order
 from dml.errors import NotSupportedError
+from dml.options import WRITE_DISTRIBUTION_MODE
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.statements import (
     AddColumns,
@@ -62,8 +63,6 @@ from dml.sqlparse.statements import (
 )
 
 __all__ = ["alter_table", "evolution_change", "metadata_change"]
-
-DISTRIBUTION_MODE = "write.distribution-mode"
 
 
 def alter_table(
@@ -224,8 +223,8 @@ def spec_change(metadata: TableMetadata, spec: PartitionSpec) -> MetadataChange:
 def write_order(action: SetWriteOrder, metadata: TableMetadata) -> MetadataChange:
     order = new_sort_order(metadata, action.terms)
     mode = distribution_mode(action)
-    changed = mode is not None and metadata.properties.get(DISTRIBUTION_MODE) != mode
-    properties = {DISTRIBUTION_MODE: mode.value} if mode is not None and changed else {}
+    changed = mode is not None and metadata.properties.get(WRITE_DISTRIBUTION_MODE) != mode
+    properties = {WRITE_DISTRIBUTION_MODE: mode.value} if mode is not None and changed else {}
     return MetadataChange(
         updates=(*sort_order_updates(metadata, order), *property_updates(properties)),
         requirements=(

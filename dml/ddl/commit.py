@@ -41,7 +41,7 @@ from dml.catalog.translation import shown_cause
 from dml.ddl.tables import load_table
 from dml.errors import CommitConflictError, NotSupportedError
 from dml.iceberg import changed_metadata, commit_table
-from dml.options import CommitOptions
+from dml.options import FORMAT_VERSION, CommitOptions
 from dml.retry import commit_retries
 from dml.sqlparse.quoting import quote_name
 
@@ -160,7 +160,7 @@ def upgrade_updates(metadata: TableMetadata, format_version: int | None) -> tupl
         raise NotSupportedError(
             f"The table has format version {metadata.format_version}, which cannot go back to {format_version}",
             hint="Create a new table of the lower version, and insert the rows",
-            property="format-version",
+            property=FORMAT_VERSION,
         )
     return (UpgradeFormatVersionUpdate(format_version=format_version),)
 

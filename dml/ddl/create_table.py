@@ -41,13 +41,13 @@ from dml.ddl.new_schema import assign_field_ids, counting_ids, ids_by_name, sche
 from dml.ddl.partitioning import new_spec, reuse_partition_ids
 from dml.ddl.properties import (
     COMMENT,
-    FORMAT_VERSION,
     check_location_is_absolute,
     check_properties,
     split_format_version,
 )
 from dml.ddl.tables import existing_table, load_table, missing_namespace, missing_table
 from dml.errors import AlreadyExistsError, AnalysisError, NotSupportedError
+from dml.options import FORMAT_VERSION, OPTION_PREFIX, PARQUET_COMPRESSION
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import ColumnDefinition, CreateTable
@@ -55,9 +55,7 @@ from dml.sqlparse.statements import ColumnDefinition, CreateTable
 __all__ = ["create_table", "stage_table"]
 
 DEFAULT_FORMAT_VERSION = 2
-OPTION_PREFIX = "option."
 PATH_OPTION = "path"
-COMPRESSION = "write.parquet.compression-codec"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +71,7 @@ class Definition:
     def stored_properties(self) -> dict[str, str]:
         """The properties of a new table."""
         # As Iceberg's Java library does for a new table, so that every engine compresses alike.
-        return {COMPRESSION: "zstd"} | self.properties | {FORMAT_VERSION: str(self.format_version)}
+        return {PARQUET_COMPRESSION: "zstd"} | self.properties | {FORMAT_VERSION: str(self.format_version)}
 
 
 def create_table(

@@ -14,7 +14,11 @@ from urllib.parse import urlsplit
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.options import (
+    DEFAULT_FILE_FORMAT,
+    DELETE_DEFAULT_FILE_FORMAT,
+    DISTRIBUTION_MODES,
     FOLDER_PROPERTIES,
+    FORMAT_VERSION,
     Command,
     CommitOptions,
     DistributionMode,
@@ -27,7 +31,6 @@ from dml.options import (
 
 __all__ = [
     "COMMENT",
-    "FORMAT_VERSION",
     "check_folders",
     "check_location_is_absolute",
     "check_properties",
@@ -36,10 +39,8 @@ __all__ = [
 ]
 
 COMMENT = "comment"
-FORMAT_VERSION = "format-version"
-DISTRIBUTION_MODES = ("write.distribution-mode", *(f"write.{command}.distribution-mode" for command in Command))
 FORMATS = ("parquet", "avro", "orc")
-FORMAT_KEYS = ("write.format.default", "write.delete.format.default")
+FORMAT_KEYS = (DEFAULT_FILE_FORMAT, DELETE_DEFAULT_FILE_FORMAT)
 COMPUTED = frozenset(
     {
         "uuid",

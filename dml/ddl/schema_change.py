@@ -30,6 +30,7 @@ from pyiceberg.types import (
 from dml.ddl.new_schema import assign_field_ids, counting_ids, with_field
 from dml.ddl.types import type_text
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotSupportedError
+from dml.options import DEFAULT_NAME_MAPPING
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import ColumnPosition
 from dml.suggestions import did_you_mean
@@ -336,14 +337,13 @@ def subtree(field: NestedField) -> Iterable[NestedField]:
         yield from subtree(child)
 
 
-NAME_MAPPING = "schema.name-mapping.default"
 ROOT = -1
 """What PyIceberg takes for the parent of a top-level column."""
 
 
 def name_mapping_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
     """Keep the name mapping in step with a new schema; nothing where the table has none."""
-    text = metadata.properties.get(NAME_MAPPING)
+    text = metadata.properties.get(DEFAULT_NAME_MAPPING)
     if text is None:
         return ()
     old, new = with_parents(metadata.schema().fields), with_parents(schema.fields)
@@ -357,7 +357,7 @@ def name_mapping_updates(metadata: TableMetadata, schema: Schema) -> tuple[Table
         if field_id not in old and (parent == ROOT or parent in old):
             added.setdefault(parent, []).append(field)
     mapping = update_mapping(parse_mapping_from_json(text), renamed, added)
-    return (SetPropertiesUpdate(updates={NAME_MAPPING: mapping.model_dump_json()}),)
+    return (SetPropertiesUpdate(updates={DEFAULT_NAME_MAPPING: mapping.model_dump_json()}),)
 
 
 def with_parents(fields: tuple[NestedField, ...], parent: int = ROOT) -> dict[int, tuple[NestedField, int]]:

@@ -11,11 +11,12 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import NestedField
 
 from dml.ddl.literals import literal_text
-from dml.ddl.properties import COMMENT, FORMAT_VERSION
+from dml.ddl.properties import COMMENT
 from dml.ddl.tables import DdlResult
 from dml.ddl.terms import sort_order_text, term_text
 from dml.ddl.types import type_text
 from dml.errors import AnalysisError, ErrorKind
+from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
 from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string
 from dml.sqlparse.statements import Describe, ShowProperties
 from dml.suggestions import did_you_mean
@@ -112,7 +113,7 @@ def shown_properties(metadata: TableMetadata) -> dict[str, str]:
     schema, order = metadata.schema(), metadata.sort_order()
     shown = {key: value for key, value in metadata.properties.items() if key not in {COMMENT, OWNER}}
     shown["current-snapshot-id"] = str(metadata.current_snapshot_id or "none")
-    shown["format"] = "iceberg/" + metadata.properties.get("write.format.default", "parquet").lower()
+    shown["format"] = "iceberg/" + metadata.properties.get(DEFAULT_FILE_FORMAT, "parquet").lower()
     shown[FORMAT_VERSION] = str(metadata.format_version)
     if not order.is_unsorted:
         shown["sort-order"] = sort_order_text(order, schema)

@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 
 from dml import catalog as catalogs
 from dml.errors import AlreadyExistsError, NotFoundError, NotSupportedError
+from dml.options import GC_ENABLED
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import DropTable
 from dml.suggestions import did_you_mean
@@ -82,9 +83,6 @@ class DdlResult:
 
 
 NO_ROWS = DdlResult()
-
-
-GC_ENABLED = "gc.enabled"
 
 
 def drop_table(statement: DropTable, catalog: Catalog, identifier: tuple[str, ...]) -> DdlResult:

@@ -21,7 +21,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.scan_task import ScanTask
-from dml.options import DistributionMode, WriteOptions, choice
+from dml.options import WRITE_DISTRIBUTION_MODE, DistributionMode, WriteOptions, choice
 from dml.scan.split import whole_file_groups
 from dml.write.partition_values import PartitionHash, partition_sources
 from dml.write.sorting import row_order
@@ -43,7 +43,7 @@ def distribution_mode(table: Table, properties: Mapping[str, str]) -> Distributi
         default = DistributionMode.RANGE
     elif not is_unpartitioned(spec):
         default = DistributionMode.HASH
-    mode = choice(properties, "write.distribution-mode", DistributionMode, default)
+    mode = choice(properties, WRITE_DISTRIBUTION_MODE, DistributionMode, default)
     if mode is DistributionMode.RANGE and is_unpartitioned(spec) and not sorted_table:
         return DistributionMode.NONE
     if mode is DistributionMode.HASH and is_unpartitioned(spec):

@@ -35,7 +35,17 @@ from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.summary_keys import ROWS_INSERTED
-from dml.options import IsolationLevel, choice, integer
+from dml.options import (
+    DEFAULT_FILE_FORMAT,
+    PARQUET_COMPRESSION,
+    PARQUET_COMPRESSION_LEVEL,
+    SPARK_FANOUT_ENABLED,
+    WRITE_DISTRIBUTION_MODE,
+    WRITE_TARGET_FILE_SIZE,
+    IsolationLevel,
+    choice,
+    integer,
+)
 from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults
 from dml.plan.predicates import pushable
 from dml.plan.row_delta_plan import PlanContext, raw_name
@@ -54,12 +64,12 @@ __all__ = ["InsertOptions", "aligned_rows", "insert_options", "insert_query", "r
 SNAPSHOT_PROPERTY: Final = "snapshot-property."
 RESERVED: Final = "rowdelta."
 TABLE_PROPERTIES: Final[Mapping[str, str]] = {
-    "target-file-size-bytes": "write.target-file-size-bytes",
-    "write-format": "write.format.default",
-    "distribution-mode": "write.distribution-mode",
-    "fanout-enabled": "write.spark.fanout.enabled",
-    "compression-codec": "write.parquet.compression-codec",
-    "compression-level": "write.parquet.compression-level",
+    "target-file-size-bytes": WRITE_TARGET_FILE_SIZE,
+    "write-format": DEFAULT_FILE_FORMAT,
+    "distribution-mode": WRITE_DISTRIBUTION_MODE,
+    "fanout-enabled": SPARK_FANOUT_ENABLED,
+    "compression-codec": PARQUET_COMPRESSION,
+    "compression-level": PARQUET_COMPRESSION_LEVEL,
 }
 """Options that stand for a table property, for this write alone."""
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.engine.engine import StatementSettings
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
-from dml.options import integer
+from dml.options import SPLIT_OPEN_FILE_COST, SPLIT_SIZE, integer
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.source import dataframe, scan_context
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, split, whole_file_groups
@@ -130,7 +130,7 @@ def task_groups(
     tasks: Sequence[ScanTask], table: Table, settings: StatementSettings, *, whole_files: bool
 ) -> tuple[tuple[ScanTask, ...], ...]:
     """The tasks of each Spark task."""
-    target_size = integer(table.properties, "read.split.target-size", TARGET_SIZE, minimum=1)
-    open_file_cost = integer(table.properties, "read.split.open-file-cost", OPEN_FILE_COST)
+    target_size = integer(table.properties, SPLIT_SIZE, TARGET_SIZE, minimum=1)
+    open_file_cost = integer(table.properties, SPLIT_OPEN_FILE_COST, OPEN_FILE_COST)
     grouped = whole_file_groups if whole_files else split
     return grouped(tasks, target_size, settings.parallelism, open_file_cost=open_file_cost)

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyspark.sql import types as spark
 
-from dml.options import boolean
+from dml.options import SPARK_AUTO_SCHEMA_EVOLUTION, boolean
 from dml.plan.assignments import TargetNames
 from dml.plan.merge import whens
 from dml.spark.store_assignment import widens
@@ -69,7 +69,7 @@ def evolves(statement: MergeStatement, properties: dict[str, str]) -> bool:
     """Whether the statement may change the schema: it says so, the table allows it, and a star takes every column."""
     if not statement.with_schema_evolution:
         return False
-    if not boolean(properties, "write.spark.auto-schema-evolution.enabled", default=True):
+    if not boolean(properties, SPARK_AUTO_SCHEMA_EVOLUTION, default=True):
         return False
     actions = [when.action for when in whens(statement)]
     return any(isinstance(action, UpdateAction | InsertAction) and action.assignments is None for action in actions)

@@ -15,7 +15,7 @@ from dml.commit import IdempotencyKey
 from dml.engine.engine import StatementSettings
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX
-from dml.options import boolean
+from dml.options import WRITE_AUDIT_PUBLISH_ENABLED, boolean
 from dml.plan.assignments import TargetNames
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import TableReference
@@ -215,7 +215,7 @@ def qualifiers(reference: TableReference, resolved: ResolvedTable) -> tuple[tupl
 
 def wap_enabled(table: Table) -> bool:
     """Whether `write.wap.enabled` is set."""
-    return boolean(table.properties, "write.wap.enabled", default=False)
+    return boolean(table.properties, WRITE_AUDIT_PUBLISH_ENABLED, default=False)
 
 
 def target_branch(

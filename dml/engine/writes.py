@@ -15,7 +15,7 @@ from dml.engine.abort import delete_others, delete_uncommitted
 from dml.errors import CommitStateUnknownError, DmlError, ExecutionError
 from dml.model.manifest import ContentFile
 from dml.model.write_task import ChangedFile, RowOrigins, TaskCommit, TaskMetrics, WriteContext
-from dml.options import WriteOptions
+from dml.options import WRITE_DATA_PATH, WriteOptions
 from dml.spark.jobs import ended_on_failure
 from dml.spark.workers import check_workers
 
@@ -126,7 +126,7 @@ def write_context(
         specs_json=tuple((spec_id, spec.model_dump_json()) for spec_id, spec in table.specs().items()),
         default_spec_id=table.spec().spec_id,
         sort_order_json=table.sort_order().model_dump_json(),
-        data_location=properties.get("write.data.path", f"{location}/data").rstrip("/"),
+        data_location=properties.get(WRITE_DATA_PATH, f"{location}/data").rstrip("/"),
         table_location=location,
         properties=properties,
         io_properties=storage_properties(table.io.properties),

@@ -33,7 +33,7 @@ from dml.maintenance.orphan_choice import (
 from dml.maintenance.other_tables import folders_of, folders_of_others, outermost, refuse_shared_folders
 from dml.maintenance.reachable_files import ReachableFiles
 from dml.maintenance.storage import RealNames, Storage, storage_of
-from dml.options import boolean
+from dml.options import GC_ENABLED, boolean
 from dml.suggestions import did_you_mean
 
 __all__ = ["RemoveOrphanFiles", "remove_orphan_files"]
@@ -190,7 +190,6 @@ def delete_all(
     return tuple((file, error) for file, error in zip(files, outcomes, strict=True) if error is not None)
 
 
-GC_ENABLED: Final = "gc.enabled"
 BATCH: Final = 1000
 """How many files are deleted between two looks at the newest metadata."""
 

@@ -17,6 +17,7 @@ from pyspark.sql import types as spark_types
 from dml.catalog.credentials import storage_properties
 from dml.model import columns
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
+from dml.options import DEFAULT_NAME_MAPPING
 from dml.read.metadata_columns import partition_fields
 from dml.read.packed_groups import PackedGroups
 from dml.spark.types import spark_field
@@ -59,7 +60,7 @@ def scan_context(
         projected_ids=tuple(projected_ids),
         metadata_columns=tuple(metadata_columns),
         specs_json=tuple((spec_id, spec.model_dump_json()) for spec_id, spec in sorted(table.specs().items())),
-        name_mapping_json=table.metadata.properties.get("schema.name-mapping.default"),
+        name_mapping_json=table.metadata.properties.get(DEFAULT_NAME_MAPPING),
         io_properties=storage_properties(table.io.properties),
         row_filter=row_filter,
         key_filter=key_filter,

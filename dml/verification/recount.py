@@ -25,6 +25,7 @@ from dml.files.file_io import file_errors
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import FileContent, ManifestEntry
 from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.options import DEFAULT_NAME_MAPPING
 from dml.read.applied_deletes import DELETE_COLUMNS, DeleteLoader, place_of
 from dml.read.open_data_file import open_data_file
 from dml.read.reader import TaskReader
@@ -148,7 +149,7 @@ class Recounter:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        mapping = table.metadata.properties.get("schema.name-mapping.default")
+        mapping = table.metadata.properties.get(DEFAULT_NAME_MAPPING)
         self._name_mapping: NameMapping | None = None if mapping is None else parse_mapping_from_json(mapping)
         self.data_files: dict[str, OpenedFile] = {}
         self.delete_files: dict[FileKey, OpenedFile] = {}

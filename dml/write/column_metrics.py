@@ -30,14 +30,11 @@ from pyiceberg.types import (
 )
 
 from dml.errors import AnalysisError, ErrorKind
-from dml.options import integer
+from dml.options import DEFAULT_METRICS_MODE, METRICS_MAX_INFERRED_COLUMNS, METRICS_MODE_COLUMN_PREFIX, integer
 from dml.write.bounds import lower_bound, upper_bound
 
 __all__ = ["ColumnMetrics", "Leaf", "MetricsMode", "NanCounter", "leaves", "metrics_modes", "parquet_metrics"]
 
-DEFAULT_KEY = "write.metadata.metrics.default"
-COLUMN_PREFIX = "write.metadata.metrics.column."
-MAX_COLUMNS_KEY = "write.metadata.metrics.max-inferred-column-defaults"
 MAX_COLUMNS = 100
 TRUNCATE = re.compile(r"truncate\((\d+)\)")
 
@@ -102,18 +99,18 @@ def metrics_modes(
         AnalysisError: a property has a value that it cannot have.
     """
     ids = list(primitive_ids(schema.as_struct()))
-    if DEFAULT_KEY in properties:
-        modes = dict.fromkeys(ids, parsed(DEFAULT_KEY, properties[DEFAULT_KEY]))
+    if DEFAULT_METRICS_MODE in properties:
+        modes = dict.fromkeys(ids, parsed(DEFAULT_METRICS_MODE, properties[DEFAULT_METRICS_MODE]))
     else:
-        limit = integer(properties, MAX_COLUMNS_KEY, MAX_COLUMNS)
+        limit = integer(properties, METRICS_MAX_INFERRED_COLUMNS, MAX_COLUMNS)
         modes = {field_id: TRUNCATE_16 if place < limit else NONE for place, field_id in enumerate(ids)}
     for field_id in sorted_ids:
         if field_id in modes and not modes[field_id].bounds:
             modes[field_id] = TRUNCATE_16
     for key, text in properties.items():
-        if key.startswith(COLUMN_PREFIX):
+        if key.startswith(METRICS_MODE_COLUMN_PREFIX):
             mode = parsed(key, text)
-            field = find(schema, key.removeprefix(COLUMN_PREFIX))
+            field = find(schema, key.removeprefix(METRICS_MODE_COLUMN_PREFIX))
             if field is not None and field.field_id in modes:
                 modes[field.field_id] = mode
     return modes

@@ -27,7 +27,7 @@ from dml.deletes.puffin import BlobMetadata, PuffinWriter, deletion_vector_blob
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
 from dml.model.write_task import WriteContext
-from dml.options import DeleteGranularity, WriteOptions
+from dml.options import DELETE_PARQUET_COMPRESSION, DeleteGranularity, WriteOptions
 from dml.read.target_files import TargetFiles
 from dml.write.output_files import OutputFile, OutputFileFactory, TaskIdentity, write_errors
 from dml.write.parquet import write_parquet
@@ -192,7 +192,7 @@ def write_position_deletes(
 
 def delete_file_options(context: WriteContext) -> WriteOptions:
     """Options of delete files: they have properties of their own; those of data files hold where these are not set."""
-    codec = context.properties.get("write.delete.parquet.compression-codec", context.options.compression)
+    codec = context.properties.get(DELETE_PARQUET_COMPRESSION, context.options.compression)
     return replace(context.options, compression=codec.lower())
 
 

@@ -20,6 +20,7 @@ from dml.model import columns
 from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
 from dml.model.type_names import primitive_name
 from dml.model.write_task import WriteContext
+from dml.options import BLOOM_FILTER_ENABLED_PREFIX, BLOOM_FILTER_FPP_PREFIX
 from dml.write.column_metrics import Leaf, MetricsMode, leaves, metrics_modes
 from dml.write.conversion import NullCheck, converted, null_check
 
@@ -89,8 +90,6 @@ def lineage_columns(*, row_lineage: bool) -> tuple[NestedField, ...]:
     return LINEAGE_FIELDS if row_lineage else ()
 
 
-ENABLED_PREFIX: Final = "write.parquet.bloom-filter-enabled.column."
-PROBABILITY_PREFIX: Final = "write.parquet.bloom-filter-fpp.column."
 DEFAULT_PROBABILITY: Final = 0.01
 
 
@@ -105,11 +104,11 @@ def bloom_filters(properties: Mapping[str, str], columns: frozenset[str]) -> dic
         AnalysisError: a probability is none.
     """
     return {
-        column: probability(properties, PROBABILITY_PREFIX + column)
+        column: probability(properties, BLOOM_FILTER_FPP_PREFIX + column)
         for key, text in properties.items()
-        if key.startswith(ENABLED_PREFIX)
+        if key.startswith(BLOOM_FILTER_ENABLED_PREFIX)
         and text.strip().lower() == "true"
-        and (column := key.removeprefix(ENABLED_PREFIX)) in columns
+        and (column := key.removeprefix(BLOOM_FILTER_ENABLED_PREFIX)) in columns
     }
 
 

@@ -22,6 +22,7 @@ from dml.errors import storage_failure
 from dml.files.deletion import delete_files
 from dml.files.file_io import file_io
 from dml.model.write_task import WriteContext
+from dml.options import WRITE_DATA_PATH
 
 __all__ = ["OutputFile", "OutputFileFactory", "TaskIdentity", "current_task", "write_errors"]
 
@@ -110,7 +111,7 @@ class OutputFileFactory:
         self._count = 0
         self._created: list[str] = []
         self._streams: dict[str, pa.NativeFile] = {}
-        properties = {**context.properties, "write.data.path": context.data_location}
+        properties = {**context.properties, WRITE_DATA_PATH: context.data_location}
         self._locations = load_location_provider(context.table_location, properties)
         self._schema = Schema.model_validate_json(context.schema_json)
         self._specs = {spec_id: PartitionSpec.model_validate_json(text) for spec_id, text in context.specs_json}

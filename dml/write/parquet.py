@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dml.errors import AnalysisError, ErrorKind
-from dml.options import WriteOptions
+from dml.options import PARQUET_COMPRESSION, WriteOptions
 from dml.write.column_metrics import ColumnMetrics, NanCounter, parquet_metrics
 from dml.write.file_layout import FileLayout
 
@@ -210,10 +210,10 @@ def check_codec(options: WriteOptions) -> str:
     codec = CODECS.get(options.compression)
     if codec is None or not (codec == "none" or pa.Codec.is_available(codec)):
         raise AnalysisError(
-            f"The table property 'write.parquet.compression-codec' is '{options.compression}'",
+            f"The table property '{PARQUET_COMPRESSION}' is '{options.compression}'",
             kind=ErrorKind.INVALID_PROPERTY,
             hint=f"It must be one of {', '.join(repr(name) for name in CODECS)}",
-            property="write.parquet.compression-codec",
+            property=PARQUET_COMPRESSION,
         )
     return codec
 

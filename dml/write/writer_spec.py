@@ -11,6 +11,7 @@ from pyiceberg.partitioning import PartitionSpec
 from dml.errors import NotSupportedError
 from dml.model.columns import DeltaLayout
 from dml.model.write_task import WriteContext
+from dml.options import DEFAULT_FILE_FORMAT, DELETE_DEFAULT_FILE_FORMAT
 from dml.read.target_files import TargetFiles
 from dml.write.file_layout import file_layout
 from dml.write.parquet import check_codec
@@ -84,7 +85,7 @@ def check_writable(spec: WriterSpec) -> None:
     options = spec.context.options
     check_codec(options)
     if spec.writes_rows:
-        check_format("write.format.default", options.file_format)
+        check_format(DEFAULT_FILE_FORMAT, options.file_format)
         layout = file_layout(spec.context, row_lineage=spec.row_lineage)
         PartitionRouter(current_spec(spec.context), layout.columns)
     if spec.job is WriteJob.MERGE_ON_READ:
@@ -94,7 +95,7 @@ def check_writable(spec: WriterSpec) -> None:
                 hint="Set 'format-version' = '2', or the mode of the command to 'copy-on-write'",
             )
         if spec.context.format_version < DELETION_VECTOR_VERSION:
-            check_format("write.delete.format.default", options.delete_file_format)
+            check_format(DELETE_DEFAULT_FILE_FORMAT, options.delete_file_format)
 
 
 def check_format(key: str, file_format: str) -> None:
