@@ -11,6 +11,7 @@ something that no argument fits, and the error names the types. Source: Iceberg 
 and "Appendix B: 32-bit Hash Requirements"; the types and results of the functions of Iceberg's Spark catalog.
 """
 
+import logging
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Final
 
 import pyiceberg
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 from dml.errors import AnalysisError, ErrorKind
 from dml.sqlparse.tokens import Source, read_source
@@ -194,6 +196,7 @@ def probed(text: str, analyse: Callable[[str], object]) -> tuple[int, tuple[Spar
     Raises:
         PySparkException: another error.
     """
+    PySparkLogger.getLogger("SQLQueryContextLogger").addFilter(is_no_probe)
     try:
         analyse(text)
     except PySparkException as error:
@@ -207,6 +210,11 @@ def probed(text: str, analyse: Callable[[str], object]) -> tuple[int, tuple[Spar
         ]
         return int(match[1]), tuple(types)
     return None
+
+
+def is_no_probe(record: logging.LogRecord) -> bool:
+    """Whether PySpark may log an error: that of a probe is none, and users would see it."""
+    return PROBE not in record.getMessage()
 
 
 def check_arity(text: str, call: Call) -> None:

@@ -1,6 +1,7 @@
 """Iceberg's functions in SQL: as its transforms compute, wherever an expression may stand."""
 
 import datetime as dt
+import logging
 import random
 from decimal import Decimal
 
@@ -141,6 +142,22 @@ def test_they_stand_in_every_statement(lake):
     )
     assert sum(row[1] for row in lake.rows(query)) == 40 - len(third)
     assert {row[2] for row in lake.rows(query)} == {"system.bucket(4, x)"}
+
+
+def test_asking_for_types_logs_no_error(lake, monkeypatch):
+    """PySpark logs every error of an analysis, and the question for types is one."""
+    logger = logging.getLogger("SQLQueryContextLogger")
+    seen = []
+    handler = logging.Handler()
+    handler.emit = seen.append
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(logger, "level", logging.ERROR)
+    logger.manager._clear_cache()
+    assert lake.rows("SELECT lake.system.bucket(16, 34), system.truncate(2, 'abc')") == [(3, "ab")]
+    assert seen == []
+    with pytest.raises(AnalysisError):
+        lake.session.query("SELECT nope FROM range(1)")
+    assert len(seen) == 1  # the logger works
 
 
 def test_without_a_table_they_are_known_too(lake):

@@ -89,11 +89,20 @@ def queries_and_views(lake, name):
     assert spark.sql(f"SELECT * FROM given JOIN lake.{name} USING (id)").count() == 11
 
 
+def functions(lake, name):
+    """Iceberg's functions, of which Spark is asked for the types of the arguments."""
+    assert spark.sql("SELECT system.bucket(16, 34), system.truncate(3, 'abcd')").collect() == [(3, "abc")]
+    counted = f"SELECT system.bucket(4, system.truncate(2, s)) AS b, count(*) AS c FROM lake.{name} GROUP BY ALL"
+    assert sum(row.c for row in spark.sql(counted).collect()) == lake.table(name).count()
+    assert affected(lake.sql(f"UPDATE {name} SET s = 'x' WHERE system.days(at) < DATE '1960-01-01'")) == (0, 0, 0)
+
+
 def errors(lake, name):
     """Each at its place: of names, of values, of rows, through both ways in."""
     raised(f"DELETE FROM {name}\nWHERE ^nope = 1", lake.sql)
     raised(f"SELECT ^nope FROM lake.{name}", spark.sql)
     raised(f"UPDATE {name}\nSET part.a = ^id / 0", lake.sql)
+    raised(f"SELECT id,\n ^system.hours(s) FROM lake.{name}", spark.sql)
     raised(f"MERGE INTO {name} t USING late ON t.id = late.id WHEN MATCHED THEN UPDATE SET ^zzz = 1", lake.sql)
     twice = "(SELECT 2L AS id UNION ALL SELECT 2L)"
     with pytest.raises(DataError) as caught:
@@ -152,6 +161,7 @@ with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=sp
         )
         row_level_statements(lake, name)
         queries_and_views(lake, name)
+        functions(lake, name)
         errors(lake, name)
         table_statements(lake, name)
     ways_in(lake)
