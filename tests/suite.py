@@ -16,6 +16,7 @@ last line counts all tests. The exit code is 0 if every part passed.
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -164,6 +165,7 @@ class Suite:
     nightly: bool = False
     coverage: bool = False
     said: threading.Lock = field(default_factory=threading.Lock)
+    running: set[subprocess.Popen[bytes]] = field(default_factory=set)
     began: float = field(default_factory=time.monotonic)
 
     def say(self, text: str) -> None:
@@ -201,16 +203,14 @@ class Suite:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-            while True:
+            self.running.add(process)
+            code = None
+            while code is None:
                 try:
                     code = process.wait(SAY_SECONDS)
-                    break
                 except subprocess.TimeoutExpired:
                     self.say(f"running  {part.name}{self.progress(run)}")
-                except BaseException:
-                    process.terminate()
-                    process.wait()
-                    raise
+            self.running.discard(process)
         run.seconds = time.monotonic() - began
         run.counts = Counts(passed=int(code == 0)) if part.command else counts_of(run.log.read_text(errors="replace"))
         run.code = 0 if code == NO_TESTS and self.nightly else code
@@ -219,6 +219,20 @@ class Suite:
             f"{verdict} {part.name}: {run.counts}, {run.seconds:.0f} s" + ("" if run.passed else f", exit code {code}")
         )
         return run
+
+    def run_all(self, parts: Sequence[Part], jobs: int) -> list[Run]:
+        """Run parts, so many at a time; when this program is told to end, those that run end with it."""
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all parts had"))
+        with ThreadPoolExecutor(jobs) as pool:
+            try:
+                return list(pool.map(self.run, parts))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in tuple(self.running):
+                    process.terminate()
+                raise
+            finally:
+                signal.signal(signal.SIGTERM, before)
 
     def covered(self) -> bool:
         """Print how much of the package the measured parts ran; whether that is as much as pyproject.toml asks for.
@@ -283,8 +297,7 @@ def main(given: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="suite-") as folder:
         suite = Suite(folder=Path(folder), nightly=options.nightly, coverage=options.coverage)
         suite.say(f"{len(parts)} parts, {options.jobs} at a time: {', '.join(part.name for part in parts)}")
-        with ThreadPoolExecutor(options.jobs) as pool:
-            runs = list(pool.map(suite.run, parts))
+        runs = suite.run_all(parts, options.jobs)
         report(runs, verbose=options.verbose)
         total = sum((run.counts for run in runs), Counts())
         enough = not options.coverage or suite.covered() or bool(options.parts)

@@ -4,6 +4,7 @@ import importlib
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -118,6 +119,28 @@ def test_the_suite_says_what_failed(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CI", "true")
     assert suite.main(["good"]) == 0
     assert suite.main(["left_out"]) == 1
+
+
+def test_the_suite_ends_its_parts_when_it_is_told_to_end(tmp_path):
+    """And begins no other."""
+    (tmp_path / "test_long.py").write_text("import time\ndef test_long(): time.sleep(600)")
+    program = (
+        "import sys; from pathlib import Path; from tests import suite\n"
+        f"suite.TESTS = Path({str(tmp_path)!r})\n"
+        "suite.PARTS = tuple(suite.Part(name=name, paths=('test_long.py',)) for name in 'ab')\n"
+        "suite.main(['a', 'b', '--jobs', '1'])\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(2)]
+        time.sleep(1)
+        process.terminate()
+        rest = process.stdout.read()
+    assert "started  a" in said[1]
+    assert "started  b" not in rest
+    assert process.returncode == 1
 
 
 def test_modules_are_short():
