@@ -62,7 +62,7 @@ class DeleteEntry:
 
     @property
     def data_file(self) -> str | None:
-        """The one data file that it applies to, named or told by equal bounds; None if there may be several."""
+        """The one data file that it applies to, named or implied by equal bounds; None if there may be several."""
         if self.referenced_data_file is not None:
             return self.referenced_data_file
         if self.lower_file_path is None or self.lower_file_path != self.upper_file_path:

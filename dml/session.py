@@ -247,7 +247,7 @@ class Session:
             The locations of the orphans.
 
         Raises:
-            DmlError: the table is not there, its orphans cannot be told, or some of them could not be deleted.
+            DmlError: the table is not there, its orphans cannot be determined, or some of them could not be deleted.
         """
         parts = self.table_parts(table)
         if isinstance(older_than, datetime) and older_than.tzinfo is None:

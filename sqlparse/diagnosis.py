@@ -78,7 +78,7 @@ class Diagnosis:
 
     Attributes:
         index: The token to blame.
-        expected: What was expected there; None where nothing better than what the parser said is known.
+        expected: What was expected there; None where nothing better than the parser's words is known.
         hint: What was probably meant.
     """
 

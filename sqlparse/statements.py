@@ -638,7 +638,7 @@ class CallArgument:
     """`[name =>] value`.
 
     Attributes:
-        name: Lower case; None for an argument that is told by its place.
+        name: Lower case; None for a positional argument.
         value: A constant expression.
         span: The place of both.
     """
@@ -656,7 +656,7 @@ class Call:
         catalog: The catalog, where it is named.
         procedure: Its name without namespace, lower case.
         span: The place of its name.
-        arguments: Those told by their place first.
+        arguments: Positional ones first.
     """
 
     catalog: str | None

@@ -222,7 +222,7 @@ def drop_table(catalog: Catalog, identifier: Identifier, *, purge: bool = False)
 
     Raises:
         NotFoundError: there is no such table.
-        CorruptFileError: its files are to be deleted, and cannot be told; the table is still there.
+        CorruptFileError: its files are to be deleted, and cannot be listed; the table is still there.
         NotSupportedError: one of them may not be a file of this table; the table is still there.
         DmlError: the catalog failed.
     """

@@ -50,7 +50,7 @@ class RowLevelChanges:
 
     @property
     def is_known(self) -> bool:
-        """Whether the positions are known: a statement that changes very many rows does not tell them."""
+        """Whether the positions are known: a statement that changes very many rows does not report them."""
         return all(file.deleted is not None for file in self.changed.values())
 
     def changed_rows(self, path: str) -> PositionDeleteIndex:

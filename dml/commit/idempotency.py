@@ -90,10 +90,10 @@ def refuse_second_run(metadata: TableMetadata, head: Snapshot | None, key: Idemp
         AnalysisError: another statement was applied with the key.
     """
     history = ancestors(metadata, None if head is None else head.snapshot_id)
-    found = next((snapshot for snapshot in history if said(snapshot, IDEMPOTENCY_KEY) == key.value), None)
+    found = next((snapshot for snapshot in history if summary_value(snapshot, IDEMPOTENCY_KEY) == key.value), None)
     if found is None:
         return
-    if said(found, STATEMENT) != key.statement_sha256:
+    if summary_value(found, STATEMENT) != key.statement_sha256:
         raise AnalysisError(
             f"The idempotency key '{key.value}' belongs to another statement, which made snapshot {found.snapshot_id}",
             kind=ErrorKind.IDEMPOTENCY_KEY,
@@ -104,6 +104,6 @@ def refuse_second_run(metadata: TableMetadata, head: Snapshot | None, key: Idemp
     raise AlreadyAppliedError(key, found)
 
 
-def said(snapshot: Snapshot, name: str) -> str | None:
+def summary_value(snapshot: Snapshot, name: str) -> str | None:
     """A key of a snapshot's summary."""
     return None if snapshot.summary is None else snapshot.summary.additional_properties.get(name)

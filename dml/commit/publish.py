@@ -59,7 +59,7 @@ def turn(table: object) -> Iterator[bool]:
     """Wait until no other thread of this process commits to a table.
 
     Args:
-        table: What tells the table, its UUID.
+        table: What identifies the table, its UUID.
 
     Yields:
         Whether it had to wait.

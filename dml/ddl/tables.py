@@ -1,4 +1,4 @@
-"""Tables in a catalog: found, dropped, or said to be missing. Driver.
+"""Tables in a catalog: found, dropped, or reported missing. Driver.
 
 Input: a catalog and an identifier. Output: PyIceberg tables, errors that name what could have been meant, and
 `DdlResult`, the small table of values that a statement here returns. DROP TABLE without PURGE keeps the files, as with

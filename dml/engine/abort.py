@@ -1,6 +1,6 @@
 """What a failed statement leaves behind is deleted, as well as it can be. Driver.
 
-Files of tasks that reported are known by path. Where Spark itself failed, tasks that had finished are not heard of any
+Files of tasks that reported are known by path. Where Spark itself failed, tasks that had finished do not report any
 more: their files are found by the statement's id, which stands in each name.
 """
 

@@ -346,7 +346,7 @@ def write_rows(
         target,
         outcome,
         action,
-        # Rows that an overwrite replaces are not counted, and so not said to be none.
+        # Rows that an overwrite replaces are not counted, and so not reported as none.
         summary={**options.summary, **(counts if replaced is None else {ROWS_INSERTED: counts[ROWS_INSERTED]})},
         uncommitted=UncommittedFiles(table, context, written),
         load_state=load_state,

@@ -86,7 +86,7 @@ class Failed:
 
 
 def located(error: DmlError, statement: Statement, sql: str, engine: Engine) -> DmlError:
-    """The error, pointing at the statement where that can be told, and naming what is near a name that is not there.
+    """The error, pointing at the statement where the place is known, and naming what is near a name that is not there.
 
     Args:
         error: Any error of the statement; Spark's are translated.
@@ -239,7 +239,7 @@ def inside_of_quoted(failed: Failed) -> Span | None:
 
 
 def only_subquery(failed: Failed) -> Span | None:
-    """The subquery of an error about one that does not say which: told only where there is no other."""
+    """The subquery of an error about one that does not say which: found only where there is no other."""
     if not failed.clues.condition.startswith("SCALAR_SUBQUERY"):
         return None
     found = [fragment.span for fragment in failed.fragments if fragment.has_subquery]

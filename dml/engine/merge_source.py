@@ -1,4 +1,4 @@
-"""The source of a MERGE: its rows once, and its join keys brought to the target's scan. Driver.
+"""The source of a MERGE: its rows once, and its join keys pushed into the target's scan. Driver.
 
 Input: the USING clause. Output: a DataFrame behind a placeholder; where the ON condition has equalities, the keys of
 the source, so that of the target only rows that can match cross into the JVM, and files without any are not opened.
@@ -62,14 +62,14 @@ class MergeSourceFrame:
         frame: Its rows.
         pushable: Target columns and source expressions that the ON condition equates, where keys may be pushed.
         persisted: Whether the rows are kept until `release`.
-        brought: The keys, once they have been brought to the driver.
+        collected: The keys, once they are collected on the driver.
     """
 
     described: MergeSource
     frame: DataFrame
     pushable: tuple[tuple[NestedField, str], ...] = ()
     persisted: bool = field(default=False)
-    brought: SourceKeys | None = field(default=None, repr=False)
+    collected: SourceKeys | None = field(default=None, repr=False)
 
     def keys(self) -> SourceKeys | None:
         """Evaluate the source once, keep its rows, and bring its keys to the driver; None where that does not pay."""
@@ -84,8 +84,8 @@ class MergeSourceFrame:
             keys = selected.toArrow()
         if keys.num_rows > MAX_KEYS:
             return None
-        self.brought = source_keys([column for column, _ in self.pushable], keys)
-        return self.brought
+        self.collected = source_keys([column for column, _ in self.pushable], keys)
+        return self.collected
 
     def release(self) -> None:
         """Let Spark forget the rows."""
@@ -97,7 +97,7 @@ class MergeSourceFrame:
 def prepared_source(statement: MergeStatement, context: PlanContext, views: StatementViews) -> MergeSourceFrame:
     """The source of a statement as a DataFrame.
 
-    A source whose keys are brought to the scan is read twice, so its rows are kept: it is evaluated once, also where
+    A source whose keys are pushed into the scan is read twice, so its rows are kept: it is evaluated once, also where
     it is not deterministic.
     """
     frame = source_frame(statement, views)

@@ -74,7 +74,7 @@ def delete_whole_files(
 
 
 def live_rows_of(tasks: Sequence[ScanTask]) -> int | None:
-    """Live rows of data files, told by metadata; None where delete files do not tell."""
+    """Live rows of data files, from metadata; None where delete files leave it open."""
     rows = [live_rows(task) for task in tasks]
     return None if None in rows else sum(number for number in rows if number is not None)
 

@@ -245,7 +245,7 @@ def run_call(engine: Engine, statement: Call, sql: str) -> DataFrame:
 
 
 def table_of_call(statement: Call) -> TableReference | None:
-    """The table that a procedure is called for, as far as it can be told without evaluating anything."""
+    """The table that a procedure is called for, as far as it can be found without evaluating anything."""
     first = statement.arguments[:1]
     named = (given for given in statement.arguments if given.name == "table")
     argument = first[0] if first and first[0].name is None else next(named, None)

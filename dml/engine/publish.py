@@ -277,10 +277,10 @@ def first_result(target: Target, snapshot: Snapshot, seconds: float) -> Result:
     Raises:
         CorruptFileError: the snapshot's summary is none that a statement with a key makes.
     """
-    key, said = target.idempotency_key, snapshot.summary
+    key, entries = target.idempotency_key, snapshot.summary
     assert key is not None
-    assert said is not None
-    summary = said.additional_properties
+    assert entries is not None
+    summary = entries.additional_properties
     mode, command = summary.get(MODE), summary.get(COMMAND)
     if mode is None or command is None:
         raise CorruptFileError(
@@ -305,7 +305,7 @@ def first_result(target: Target, snapshot: Snapshot, seconds: float) -> Result:
             replayed=True,
         )
         rewrites = count(summary, ROWS_CARRIED) + result.rows_updated > 0
-        return with_files(result, said.operation.value, summary, rewrites=rewrites)
+        return with_files(result, entries.operation.value, summary, rewrites=rewrites)
     except ValueError as error:
         raise CorruptFileError(
             f"The summary of snapshot {snapshot.snapshot_id} has a count that is no number: {error}",
@@ -324,5 +324,5 @@ def replay_summary(target: Target, command: str, mode: str, metrics: TaskMetrics
     """
     if target.idempotency_key is None:
         return {}
-    said = {COMMAND: command, MODE: mode}
-    return said if metrics is None else {**said, ROWS_MATCHED: str(metrics.rows_matched)}
+    entries = {COMMAND: command, MODE: mode}
+    return entries if metrics is None else {**entries, ROWS_MATCHED: str(metrics.rows_matched)}

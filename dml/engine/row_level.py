@@ -206,7 +206,7 @@ def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) 
         delta.scan.plan.tasks,
         planned.settings.parallelism,
         inserts=planned.plan.inserts,
-        few_inserts=source is not None and source.brought is not None and source.brought.rows <= FEW_ROWS,
+        few_inserts=source is not None and source.collected is not None and source.collected.rows <= FEW_ROWS,
         clustered=context.options.fanout is False,
     )
 

@@ -125,7 +125,7 @@ def row_level_changes(
 
     That is so where the table's property says it, and for a statement that reads its target a second time: what becomes
     of a row then depends on other rows, which nobody has noted. And for one that matched rows, left them alone and may
-    insert, in files that it does not change: those rows are counted, and their positions are not told.
+    insert, in files that it does not change: those rows are counted, and their positions are not reported.
     """
     target = planned.target
     if not compares_rows(planned):

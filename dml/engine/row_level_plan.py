@@ -24,7 +24,7 @@ RowLevelStatement = DeleteStatement | UpdateStatement | MergeStatement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStatement:
-    """A row-level statement, planned, with what it takes to run it.
+    """A row-level statement, planned, with all that running it needs.
 
     Attributes:
         plan: The plan.

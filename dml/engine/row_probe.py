@@ -1,4 +1,4 @@
-"""Whether data files that other commits added hold rows that a statement matches: the rows themselves tell. Driver.
+"""Whether data files that other commits added hold rows that a statement matches: the rows themselves decide. Driver.
 
 Input: a planned statement, new data files. Output: yes or no, found in three steps, each for what the one before it
 leaves open: the files' metrics; the rows of small files, read here with the scan's own filters; the statement's own
@@ -141,7 +141,7 @@ def whole_file(file: ContentFile) -> ScanTask:
         length=file.file_size_in_bytes,
         spec_id=file.spec_id,
         partition=file.partition,
-        # Only deletes and lineage are told by it.
+        # Only deletes and lineage depend on it.
         data_sequence_number=0,
     )
 
@@ -156,7 +156,7 @@ def statement_probe(spark: SparkSession, planned: PlannedStatement) -> RowProbe 
     again = source is None or source.persisted or source.frame.is_cached
     if matching is None or planned.reads_itself or not again or not row_level_concurrency(properties):
         return None
-    keys = None if source is None else source.brought
+    keys = None if source is None else source.collected
     conflicts = planned.plan.conflict_detection_filter
     return StatementProbe(
         spark=spark,

@@ -37,7 +37,7 @@ class WriteOutcome:
         rewritten_delete_files: Keys of the delete files that new ones replace.
         referenced_data_files: Paths of the data files that new delete files point to.
         changed_files: What became of the rows of the data files that lost or changed some.
-        row_origins: Where the rows of rewritten data files were, as far as tasks told.
+        row_origins: Where the rows of rewritten data files were, as far as tasks reported them.
         metrics: Sums.
     """
 
@@ -157,7 +157,7 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, context:
     try:
         with ended_on_failure(frame.sparkSession):
             rows = frame.mapInArrow(function, TASK_COMMIT_SCHEMA).collect()
-    except BaseException:  # a failure, or an interrupt: the job's other tasks have been told to stop, and have ended
+    except BaseException:  # a failure, or an interrupt: the job's other tasks have been asked to stop, and have ended
         delete_uncommitted(table, context)
         raise
     commits = [TaskCommit.from_bytes(bytes(row[0])) for row in rows]

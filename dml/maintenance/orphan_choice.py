@@ -5,7 +5,7 @@
     s3://b1/t/a.parquet  and  s3://b2/t/a.parquet                       may be one file: the path is the same
 
 Input: the files that a storage lists, the locations that the table's metadata needs, and the rules. Output: the
-orphans, and the files of which it cannot be told. A file is chosen only if every rule lets it go. Where two names might
+orphans, and the files that are in doubt. A file is chosen only if every rule lets it go. Where two names might
 mean one file they are made equal: a file too many is kept then, and none is lost. Source: Iceberg's
 `DeleteOrphanFilesSparkAction` (`FileURI`), `HiddenPathFilter`, `PartitionAwareHiddenPathFilter`.
 """
@@ -222,7 +222,7 @@ class OrphanChoice:
 
     Attributes:
         orphans: The files that nobody needs.
-        conflicts: The files of which it cannot be told; none of them is an orphan.
+        conflicts: The files in doubt; none of them is an orphan.
     """
 
     orphans: tuple[ListedFile, ...]
@@ -265,7 +265,7 @@ def choose_orphans(listed: Iterable[ListedFile], needed: NeededFiles, rules: Orp
         rules: What lets a file go.
 
     Returns:
-        The orphans in the order of `listed`, and what could not be told.
+        The orphans in the order of `listed`, and what is in doubt.
     """
     orphans: list[ListedFile] = []
     conflicts: list[Conflict] = []

@@ -102,7 +102,7 @@ def folders_of_others(
             if any(overlap(other, own, equivalents) for own in own_folders)
         ]
         if not all(any(is_below(other, own, equivalents) for own in own_folders) for other in declared):
-            raise not_to_be_told(table, newest.location)
+            raise indistinguishable(table, newest.location)
         found += [around, *declared]
     return tuple(found)
 
@@ -148,7 +148,7 @@ def refuse_others_in(table: Table, files: Sequence[ListedFile]) -> None:
         contents = pool.map(partial(content_of, table.io), files)
         for file, content in zip(files, contents, strict=True):
             if is_of_other(table, content):
-                raise not_to_be_told(table, file.location)
+                raise indistinguishable(table, file.location)
 
 
 def folders_of_other(table: Table, file: ListedFile) -> Iterator[str]:
@@ -171,7 +171,7 @@ def is_of_other(table: Table, content: Mapping[str, Any]) -> bool:
     return str(content.get("table-uuid", own)).lower() != own
 
 
-def not_to_be_told(table: Table, metadata_file: str) -> NotSupportedError:
+def indistinguishable(table: Table, metadata_file: str) -> NotSupportedError:
     return NotSupportedError(
         f"Another table has files in the folders of the table '{'.'.join(table.name())}': '{metadata_file}' is its "
         "metadata",

@@ -42,7 +42,7 @@ class Listed:
 
 
 class ReachableFiles:
-    """Reads what a table needs, each file once: of later metadata only what is new is read and told.
+    """Reads what a table needs, each file once: of later metadata only what is new is read and reported.
 
     Args:
         io: The table's FileIO.
@@ -55,7 +55,7 @@ class ReachableFiles:
         self._read: set[str] = set()
 
     def of(self, table: Table) -> Iterator[str]:
-        """The locations that a table needs and that were not told before; some come more than once.
+        """The locations that a table needs and that were not reported before; some come more than once.
 
         Args:
             table: The table, as it is now.

@@ -276,7 +276,7 @@ def position_deletes_schema(metadata: TableMetadata) -> Schema:
         optional_field(next(ids), "content_offset", LongType(), "The offset in the DV where the content starts"),
         optional_field(next(ids), "content_size_in_bytes", LongType(), "The length in bytes of the DV blob"),
     )
-    # Ids that a row's own columns may have too: what a filter says of them is told by the names.
+    # Ids that a row's own columns may have too: a filter means them by their names.
     row = StructType(*metadata.schema().fields)
     return Schema(
         required_field(next(ids), "file_path", StringType(), "Path of a file in which a deleted row is stored"),

@@ -215,7 +215,7 @@ class TaskCommit:
         row_origins: Copy-on-write: where the rows of `data_files` were; empty where nobody asked, or there is too much.
         metrics: Counts.
         failure: Why the task gave up after cleaning its own files; then everything above is empty.
-        attempt_number: How often the task was tried before: files of an attempt that was killed are not told of.
+        attempt_number: How often the task was tried before: files of an attempt that was killed are not reported.
     """
 
     data_files: tuple[ContentFile, ...] = ()

@@ -91,7 +91,7 @@ def supplied(
 
 
 def value_place(statement: InsertStatement, index: int) -> Span:
-    """Where the value of a column comes from, as well as it can be told: its name in the column list, or the query."""
+    """Where the value of a column comes from, as far as it is known: its name in the column list, or the query."""
     return statement.column_spans[index] if statement.columns else statement.query.span
 
 

@@ -1,4 +1,4 @@
-"""What a manifest tells of files, as bounds: partition summaries, partition tuples, column metrics. Driver.
+"""What a manifest says of files, as bounds: partition summaries, partition tuples, column metrics. Driver.
 
 Input: a manifest's line, a partition tuple, a data file's entry. Output: `Bounds` by field id.
 Spec: "Manifest Lists", "Manifests", "Appendix D" on serialised values.
@@ -199,7 +199,7 @@ def is_less(upper: Any, lower: Any) -> bool:
 
 
 def partition_bounds(partition: Sequence[Any], fields: StructType) -> BoundsOf:
-    """What a partition tuple tells: each field has this one value.
+    """What a partition tuple says: each field has this one value.
 
     Args:
         partition: Values in Iceberg's internal form.
@@ -220,7 +220,7 @@ def value_bounds(value: Any) -> Bounds:
 
 
 def summary_bounds(summaries: Sequence[PartitionSummary], fields: StructType) -> BoundsOf:
-    """What a manifest's line tells of the partition values of its files.
+    """What a manifest's line says of the partition values of its files.
 
     Args:
         summaries: One for each field of the spec.

@@ -65,7 +65,7 @@ class Pruner:
         self._may = any_match(row_filter, self._schema, case_sensitive=case_sensitive)
         self._widths = {spec_id: len(spec.fields) for spec_id, spec in specs.items()}
         asked = filter_columns(row_filter, self._schema, case_sensitive=case_sensitive) if specs else frozenset[int]()
-        # A spec with a column that no schema has decides nothing: its files are told by their metrics alone.
+        # A spec with a column that no schema has decides nothing: its files are judged by their metrics alone.
         self._specs = {
             spec_id: SpecPruner(spec, fields, self._schema, row_filter, asked, case_sensitive=case_sensitive)
             for spec_id, spec in specs.items()
@@ -132,7 +132,7 @@ class Pruner:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """What a partition tells of its files.
+    """What a partition says of its files.
 
     Attributes:
         may: Whether they may hold matching rows.
@@ -193,7 +193,7 @@ class SpecPruner:
         return all_match(strict, self._partitions, case_sensitive=True)
 
     def answer(self, partition: tuple[Any, ...]) -> PartitionAnswer:
-        """What a partition tells."""
+        """What a partition says of its files."""
         bounds = partition_bounds(partition, self.fields)
         identity = {source_id: bounds(field_id) for source_id, field_id in self._identity.items()}
         return PartitionAnswer(self.may(bounds), identity)

@@ -1,4 +1,4 @@
-"""Which rows can match a filter, told from bounds and counts alone. Worker-safe.
+"""Which rows can match a filter, by bounds and counts alone. Worker-safe.
 
 Input: an Iceberg expression and, for each column, what is known of its values: from a manifest's partition summary, a
 partition tuple, a data file's metrics or a Parquet row group. Output: whether any row may match, or all must.
@@ -66,7 +66,7 @@ class ColumnBounds(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """`ColumnBounds` that are at hand; what is not said is unknown."""
+    """`ColumnBounds` that are at hand; what is missing is unknown."""
 
     lower: Any = None
     upper: Any = None

@@ -262,7 +262,7 @@ class DataManifest:
 def read_data_manifest(
     manifest: ManifestFile, io: FileIO, pruner: Pruner, *, find_whole_files: bool, with_metrics: bool
 ) -> DataManifest:
-    """The files of a manifest that may hold matching rows, told by their partitions and then by their metrics."""
+    """The files of a manifest that may hold matching rows, by their partitions and then by their metrics."""
     live = 0
 
     def in_partition(partition: tuple[Any, ...]) -> bool:

@@ -63,7 +63,7 @@ def tree_sql(node: Node, scope: Scope = frozenset()) -> str:
         scope: Lower-case names of the lambda parameters that are in reach.
 
     Raises:
-        NotSupportedError: a part of it cannot be said in SQL text.
+        NotSupportedError: a part of it has no SQL text.
     """
     match node:
         case Name():

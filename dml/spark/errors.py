@@ -49,7 +49,7 @@ TRACEBACK: Final = "Traceback (most recent call last):"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkFailure:
-    """What one exception of Spark tells.
+    """What one exception of Spark says.
 
     Attributes:
         condition: Its error condition, `UNRESOLVED_COLUMN.WITH_SUGGESTION`; empty where it has none.
@@ -102,13 +102,13 @@ def advice_apart(message: str) -> tuple[str, str | None]:
 
 
 def failure_of(error: BaseException) -> SparkFailure:
-    """What Spark said itself: the first cause that has an error condition."""
+    """What Spark says itself: the first cause that has an error condition."""
     failures = list(failures_of(error))
     return next((failure for failure in reversed(failures) if failure.condition), failures[-1])
 
 
 def failures_of(error: BaseException) -> Iterator[SparkFailure]:
-    """What an exception and its causes tell, the exception first."""
+    """What an exception and its causes say, the exception first."""
     cause: Any = error
     for _ in range(MAX_CAUSES):
         if cause is None:
@@ -127,11 +127,11 @@ def failures_of(error: BaseException) -> Iterator[SparkFailure]:
 
 
 def failure_in_python(error: PySparkException) -> SparkFailure:
-    """What an exception that PySpark converted tells."""
-    said = error.getMessage() or getattr(error, "_desc", "") or str(error)
+    """What an exception that PySpark converted says."""
+    raw = error.getMessage() or getattr(error, "_desc", "") or str(error)
     contexts = [context for context in error.getQueryContext() or () if str(context.contextType()).endswith("SQL")]
     return parsed(
-        said,
+        raw,
         condition=error.getCondition() or "",
         state=error.getSqlState() or "",
         parameters=error.getMessageParameters() or {},
@@ -141,16 +141,16 @@ def failure_in_python(error: PySparkException) -> SparkFailure:
 
 
 def failure_in_java(error: Any) -> SparkFailure:
-    """What an exception that PySpark left as it was tells."""
-    said = str(error.getMessage() or error.toString())
+    """What an exception that PySpark left as it was says."""
+    raw = str(error.getMessage() or error.toString())
     try:
-        return parsed(said, condition=error.getCondition() or "", parameters=dict(error.getMessageParameters() or {}))
+        return parsed(raw, condition=error.getCondition() or "", parameters=dict(error.getMessageParameters() or {}))
     except Py4JError:  # no exception of Spark's own
-        return parsed(said)
+        return parsed(raw)
 
 
 def parsed(
-    said: str,
+    raw: str,
     *,
     condition: str = "",
     state: str = "",
@@ -159,11 +159,11 @@ def parsed(
     shown: str = "",
 ) -> SparkFailure:
     """A failure from its message and what else is known of it; only an exception that is shown names its place."""
-    body = said if TRACEBACK in said else TAIL.split(said, maxsplit=1)[0]
+    body = raw if TRACEBACK in raw else TAIL.split(raw, maxsplit=1)[0]
     found = CONDITION.search(body)
     sqlstate = SQLSTATE.search(body)
     text = SQLSTATE.sub("", body[found.end() :] if found else body)
-    place = PLACE.search(shown or said)
+    place = PLACE.search(shown or raw)
     return SparkFailure(
         condition=condition or (found["condition"] if found else ""),
         state=state or (sqlstate["state"] if sqlstate else ""),
@@ -203,13 +203,13 @@ def raised_in_worker(failure: SparkFailure) -> DmlError | None:
     raised = [i for i, line in enumerate(lines) if i > last_frame and line and not line.startswith(" ")]
     if not raised:
         return ExecutionError(f"A Python function failed in a task: {lines[-1].strip()}")
-    said = SQLSTATE.sub("", TAIL.split("\n".join(lines[raised[0] :]), maxsplit=1)[0]).strip()
-    name, _, message = said.partition(": ")
+    raw = SQLSTATE.sub("", TAIL.split("\n".join(lines[raised[0] :]), maxsplit=1)[0]).strip()
+    name, _, message = raw.partition(": ")
     module, _, class_name = name.rpartition(".")
     if module == errors.__name__ and class_name in errors.__all__:
         error_class: type[DmlError] = getattr(errors, class_name)
         return error_class(message)
-    return ExecutionError(f"A Python function failed in a task: {said}", traceback=text)
+    return ExecutionError(f"A Python function failed in a task: {raw}", traceback=text)
 
 
 def facts(failure: SparkFailure) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class StatementHandler(Protocol):
         ...
 
     def run(self, text: str, args: Arguments) -> DataFrame | Result:
-        """Run a statement that `handles` said yes to: commands at once, queries as a DataFrame."""
+        """Run a statement that `handles` accepted: commands at once, queries as a DataFrame."""
         ...
 
 

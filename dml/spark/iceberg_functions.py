@@ -191,7 +191,7 @@ def probe(text: str, calls: list[Call], rendered: dict[int, str], number: int) -
 
 
 def probed(text: str, analyse: Callable[[str], object]) -> tuple[int, tuple[SparkType, ...]] | None:
-    """The number of a call and the types of its arguments, as Spark's error tells them.
+    """The number of a call and the types of its arguments, as Spark's error has them.
 
     Raises:
         PySparkException: another error.
@@ -200,8 +200,8 @@ def probed(text: str, analyse: Callable[[str], object]) -> tuple[int, tuple[Spar
     try:
         analyse(text)
     except PySparkException as error:
-        told = (error.getMessageParameters() or {}).get("inputType", "")
-        match = re.search(rf"{PROBE}(\d+)_`?: (.*)", told)
+        input_type = (error.getMessageParameters() or {}).get("inputType", "")
+        match = re.search(rf"{PROBE}(\d+)_`?: (.*)", input_type)
         if match is None:
             raise
         types = [

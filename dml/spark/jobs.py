@@ -1,11 +1,11 @@
 """How the jobs of a statement end when it fails or is interrupted, and nobody else's. Driver; classic and Connect.
 
-An interrupt ends the wait for Spark's answer, not the work: on Connect nobody tells the server, and on classic Spark
+An interrupt ends the wait for Spark's answer, not the work: on Connect nobody stops the server, and on classic Spark
 the handler that PySpark installs for SIGINT cannot reach the JVM while the same thread waits for it. So the jobs of the
 enclosed code carry a tag of their own, which is beside the user's job group, description and tags, and are cancelled
 by it.
 
-A job that failed is over for Spark when its tasks have been told to stop, not when they have stopped: a Python worker
+A job that failed is over for Spark when its tasks have been asked to stop, not when they have stopped: a Python worker
 may still be closing the file that it was writing. Whoever deletes what a failed job wrote has to know that its tasks
 have ended (docs/decisions/017-end-of-failed-tasks.md).
 """
@@ -61,7 +61,7 @@ def cancelled_on_interrupt(spark: SparkSession) -> Iterator[None]:
 def ended_on_failure(spark: SparkSession) -> Iterator[None]:
     """When an error or an interrupt leaves the enclosed code, wait until the tasks of its Spark jobs have ended.
 
-    On classic Spark that is known: a task is told to stop without interrupting its thread, which therefore waits for
+    On classic Spark that is known: a task is asked to stop without interrupting its thread, which therefore waits for
     its Python worker, and ends when the worker has finished or Spark has killed it. On Spark Connect, where the server
     interrupts, workers get `CONNECT_SECONDS`.
 
@@ -92,8 +92,8 @@ def await_tasks(context: SparkContext | None, tag: str) -> None:
         while time.monotonic() < started + END_SECONDS:
             # Python's status tracker does not know tags.
             jobs = list(cast("Any", context)._jsc.sc().statusTracker().getJobIdsForTag(tag))  # noqa: SLF001
-            heard = bool(jobs) or time.monotonic() > started + HEARD_SECONDS
-            if heard and not any(is_active(context, job) for job in jobs):
+            is_reported = bool(jobs) or time.monotonic() > started + HEARD_SECONDS
+            if is_reported and not any(is_active(context, job) for job in jobs):
                 return
             time.sleep(POLL_SECONDS)
         LOG.warning("Tasks of a failed statement still run after %d s: what they write is not deleted", END_SECONDS)
@@ -102,7 +102,7 @@ def await_tasks(context: SparkContext | None, tag: str) -> None:
 def is_active(context: SparkContext, job: int) -> bool:
     """Whether a job, or a task of it, still runs.
 
-    Spark's status is told of things in their order: when it has heard of a job's end, it has heard of all its tasks.
+    Spark's status tracker gets events in their order: when it has a job's end, it has that of all its tasks.
     """
     tracker = context.statusTracker()
     found = tracker.getJobInfo(job)
@@ -119,7 +119,7 @@ def tagged(spark: SparkSession, tag: str, *, interrupts: bool) -> Iterator[None]
     Args:
         spark: The session.
         tag: The tag.
-        interrupts: Whether the threads of tasks that are told to stop are interrupted, where the session is classic.
+        interrupts: Whether the threads of tasks that are asked to stop are interrupted, where the session is classic.
     """
     context = getattr(spark, "_sc", None)
     jobs = tagged_session(spark, tag) if context is None else tagged_thread(context, tag, interrupts=interrupts)
@@ -156,7 +156,7 @@ def tagged_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Itera
     """
     before = {key: context.getLocalProperty(key) for key in JOB_PROPERTIES}
     context.addJobTag(tag)
-    # A task that is told to stop looks up only between two batches; a thread that is interrupted does not wait, and
+    # A task that is asked to stop looks up only between two batches; a thread that is interrupted does not wait, and
     # leaves its Python worker to itself.
     context.setLocalProperty(INTERRUPT_ON_CANCEL, str(interrupts).lower())
     try:

@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 OVERFLOW_MARK: Final = "[rowdelta:overflow]"
-"""Starts the text of an error that our SQL raises, so that it is told from the user's own `raise_error`."""
+"""Starts the text of an error that our SQL raises, so that it differs from the user's own `raise_error`."""
 
 DATETIMES: Final = (DateType, TimestampType, TimestampNTZType)
 INTEGRAL_ORDER: Final = ("tinyint", "smallint", "int", "bigint")

@@ -50,7 +50,7 @@ class Evidence:
         """The files that were opened for one of some reasons."""
         return tuple(file for file in self.files if file.role in roles)
 
-    def said(self, name: str) -> int | None:
+    def summary_count(self, name: str) -> int | None:
         """A number of the summary; None where it is not there, or is none.
 
         Of our own counters one that is not there is 0.
@@ -71,7 +71,10 @@ def totals(evidence: Evidence) -> list[Count]:
     """What the table holds after the snapshot."""
     counted = tally(evidence.after.entries)
     names = ("data-files", "records", "delete-files", "position-deletes", "equality-deletes")
-    return [Count(name=f"total-{name}", said=evidence.said(f"total-{name}"), counted=counted[name]) for name in names]
+    return [
+        Count(name=f"total-{name}", said=evidence.summary_count(f"total-{name}"), counted=counted[name])
+        for name in names
+    ]
 
 
 def changes(evidence: Evidence) -> list[Count]:
@@ -84,7 +87,7 @@ def changes(evidence: Evidence) -> list[Count]:
     counts = []
     for name in added:
         for total, key in ((added, f"added-{name}"), (removed, gone.get(name, f"removed-{name}"))):
-            counts.append(Count(name=key, said=evidence.said(key), counted=total[name]))
+            counts.append(Count(name=key, said=evidence.summary_count(key), counted=total[name]))
     return counts
 
 
@@ -116,22 +119,22 @@ def rows(evidence: Evidence) -> list[Count]:
         (ROWS_INSERTED, "rows inserted, updated and carried", rows_written),
     )
     for key, name, counted in sides:
-        said = evidence.said(key)
-        if said is not None and (key is ROWS_INSERTED or evidence.complete):
-            both = (evidence.said(ROWS_UPDATED) or 0) + (evidence.said(ROWS_CARRIED) or 0)
-            vanished = (evidence.said(ROWS_VANISHED) or 0) if key is ROWS_DELETED else 0
+        recorded = evidence.summary_count(key)
+        if recorded is not None and (key is ROWS_INSERTED or evidence.complete):
+            both = (evidence.summary_count(ROWS_UPDATED) or 0) + (evidence.summary_count(ROWS_CARRIED) or 0)
+            vanished = (evidence.summary_count(ROWS_VANISHED) or 0) if key is ROWS_DELETED else 0
             counted_rows = None if key is ROWS_DELETED and is_unknown(evidence) else counted(evidence)
-            counts.append(Count(name=name, said=said + both - vanished, counted=counted_rows))
+            counts.append(Count(name=name, said=recorded + both - vanished, counted=counted_rows))
     return counts
 
 
 def is_unknown(evidence: Evidence) -> bool:
     """Whether rows vanished that nobody counted."""
-    return ROWS_VANISHED in evidence.summary and evidence.said(ROWS_VANISHED) is None
+    return ROWS_VANISHED in evidence.summary and evidence.summary_count(ROWS_VANISHED) is None
 
 
 def rows_gone(evidence: Evidence) -> int | None:
-    """Live rows that files of the parent have no more; None where they cannot be told.
+    """Live rows that files of the parent have no more; None where they cannot be counted.
 
     Rows of added files that are deleted in the same snapshot count as well: a concurrent commit deleted them in the
     file that was rewritten, and they were deleted again in the new one.
@@ -143,7 +146,7 @@ def rows_gone(evidence: Evidence) -> int | None:
 
 
 def rows_written(evidence: Evidence) -> int | None:
-    """Rows of the added files; None where they cannot be told."""
+    """Rows of the added files; None where they cannot be counted."""
     return total(file.rows for file in evidence.of(FileRole.ADDED))
 
 
@@ -168,7 +171,7 @@ def files_are_listed_once(evidence: Evidence, _: Sequence[Count]) -> Iterator[st
 
 
 def deletes_are_unambiguous(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
-    """Which delete files apply is told by their entries."""
+    """Which delete files apply follows from their entries."""
     yield from dict.fromkeys((*evidence.before.problems, *evidence.after.problems))
 
 
@@ -186,11 +189,11 @@ def files_are_what_manifests_say(evidence: Evidence, _: Sequence[Count]) -> Iter
     opened = evidence.recounter
     found = {(path, None, None): file for path, file in opened.data_files.items()} | opened.delete_files
     for key, file in found.items():
-        said = listed[key].data_file
-        if file.rows is not None and file.rows != said.record_count:
-            yield f"The file '{said.path}' has {file.rows} rows, and its manifest says {said.record_count}"
-        if file.size is not None and file.size != said.file_size_in_bytes:
-            yield f"The file '{said.path}' has {file.size} bytes, and its manifest says {said.file_size_in_bytes}"
+        entry = listed[key].data_file
+        if file.rows is not None and file.rows != entry.record_count:
+            yield f"The file '{entry.path}' has {file.rows} rows, and its manifest says {entry.record_count}"
+        if file.size is not None and file.size != entry.file_size_in_bytes:
+            yield f"The file '{entry.path}' has {file.size} bytes, and its manifest says {entry.file_size_in_bytes}"
 
 
 def positions_lie_in_their_files(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:

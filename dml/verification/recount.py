@@ -49,10 +49,10 @@ class SnapshotFiles:
 
     Attributes:
         entries: Live entries of all manifests, in order; a file that is listed twice is there twice.
-        tasks: The data files with the delete files that apply to them, by path; without those of which that cannot be
-            told.
+        tasks: The data files with the delete files that apply to them, by path; without those of which that is not
+            known.
         inherits: Whether some of it is from a snapshot before.
-        problems: Why that cannot be told.
+        problems: Why that is not known.
     """
 
     entries: tuple[ManifestEntry, ...] = ()
@@ -194,7 +194,7 @@ class Recounter:
                 for found in reader.scan_file(task)
             )
         except CorruptFileError:
-            return None  # the file's own problem is told already
+            return None  # the file's own problem is reported already
 
     def _counted(self, path: str, file_format: str) -> OpenedFile:
         size = None

@@ -34,8 +34,8 @@ class VerifiedFile:
         role: What the snapshot did to it.
         rows_by_manifest: Its rows, as its manifest says.
         rows: Its rows, counted in the file; None where it cannot be read.
-        rows_before: Live rows in the parent snapshot; None where they cannot be told, 0 for an added file.
-        rows_after: Live rows in the snapshot; None where they cannot be told, 0 for a removed file.
+        rows_before: Live rows in the parent snapshot; None where they cannot be counted, 0 for an added file.
+        rows_after: Live rows in the snapshot; None where they cannot be counted, 0 for a removed file.
     """
 
     path: str

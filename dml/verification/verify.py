@@ -102,7 +102,7 @@ def roles_of(before: SnapshotFiles, after: SnapshotFiles) -> dict[str, FileRole]
 
 
 def roles_without_parent(after: SnapshotFiles, snapshot: Snapshot) -> dict[str, FileRole]:
-    """The same as far as the snapshot alone tells it, where its parent has expired."""
+    """The same as far as the snapshot alone shows it, where its parent has expired."""
     added = {
         path
         for path, entry in after.data_files.items()
@@ -118,7 +118,7 @@ def deletes_at(files: SnapshotFiles, path: str) -> frozenset[FileKey]:
 
 
 def live_rows(recounter: Recounter, files: SnapshotFiles, path: str) -> int | None:
-    """Live rows of a data file in a snapshot: 0 where it is not in it, None where they cannot be told."""
+    """Live rows of a data file in a snapshot: 0 where it is not in it, None where they cannot be counted."""
     task = files.tasks.get(path)
     if task is None:
         return 0 if path not in files.data_files else None

@@ -6,7 +6,7 @@ Spec: "Manifests" (fields 108 to 128).
 Footers tell all but NaNs: Arrow leaves NaN out of a column's least and greatest value. Fields inside lists and maps
 have sizes only, as in Iceberg's Java library: their values are not the rows'.
 
-Which metrics a column has is said by `write.metadata.metrics.*`: Iceberg's documentation, and `MetricsConfig`.
+Which metrics a column has is set by `write.metadata.metrics.*`: Iceberg's documentation, and `MetricsConfig`.
 """
 
 import re
@@ -41,7 +41,7 @@ TRUNCATE = re.compile(r"truncate\((\d+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsMode:
-    """How much is told of a column.
+    """How much is recorded of a column.
 
     Attributes:
         counts: Whether values, nulls and NaNs are counted.

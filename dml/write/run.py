@@ -286,7 +286,7 @@ def final_failure(error: BaseException, spec: WriterSpec, task: TaskIdentity) ->
     if isinstance(error, DmlError) and not isinstance(error, ExecutionError):
         return error
     if not isinstance(error, Exception) or task.attempt_number + 1 < spec.max_failures:
-        return None  # a task that is told to stop is not asked for its reasons
+        return None  # a task that is stopped owes no reasons
     if isinstance(error, DmlError):
         return error
     return ExecutionError(
