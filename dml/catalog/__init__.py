@@ -7,7 +7,6 @@ from dml.catalog.namespaces import (
     list_namespaces,
     namespace_exists,
     namespace_properties,
-    set_namespace_properties,
 )
 from dml.catalog.tables import (
     LoadState,
@@ -37,7 +36,6 @@ __all__ = [
     "namespace_exists",
     "namespace_properties",
     "rename_table",
-    "set_namespace_properties",
     "set_properties",
     "stage_table",
     "table_exists",

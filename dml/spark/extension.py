@@ -29,7 +29,7 @@ from pyspark.util import default_api_mode, is_remote_only
 from dml.result import Result
 from dml.spark.handlers import Arguments, find_handler, run_statement
 
-__all__ = ["ExtendedBuilder", "extend", "is_extended", "is_remote", "original_error"]
+__all__ = ["ExtendedBuilder", "extend", "is_remote", "original_error"]
 
 EXTENDED: Final = "spark.rowdelta.extended"
 # What a Java proxy may throw through `parsePlan`; it would wrap other exceptions and hide their text.
@@ -157,11 +157,6 @@ def extend(builder: SparkSession.Builder) -> ExtendedBuilder:
     return extended
 
 
-def is_extended(spark: SparkSession) -> bool:
-    """Whether a session has our parser."""
-    return spark.conf.get(EXTENDED, "false") == "true"
-
-
 def original_error(error: BaseException) -> BaseException:
     """The Python exception behind one that came back from the JVM; the exception itself if there is no other."""
     cause = java_exception(error) if CARRIED else None
@@ -219,7 +214,7 @@ def is_worth_logging(record: logging.LogRecord) -> bool:
 def called_to_execute() -> bool:
     """Whether the parser is asked by `SparkSession.sql`, which executes, or only to see a plan.
 
-    The callback runs in the JVM thread that called it, so its stack tells who asks. Where callbacks have a thread of
+    The callback runs in the JVM thread that called it, so its stack shows who asks. Where callbacks have a thread of
     their own (`PYSPARK_PIN_THREAD=false`) nothing is known of the caller, and it is taken for `sql()`.
     """
     jvm = jvm_view()

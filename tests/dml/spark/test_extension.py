@@ -13,7 +13,7 @@ from pyspark.sql.functions import lit
 
 from dml.errors import AnalysisError
 from dml.spark import interception
-from dml.spark.extension import CARRIED, CARRIED_LIMIT, extend, is_extended
+from dml.spark.extension import CARRIED, CARRIED_LIMIT, EXTENDED, extend
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +24,7 @@ def jvm_rows(spark, text, *args):
 
 
 def test_without_a_handler_everything_is_sparks(spark):
-    assert is_extended(spark)
+    assert spark.conf.get(EXTENDED) == "true"
     assert spark.sql("SELECT 1 AS a").collect() == [(1,)]
     with pytest.raises(AnalysisException) as caught:
         spark.sql("DELETE FROM lake.t")
