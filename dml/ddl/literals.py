@@ -11,7 +11,7 @@ import struct
 import uuid
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation, localcontext
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyiceberg.types import (
@@ -35,6 +35,7 @@ from sqlglot import expressions as exp
 
 from dml.ddl.types import type_text
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.sqlparse.constants import Values, evaluated
 from dml.sqlparse.dialect import parse_expression
 from dml.sqlparse.quoting import quote_string, string_value
 from dml.sqlparse.tokens import Kind, read_source
@@ -86,36 +87,23 @@ def value_of(text: str) -> Any:
     strings = tuple(source.text(index) for index in range(source.end) if source.tokens[index].kind is Kind.STRING)
     if 0 < len(strings) == source.end:  # strings beside each other are one
         return "".join(map(string_value, strings))
-    return evaluated(parse_expression(text, strings))
+    return evaluated(parse_expression(text, strings), PYTHON_VALUES)
 
 
-def evaluated(node: Any) -> Any:
-    match node:
-        case exp.Null():
-            return None
-        case exp.Boolean():
-            return bool(node.this)
-        case exp.Literal() if node.is_string:
-            return node.this
-        case exp.Literal():
-            return float(node.this) if "e" in node.this.lower() else as_number(node.this)
-        case exp.HexString():
-            return bytes.fromhex(node.this)
-        case exp.Paren():
-            return evaluated(node.this)
-        case exp.Neg():
-            value = evaluated(node.this)
-            if isinstance(value, bool) or not isinstance(value, int | Decimal | float):
-                raise UnfitError(NOT_CONSTANT)
-            return -value
-        case exp.Cast():
-            return typed(evaluated(node.this), node.to)
-        case _:
-            raise UnfitError(NOT_CONSTANT)
-
-
-def as_number(text: str) -> int | Decimal:
+def as_number(text: str) -> int | Decimal | float:
+    if "e" in text.lower():
+        return float(text)
     return Decimal(text) if "." in text else int(text)
+
+
+def negated(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | float):
+        raise UnfitError(NOT_CONSTANT)
+    return -value
+
+
+def no_constant() -> Any:
+    raise UnfitError(NOT_CONSTANT)
 
 
 def typed(value: Any, to: exp.DataType) -> Any:
@@ -139,6 +127,18 @@ def typed(value: Any, to: exp.DataType) -> Any:
     if kind == exp.DType.TIME:
         return datetime.time.fromisoformat(value.strip())
     raise UnfitError(NOT_CONSTANT)
+
+
+PYTHON_VALUES: Final[Values[Any]] = Values(
+    null=None,
+    boolean=bool,
+    text=str,
+    number=as_number,
+    binary=bytes.fromhex,
+    negated=negated,
+    cast=typed,
+    other=no_constant,
+)
 
 
 def as_moment(text: str) -> datetime.datetime:

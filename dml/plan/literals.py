@@ -13,11 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from functools import lru_cache, partial
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import exp
+
+from dml.sqlparse.constants import Values, evaluated
 
 __all__ = ["INTEGER_TEXT", "Constant", "Kind", "TimeZone", "constant", "fold", "text_date", "text_timestamp"]
 
@@ -110,22 +113,22 @@ def constant(node: exp.Expression | None, zone: TimeZone) -> Constant | None:
         node: The expression.
         zone: The session's time zone, for timestamps without one.
     """
-    match node:
-        case exp.Paren():
-            return constant(node.this, zone)
-        case exp.Null():
-            return NULL
-        case exp.Boolean():
-            return Constant(kind=Kind.BOOLEAN, value=bool(node.this))
-        case exp.Literal():
-            return Constant(kind=Kind.STRING, value=node.this) if node.is_string else number(node.this)
-        case exp.HexString():
-            return hexadecimal(node.this)
-        case exp.Neg():
-            return negated(constant(node.this, zone))
-        case exp.Cast():
-            return cast(constant(node.this, zone), node.to, zone)
-    return None
+    return evaluated(node, certain(zone))
+
+
+@lru_cache(maxsize=16)
+def certain(zone: TimeZone) -> Values[Constant | None]:
+    """Values that are certain; None for others. Made once: a list of IN may have a million constants."""
+    return Values(
+        null=NULL,
+        boolean=boolean,
+        text=lambda text: Constant(kind=Kind.STRING, value=text),
+        number=number,
+        binary=hexadecimal,
+        negated=negated,
+        cast=partial(cast, zone=zone),
+        other=lambda: None,
+    )
 
 
 def number(text: str) -> Constant | None:
