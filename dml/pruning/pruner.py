@@ -16,15 +16,15 @@ from pyiceberg.expressions.visitors import bind, extract_field_ids, inclusive_pr
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.transforms import DayTransform, IdentityTransform, TimeTransform, Transform
+from pyiceberg.types import DateType, IcebergType, NestedField, StructType
 
 from dml.deletes.delete_file_index import partition_key
 from dml.manifests.write import partition_type
 from dml.model.manifest import ContentFile, FileContent, ManifestFile, Partition, unpartitioned_specs
 from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
-from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match
+from dml.pruning.row_tests import Bounds, BoundsOf, ColumnBounds, RowTest, all_match, any_match
 
 __all__ = ["AnyOf", "FileFilter", "PartitionSet", "Pruner"]
 
@@ -80,7 +80,7 @@ class Pruner:
         spec = self._specs.get(manifest.partition_spec_id)
         if not self._prunes or manifest.partitions is None or spec is None:
             return True
-        return spec.may(summary_bounds(manifest.partitions, spec.fields))
+        return spec.may(spec.of_rows(summary_bounds(manifest.partitions, spec.fields)))
 
     def partition(self, spec_id: int, partition: tuple[Any, ...]) -> bool:
         """Whether the files of a partition may hold matching rows, or deletes of such rows.
@@ -110,7 +110,7 @@ class Pruner:
         whole = self._whole.get(key)
         if whole is None:
             spec = self._specs.get(file.spec_id)
-            whole = spec is not None and spec.must(partition_bounds(file.partition, spec.fields))
+            whole = spec is not None and spec.must(spec.of_rows(partition_bounds(file.partition, spec.fields)))
             self._whole[key] = whole
         if whole:
             return True
@@ -181,6 +181,18 @@ class SpecPruner:
             for field in spec.fields
             if isinstance(field.transform, IdentityTransform) and field.source_id in asked
         }
+        self._rounded = frozenset(
+            field.field_id
+            for field in spec.fields
+            if field.source_id in asked and rounds_time(field.transform, schema.find_type(field.source_id))
+        )
+
+    def of_rows(self, bounds: BoundsOf) -> BoundsOf:
+        """What partition values tell of their rows, whoever wrote them: see `one_earlier`."""
+        rounded = self._rounded
+        if not rounded:
+            return bounds
+        return lambda field_id: one_earlier(bounds(field_id)) if field_id in rounded else bounds(field_id)
 
     @cached_property
     def must(self) -> RowTest:
@@ -196,7 +208,24 @@ class SpecPruner:
         """What a partition says of its files."""
         bounds = partition_bounds(partition, self.fields)
         identity = {source_id: bounds(field_id) for source_id, field_id in self._identity.items()}
-        return PartitionAnswer(self.may(bounds), identity)
+        return PartitionAnswer(self.may(self.of_rows(bounds)), identity)
+
+
+def rounds_time(transform: Transform[Any, Any], source: IcebergType) -> bool:
+    """Whether a transform has one value for several instants or days."""
+    is_day = isinstance(transform, DayTransform) and isinstance(source, DateType)
+    return isinstance(transform, TimeTransform) and not is_day
+
+
+def one_earlier(bounds: ColumnBounds) -> ColumnBounds:
+    """Bounds of years, months, days or hours, less by one before 1970.
+
+    Some writers round up there (Java's until 0.10, Rust's): they call a second before 1970 one of 1970.
+    """
+    lower = bounds.lower
+    if lower is None or lower > 0:
+        return bounds
+    return Bounds(lower=lower - 1, upper=bounds.upper, nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
 
 
 def filter_columns(row_filter: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> frozenset[int]:

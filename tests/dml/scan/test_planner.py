@@ -33,6 +33,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
+    HourTransform,
     IdentityTransform,
     MonthTransform,
     TruncateTransform,
@@ -432,6 +433,27 @@ def test_years_and_months_at_the_ends_of_pythons_dates_are_no_error(transform, d
         pruner = Pruner({0: spec}, SCHEMA, row_filter, case_sensitive=True)
         assert pruner.may_match(file) is matches
         assert pruner.must_match(file) is matches
+
+
+@pytest.mark.parametrize("transform", [YearTransform(), MonthTransform(), DayTransform(), HourTransform()])
+def test_partitions_of_writers_that_round_up_before_1970(transform):
+    """They put the last second of 1969 into 1970: it may not be skipped, nor be deleted with that partition."""
+    spec = PartitionSpec(PartitionField(4, 1000, transform, "part"), spec_id=0)
+
+    def answers(row_filter, partition):
+        file = data_entry(partition=(partition,)).data_file
+        pruner = Pruner({0: spec}, SCHEMA, row_filter, case_sensitive=True)
+        bound = partition.to_bytes(4, "little", signed=True)
+        summary = PartitionSummary(contains_null=False, lower_bound=bound, upper_bound=bound)
+        manifest = ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1)
+        may = pruner.may_match(file)
+        assert pruner.manifest(replace(manifest, partitions=(summary,))) is may
+        return may, pruner.must_match(file)
+
+    before, since = LessThan("ts", "1970-01-01T00:00:00"), GreaterThanOrEqual("ts", "1970-01-01T00:00:00")
+    assert (answers(before, 0), answers(since, 0)) == ((True, False), (True, False))
+    assert (answers(before, 1), answers(since, 1)) == ((False, False), (True, True))
+    assert (answers(before, -1), answers(since, -1)) == ((True, True), (False, False))
 
 
 def test_files_without_rows_are_left_out():
