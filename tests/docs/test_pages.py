@@ -127,19 +127,6 @@ def test_layers_of_the_map_are_those_of_the_import_contract() -> None:
     assert {name for name in names if not re.search(rf"\b{name}\b", drawn)} == set()
 
 
-PRIVATE = re.compile(r"noqa:.*\bSLF001\b|noqa:.*\bPLC2701\b")
-
-
-def test_private_names_of_others_are_used_where_the_rules_say() -> None:
-    """In the modules and folders that CONTRIBUTING.md names."""
-    (rule,) = re.findall(r"Private names of\n? *(.*?)\n- ", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL)
-    allowed = tuple(re.findall(r"`(dml/[\w/.]+)`", rule))
-    files = [path for folder in ("dml", "sqlparse", "deletes") for path in (ROOT / folder).rglob("*.py")]
-    using = [str(path.relative_to(ROOT)) for path in files if PRIVATE.search(path.read_text(encoding="utf-8"))]
-    assert [name for name in using if not name.startswith(allowed)] == []
-    assert [place for place in allowed if not any(name.startswith(place) for name in using)] == []
-
-
 @pytest.mark.parametrize("path", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES])
 def test_internal_columns_that_a_page_names_are_there(path: Path) -> None:
     """A column that only the engine knows is renamed in its description, too."""

@@ -103,6 +103,14 @@ def test_the_pages_name_the_modules_with_private_names_of_pyiceberg() -> None:
     assert [path for path in mine if f"`{path}`" not in text] == []
 
 
+def test_the_rules_name_the_modules_with_private_names() -> None:
+    """CONTRIBUTING.md says where they may be used: in single modules, or in a folder."""
+    (rule,) = re.findall(r"Private names of\n? *(.*?)\n- ", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL)
+    allowed = tuple(re.findall(r"`((?:dml|sqlparse|deletes)/[\w/.]+)`", rule))
+    assert [path for path in PRIVATE_NAMES_OF_LIBRARIES if not path.startswith(allowed)] == []
+    assert [place for place in allowed if not any(path.startswith(place) for path in PRIVATE_NAMES_OF_LIBRARIES)] == []
+
+
 @pytest.mark.parametrize(
     "source",
     [
