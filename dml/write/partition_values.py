@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import UnknownTransform, VoidTransform
-from pyiceberg.types import IcebergType, NestedField, StructType
+from pyiceberg.transforms import DayTransform, Transform, UnknownTransform, VoidTransform
+from pyiceberg.types import DateType, IcebergType, NestedField, StructType
 
 from dml.errors import NotSupportedError
 from dml.write.conversion import converted
@@ -32,6 +32,7 @@ Codes = npt.NDArray[np.int64]
 INT32_TYPES = (pa.date32(), pa.time32("s"), pa.time32("ms"))
 MAX_CODE = 2**62
 DECIMAL_BYTES = 16
+DAY_UNITS = {"us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,25 @@ def field_values(field: PartitionField, columns: tuple[NestedField, ...]) -> Fie
     if found is None:  # the source column of a void field may be gone
         return FieldValues(path=(), transform=None)
     path, source = found
-    return FieldValues(path=path, transform=field.transform.pyarrow_transform(source))
+    return FieldValues(path=path, transform=array_transform(field.transform, source))
+
+
+def array_transform(transform: Transform[Any, Any], source: IcebergType) -> Callable[[pa.Array], pa.Array]:
+    """A transform of all values of an array."""
+    if isinstance(transform, DayTransform) and not isinstance(source, DateType):
+        return days
+    return transform.pyarrow_transform(source)
+
+
+def days(values: pa.Array) -> pa.Array:
+    """Days since 1970 of timestamps.
+
+    `pyiceberg_core` 0.11 rounds those of the last second of a day before 1970 up.
+    """
+    storage = values.cast(pa.int64())
+    units = storage.fill_null(0).to_numpy(zero_copy_only=False)
+    found = (units // DAY_UNITS[values.type.unit]).astype(np.int32)
+    return pa.array(found, mask=values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None)
 
 
 def find_source(field_id: int, columns: tuple[NestedField, ...]) -> tuple[tuple[int, ...], IcebergType] | None:

@@ -20,7 +20,7 @@ from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import NestedField
 
 from dml.model.manifest import ContentFile
-from dml.write.partition_values import aligned, find_source, physical
+from dml.write.partition_values import aligned, array_transform, find_source, physical
 from dml.write.rolling import RollingDataWriter
 
 __all__ = ["RowOrder", "SortingDataWriter", "row_order"]
@@ -76,7 +76,7 @@ def row_order(order: SortOrder, columns: tuple[NestedField, ...]) -> RowOrder | 
             return None
         if not isinstance(field.transform, VoidTransform):
             path, source = found
-            fields.append(SortedBy(field=field, path=path, transform=field.transform.pyarrow_transform(source)))
+            fields.append(SortedBy(field=field, path=path, transform=array_transform(field.transform, source)))
     return RowOrder(fields=tuple(fields)) if fields else None
 
 
