@@ -30,7 +30,7 @@ from dml.commit.new_manifests import CommitFiles
 from dml.commit.outcome import Outcome, find_commit, is_another_table, outcome_of, was_outrun
 from dml.commit.snapshot_producer import Prepared, prepare
 from dml.commit.window import EntryReader
-from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError
+from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError, NotFoundError
 from dml.files.deletion import delete_files
 from dml.iceberg import commit_table
 from dml.options import CommitOptions
@@ -217,6 +217,8 @@ class Publication:
         location = table.location_provider().new_metadata_location
         snapshot_id = table.metadata.new_snapshot_id()
         self._attempts = 0
+        # An attempt was answered as lost, and the table was not looked at since: it may have won (see `_landed`).
+        self._in_doubt = False
         self._prepared: dict[str, Prepared] = {}
         self._files = CommitFiles()
         self._request = CommitRequest(
@@ -249,7 +251,7 @@ class Publication:
         except CommitStateUnknownError:
             raise
         except CommitFailedException as error:
-            found = self._found_after_all()
+            found = self._landed(error)
             if found is None:
                 self._delete_all()
                 raise CommitConflictError(
@@ -258,11 +260,13 @@ class Publication:
                     hint="Run the statement again, or raise the table's property commit.retry.num-retries",
                     attempts=self._attempts,
                 ) from self._cause(error)
-        except Exception:
+        except Exception as error:
             # All that is left was raised before the catalog was asked, or is its refusal. An interrupt is no Exception:
             # it may come while the catalog is at work, and then nothing may be deleted.
-            self._delete_all()
-            raise
+            found = self._landed(error) if self._in_doubt else None
+            if found is None:
+                self._delete_all()
+                raise
         if found is None:
             self._delete_all()
             return None
@@ -272,17 +276,31 @@ class Publication:
         self._delete_unused(snapshot)
         return self._committed(snapshot, location)
 
-    def _found_after_all(self) -> tuple[TableMetadata, str] | None:
-        """The table, if it has the snapshot although the last attempt lost: to itself, when its request was sent twice.
+    def _landed(self, error: Exception) -> tuple[TableMetadata, str] | None:
+        """The table, if it has the snapshot although an attempt lost: to itself, when its request was sent twice.
 
         A proxy before the catalog may do that; the next attempt finds out, and after the last one there is none.
+
+        Raises:
+            CommitStateUnknownError: the table cannot be looked at.
         """
         try:
             table = self._loaded().table
+        except (NotFoundError, CommitConflictError):
+            return None  # dropped, or created anew: no snapshot of ours is in it
         except DmlError:
-            return None
+            raise self._unknown(error) from self._cause(error)
+        self._in_doubt = False
         has_it = table.metadata.snapshot_by_id(self._request.snapshot_id) is not None
         return (table.metadata, table.metadata_location) if has_it else None
+
+    def _unknown(self, error: Exception) -> CommitStateUnknownError:
+        text = translate(error, self._action, self._catalog.properties).message
+        return CommitStateUnknownError(
+            f"{text}; whether the snapshot {self._request.snapshot_id} was committed is not known",
+            hint="Look at the table's snapshots before running the statement again. No file was deleted",
+            snapshot_id=self._request.snapshot_id,
+        )
 
     def _attempt(self) -> tuple[TableMetadata, str] | None:
         """Try once: the table's metadata that has the snapshot, and its location; None where nothing is to be done."""
@@ -293,6 +311,7 @@ class Publication:
     def _attempt_now(self, *, refresh: bool) -> tuple[TableMetadata, str] | None:
         if refresh:
             self._state = self._loaded()
+            self._in_doubt = False
         table = self._state.table
         if refresh and table.metadata.snapshot_by_id(self._request.snapshot_id) is not None:
             return table.metadata, table.metadata_location
@@ -307,9 +326,10 @@ class Publication:
         try:
             response = commit_table(self._catalog, table, requirements, (*self._state.updates, *prepared.updates))
         except CommitFailedException as error:
+            self._in_doubt = True
             # A table that the commit replaces too is not the one that its requirements are about.
             unmet = None if self._state.updates else unmet_requirement(requirements, table.metadata, self._action)
-            if unmet is not None and self._found_after_all() is None:
+            if unmet is not None and self._landed(error) is None:
                 raise unmet from self._cause(error)
             raise
         except Exception as error:  # noqa: BLE001 - each catalog raises what its drivers raise
@@ -331,12 +351,7 @@ class Publication:
         options = CommitOptions.from_properties(self._state.table.metadata.properties)
         landed = find_commit(self._catalog, self._name, snapshot, branch, options)
         if landed is None:
-            text = translate(error, action, self._catalog.properties).message
-            raise CommitStateUnknownError(
-                f"{text}; whether the snapshot {self._request.snapshot_id} was committed is not known",
-                hint="Look at the table's snapshots before running the statement again. No file was deleted",
-                snapshot_id=self._request.snapshot_id,
-            ) from self._cause(error)
+            raise self._unknown(error) from self._cause(error)
         return landed
 
     def _cause(self, error: Exception) -> Exception | None:

@@ -370,6 +370,31 @@ def test_a_race_reported_lost_that_was_won_is_not_committed_twice(
     assert metadata_files(table) == used_files(table)
 
 
+@pytest.mark.proves("A5")
+@pytest.mark.parametrize("retries", [4, 0])
+def test_files_of_a_race_reported_lost_stay_where_the_table_cannot_be_looked_at(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, retries: int
+) -> None:
+    """The snapshot may be in the table, and here it is."""
+    table = new_table(catalog, 2, **QUICK, **{"commit.retry.num-retries": str(retries)})
+    real, load = catalog.commit_table, catalog.load_table
+
+    def sends_twice(*arguments: Any) -> Any:
+        real(*arguments)
+        monkeypatch.setattr(catalog, "load_table", fails)
+        return real(*arguments)
+
+    def fails(*_: Any) -> Any:
+        raise OSError(110, "timed out")
+
+    monkeypatch.setattr(catalog, "commit_table", sends_twice)
+    with pytest.raises(CommitStateUnknownError, match="whether the snapshot"):
+        commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
+    monkeypatch.setattr(catalog, "load_table", load)
+    assert metadata_files(table) == used_files(table)
+    assert len(used_files(table)) == 2
+
+
 @pytest.mark.proves("A4")
 def test_a_refused_commit_leaves_no_files(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(catalog, 2)
