@@ -4,7 +4,9 @@ Input: a `Source`. Output: keywords, names, literals and the extents of expressi
 place and says what was expected there.
 """
 
-from typing import NoReturn
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NoReturn
 
 from dml.errors import ErrorKind, SqlError
 from dml.sqlparse.diagnosis import diagnose
@@ -12,13 +14,14 @@ from dml.sqlparse.quoting import string_value
 from dml.sqlparse.statements import Span
 from dml.sqlparse.tokens import Kind, Source, words
 
-__all__ = ["Cursor", "NotOurs", "unexpected"]
+__all__ = ["NO_HINTS", "Cursor", "NotOurs", "unexpected"]
 
 # Words that end an expression where an operator may stand: no expression goes on with them.
 NEVER_IN_EXPRESSION = words(
     "FROM WHERE HAVING LIMIT JOIN UNION INTERSECT SET USING VALUES SELECT INSERT UPDATE DELETE MERGE RETURNING"
 )
 CLAUSES = frozenset({"WHEN", "THEN", "WHERE"})
+NO_HINTS: Final[Mapping[str, str]] = MappingProxyType({})
 WITH_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
 
 
@@ -131,7 +134,7 @@ class Cursor:
         what: str,
         *,
         stops: frozenset[str] = frozenset(),
-        foreign_hint: str | None = None,
+        foreign_hints: Mapping[str, str] = NO_HINTS,
         after: str | None = None,
     ) -> int:
         """Finds the end of the expression that begins here.
@@ -140,7 +143,7 @@ class Cursor:
             what: What it is, for messages: "a condition".
             stops: Words and symbols that end it where an operator may stand; a closing bracket and the end of the
                 statement always do.
-            foreign_hint: What to do about a clause that cannot stand there.
+            foreign_hints: What to do about clauses that cannot stand there, by their first word.
             after: What has to follow it; the end of the expression if not given.
 
         Returns:
@@ -162,7 +165,8 @@ class Cursor:
                 if key in stops:
                     break
                 if key in NEVER_IN_EXPRESSION or (key in WITH_BY and self.key(1) == "BY"):
-                    self.fail(expected=after or f"the end of {what}", hint=foreign_hint, keywords=stops)
+                    hint = foreign_hints.get(key)
+                    self.fail(expected=after or f"the end of {what}", hint=hint, keywords=stops)
             self.index = source.partner.get(self.index, self.index) + 1
         if self.index == begin:
             self.fail(expected=what)

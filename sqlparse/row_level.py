@@ -4,8 +4,12 @@ Input: a cursor at the verb, or behind SET. Output: the statement, its `Assignme
 names the place and what was expected. What needs the table's schema (is this column there?) is decided later.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
 from dml.errors import ErrorKind
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import NO_HINTS, Cursor, NotOurs
 from dml.sqlparse.fragments import FragmentReader, read_target, table_name
 from dml.sqlparse.statements import (
     Assignment,
@@ -32,6 +36,12 @@ __all__ = [
 ]
 
 NO_JOIN = "Rows of another table are found with a subquery in WHERE, or with MERGE INTO ... USING."
+NO_LIMIT = "Choose the rows with a subquery in WHERE: WHERE id IN (SELECT id ... ORDER BY ... LIMIT n)."
+NO_ELEMENTS = "Elements of arrays and maps cannot be assigned one by one: assign the whole array or map."
+NOT_THERE: Final[Mapping[str, str]] = MappingProxyType(
+    {**dict.fromkeys(("USING", "FROM", "JOIN", ","), NO_JOIN), **dict.fromkeys(("LIMIT", "ORDER"), NO_LIMIT)}
+)
+"""What to do about a clause that DELETE and UPDATE do not have."""
 WHERE = frozenset({"WHERE"})
 
 
@@ -50,7 +60,7 @@ def read_update(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -
     cursor.expect("SET")
     if cursor.at("*"):
         cursor.fail(expected="the name of a column to assign", hint="SET * stands only in MERGE.")
-    assignments = read_assignments(cursor, reader, stops=WHERE, hint=NO_JOIN)
+    assignments = read_assignments(cursor, reader, stops=WHERE, hints=NOT_THERE)
     condition = where(cursor, reader)
     check_assignments(cursor, target, assignments)
     return UpdateStatement(target=target, assignments=assignments, condition=condition, ctes=ctes)
@@ -70,16 +80,15 @@ def where(cursor: Cursor, reader: FragmentReader) -> Fragment | None:
     if cursor.at_end():
         return None
     if not cursor.accept("WHERE"):
-        hint = NO_JOIN if cursor.key() in {"USING", "FROM", "JOIN", ","} else None
-        cursor.fail(expected="WHERE or the end of the statement", hint=hint)
+        cursor.fail(expected="WHERE or the end of the statement", hint=NOT_THERE.get(cursor.key()))
     begin = cursor.index
-    end = cursor.expression("a condition", foreign_hint=NO_JOIN if cursor.key() == "JOIN" else None)
+    end = cursor.expression("a condition", foreign_hints=NOT_THERE)
     cursor.finish()
     return reader.expression(begin, end)
 
 
 def read_assignments(
-    cursor: Cursor, reader: FragmentReader, *, stops: frozenset[str], hint: str | None = None
+    cursor: Cursor, reader: FragmentReader, *, stops: frozenset[str], hints: Mapping[str, str] = NO_HINTS
 ) -> tuple[Assignment, ...]:
     """Reads a list of assignments.
 
@@ -87,7 +96,7 @@ def read_assignments(
         cursor: Stands behind SET.
         reader: Makes the fragments.
         stops: The words of the clauses that may follow.
-        hint: What to do about a clause that cannot.
+        hints: What to do about clauses that cannot.
 
     Returns:
         The assignments.
@@ -101,19 +110,24 @@ def read_assignments(
         key = cursor.names("the name of a column to assign")
         key_span = cursor.span_from(begin)
         if not cursor.accept("="):
-            cursor.expect("==" if cursor.at("==") else "=")
-        value, value_span = read_value(cursor, reader, stops=stops, what=f"a value for {key[-1]!r}", hint=hint)
+            cursor.expect("==" if cursor.at("==") else "=", hint=NO_ELEMENTS if cursor.at("[") else None)
+        value, value_span = read_value(cursor, reader, stops=stops, what=f"a value for {key[-1]!r}", hints=hints)
         assignments.append(Assignment(key=key, key_span=key_span, value=value, value_span=value_span))
         if not cursor.accept(","):
             return tuple(assignments)
 
 
 def read_value(
-    cursor: Cursor, reader: FragmentReader, *, what: str, stops: frozenset[str] = frozenset(), hint: str | None = None
+    cursor: Cursor,
+    reader: FragmentReader,
+    *,
+    what: str,
+    stops: frozenset[str] = frozenset(),
+    hints: Mapping[str, str] = NO_HINTS,
 ) -> tuple[Fragment | None, Span]:
     """Reads an assigned value up to a comma, a closing bracket or one of `stops`; None stands for DEFAULT."""
     begin = cursor.index
-    end = cursor.expression(what, stops=stops | {","}, foreign_hint=hint)
+    end = cursor.expression(what, stops=stops | {","}, foreign_hints=hints)
     if end == begin + 1 and cursor.source.tokens[begin].key == "DEFAULT":
         return None, cursor.span_from(begin)
     value = reader.expression(begin, end)

@@ -219,13 +219,13 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
             raise failure from error
         if called := CALLED.match(text):
             name = called[1].replace("`", "")
-            near = did_you_mean(name.split(".")[-1].lower(), sorted(PROCEDURES))
+            hint = near_procedure(engine, name.split("."))
             raise NotSupportedError(
                 f"There is no procedure '{name}'",
                 sql=text,
                 position=called.start(1),
                 length=len(called[1]),
-                hint=near,
+                hint=hint,
             ) from error
         raise NotSupportedError(
             f"The statement is not one that works on the table '{'.'.join(named)}'",
@@ -235,6 +235,16 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
             hint="docs/sql-reference.md lists the statements on Iceberg tables; metadata is in its tables, such as "
             f"'{'.'.join(named)}.snapshots'",
         ) from error
+
+
+def near_procedure(engine: Engine, names: list[str]) -> str:
+    """What to call instead of a procedure that is not there."""
+    catalogs = engine.registry.catalogs
+    if len(names) == 3 and names[0] not in catalogs:
+        return f"There is no catalog '{names[0]}'. {did_you_mean(names[0], catalogs)}"
+    if names[-1].lower() in PROCEDURES:
+        return f"Did you mean 'system.{names[-1].lower()}'?"
+    return did_you_mean(names[-1].lower(), sorted(PROCEDURES))
 
 
 def spark_sql(engine: Engine, text: str) -> DataFrame:

@@ -259,6 +259,7 @@ def exact_filter(
 
     Raises:
         NotSupportedError: Iceberg cannot decide it for whole files.
+        AnalysisError: It names a column that is not there.
     """
     context = PlanContext(
         sql=sql,
@@ -276,6 +277,9 @@ def exact_filter(
         tree = tree.expressions[0]
     pushdown = pushable(tree, context)
     if not pushdown.complete:
+        for column in () if place is not None or tree is None or condition.has_subquery else condition.columns:
+            if target.names.column(target.names.unqualified(column.parts)[0]) is None:
+                target.names.resolve(column.parts, column.span)
         span = (place or condition).span
         raise NotSupportedError(
             "The rows to replace must be told by comparisons of columns with constants",

@@ -240,7 +240,7 @@ def inside_of_quoted(failed: Failed) -> Span | None:
 
 def only_subquery(failed: Failed) -> Span | None:
     """The subquery of an error about one that does not say which: found only where there is no other."""
-    if not failed.clues.condition.startswith("SCALAR_SUBQUERY"):
+    if not failed.clues.condition.startswith(("SCALAR_SUBQUERY", "INVALID_SUBQUERY_EXPRESSION.SCALAR_SUBQUERY")):
         return None
     found = [fragment.span for fragment in failed.fragments if fragment.has_subquery]
     return found[0] if len(found) == 1 else None

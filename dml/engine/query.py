@@ -12,9 +12,11 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -23,10 +25,11 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.metadata_tables import check_time_travel, metadata_table_frame, travels
 from dml.engine.scans import scan_table
 from dml.engine.target import wap_enabled
-from dml.errors import AlreadyExistsError, NotFoundError
+from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError
 from dml.metadata_tables.tables import MetadataTable
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
+from dml.spark.errors import translate
 from dml.sqlparse import parse, stars_without
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
@@ -166,29 +169,36 @@ def as_of_version(table: Table, version: str, reference: TableReference, stateme
 
 def as_of_timestamp(engine: Engine, statement: str, table: Table, reference: TableReference) -> tuple[int, Schema]:
     """The snapshot that was current at a time."""
-    from_epoch = engine.spark.range(1).selectExpr(f"unix_micros(CAST({reference.timestamp} AS TIMESTAMP))").collect()
-    micros = from_epoch[0][0]
-    return as_of_instant(statement, table, reference, None if micros is None else micros // 1000, reference.timestamp)
+    row = engine.spark.range(1).drop("id")  # no column: the time is a constant, and `id` none of the user's columns
+    failure: DmlError | None = None
+    try:
+        micros = row.selectExpr(f"unix_micros(CAST({reference.timestamp} AS TIMESTAMP))").collect()[0][0]
+        if micros is None:
+            failure = DataError(f"{reference.timestamp} is no time", kind=ErrorKind.INVALID_VALUE)
+    except (PySparkException, Py4JError) as error:
+        failure = translate(error)
+        failure.__cause__ = error
+    if failure is not None:
+        failure.hint = "TIMESTAMP AS OF takes a constant time, such as TIMESTAMP '2026-01-31 12:00:00'"
+        failure.point_at(statement, reference.span.start, reference.span.end)
+        raise failure
+    return as_of_instant(statement, table, reference, micros // 1000, reference.timestamp)
 
 
 def as_of_instant(
-    statement: str, table: Table, reference: TableReference, timestamp_ms: int | None, written: str | None
+    statement: str, table: Table, reference: TableReference, timestamp_ms: int, written: str | None
 ) -> tuple[int, Schema]:
     """The snapshot that was current at a time, which an error calls as it was written."""
-    snapshot = None if timestamp_ms is None else table.snapshot_as_of_timestamp(timestamp_ms)
+    snapshot = table.snapshot_as_of_timestamp(timestamp_ms)
     if snapshot is None:
         first = table.history()[:1]
-        since = (
-            datetime.datetime.fromtimestamp(first[0].timestamp_ms / 1000, datetime.UTC).isoformat()
-            if first
-            else "never"
-        )
+        since = datetime.datetime.fromtimestamp(first[0].timestamp_ms / 1000, datetime.UTC) if first else None
         raise NotFoundError(
             f"The table had no snapshot at {written}",
             sql=statement,
             position=reference.span.start,
             length=reference.span.end - reference.span.start,
-            hint=f"Its history begins at {since}",
+            hint="It has no snapshot yet" if since is None else f"Its history begins at {since.isoformat()}",
         )
     return snapshot.snapshot_id, schema_of(table, snapshot.schema_id)
 

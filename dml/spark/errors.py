@@ -228,13 +228,14 @@ def listed(names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(".".join(quoted_parts(name)) for name in found))
 
 
+def first_parameter(failure: SparkFailure, *keys: str) -> str:
+    return next((failure.parameters[key] for key in keys if key in failure.parameters), "")
+
+
 def unresolved_column(failure: SparkFailure) -> DmlError:
     """A name that is no column, field or parameter."""
-    quoted = next((failure.parameters[key] for key in ("objectName", "fieldName") if key in failure.parameters), "")
-    parts = quoted_parts(quoted)
-    proposals = listed(
-        next((failure.parameters[key] for key in ("proposal", "fields") if key in failure.parameters), "")
-    )
+    parts = quoted_parts(first_parameter(failure, "objectName", "fieldName", "colName"))
+    proposals = listed(first_parameter(failure, "proposal", "fields", "suggestion"))
     return AnalysisError(
         f"There is no column '{'.'.join(parts)}' here",
         kind=ErrorKind.UNRESOLVED_COLUMN,
@@ -362,6 +363,7 @@ SPECIAL: Final[Mapping[str, Callable[[SparkFailure], DmlError]]] = {
     "TABLE_OR_VIEW_NOT_FOUND": table_not_found,
     "UNRESOLVED_COLUMN": unresolved_column,
     "UNRESOLVED_FIELD": unresolved_column,
+    "UNRESOLVED_USING_COLUMN_FOR_JOIN": unresolved_column,
     "UNRESOLVED_ROUTINE": function_not_found,
     "USER_RAISED_EXCEPTION": user_raised,
     "WRONG_NUM_ARGS": wrong_arguments,

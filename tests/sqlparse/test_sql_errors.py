@@ -75,6 +75,24 @@ def test_the_error_points_at_the_mistake(marked, expected):
 
 
 @pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("update t set a[0] = 1", "assign the whole array or map"),
+        ("delete from t limit 3", "subquery in WHERE"),
+        ("delete from t where a = 1 limit 3", "LIMIT n"),
+        ("update t set a = 1 order by b", "LIMIT n"),
+        ("update t set a = 1 where b order by b limit 1", "LIMIT n"),
+        ("update t set a = s.a from s", "MERGE INTO"),
+        ("delete from t where a = 1 join s", "MERGE INTO"),
+    ],
+)
+def test_what_other_databases_have_is_answered_with_the_way_to_do_it_here(sql, hint):
+    with pytest.raises(SqlError) as caught:
+        parse(sql)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
     ("sql", "message", "place"),
     [
         (M, "There must be at least one WHEN clause in a MERGE statement", ""),

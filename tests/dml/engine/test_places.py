@@ -20,6 +20,16 @@ WRONG = [
     ("SELECT * FROM ^{t}.snapshot^", "not-found", "Did you mean 'snapshots'?"),
     ("EXPLAIN DELETE FROM {t} WHERE ^uper^(name) = 'a'", "unresolved-function", "'upper'"),
     ("CREATE OR REPLACE TEMP VIEW v AS SELECT ^uper^(name) FROM {t}", "unresolved-function", "'upper'"),
+    ("INSERT INTO {t} REPLACE WHERE id = 1 AND ^nme^ = 'a' SELECT 1, 'a'", "unresolved-column", "Did you mean 'name'?"),
+    ("SELECT t.id FROM {t} t JOIN s USING (^nme^)", "unresolved-column", "Did you mean 'name'?"),
+    ("SELECT * FROM ^{t} TIMESTAMP AS OF id^", "unresolved-column", "takes a constant time"),
+    # values
+    ("SELECT * FROM ^{t} TIMESTAMP AS OF 'soon'^", "invalid-value", "takes a constant time"),
+    ("SELECT * FROM ^{t} TIMESTAMP AS OF NULL^", "invalid-value", "NULL is no time"),
+    ("UPDATE {t} SET name = ^(SELECT name, id FROM s)^", "analysis", "must return only one column"),
+    # procedures
+    ("CALL ^verify^('{t}')", "not-supported", "Did you mean 'system.verify'?"),
+    ("CALL ^lke.system.verify^('{t}')", "not-supported", "There is no catalog 'lke'. Did you mean 'lake'?"),
     # types
     ("DELETE FROM {t} WHERE ^id + 1^", "type-mismatch", "is not a boolean"),
     ("SELECT * FROM {t} WHERE ^id^", "type-mismatch", "is not a boolean"),
