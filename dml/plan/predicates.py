@@ -20,7 +20,7 @@ from sqlglot import exp
 from dml.plan.comparisons import Column, Comparison, compare, is_in, is_null, starts_with
 from dml.plan.literals import Constant, Kind, TimeZone, constant, fold
 from dml.plan.row_delta_plan import MergeSource, PlanContext
-from dml.plan.transforms import Transformed, compare_transformed
+from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
 
 __all__ = ["EquiKey", "Pushdown", "equi_keys", "pushable", "split_conjuncts", "target_only_pushdown"]
 
@@ -222,15 +222,22 @@ class Converter:
         if any(value is not None and value.kind is Kind.NULL for value in values):
             # Whatever the other side is, the comparison is NULL, and so is its negation.
             return exactly(AlwaysFalse())
-        column, value = self.column(left) or self.transformed(left), values[1]
-        if column is None:
-            column, value, operator = self.column(right) or self.transformed(right), values[0], operator.flipped
-        if column is None or value is None:
+        term, value = self.term(left), values[1]
+        if term is None:
+            term, value, operator = self.term(right), values[0], operator.flipped
+        if term is None or value is None:
             return UNKNOWN
-        operator = operator.negated if negated else operator
-        if isinstance(column, Transformed):
-            return exactly(compare_transformed(column, operator, value, self.zone))
-        return exactly(compare(column, operator, value, self.zone))
+        return exactly(self.compared(term, operator.negated if negated else operator, value))
+
+    def compared(self, term: Column | Transformed, operator: Comparison, value: Constant) -> BooleanExpression | None:
+        """`term operator value`."""
+        if isinstance(term, Transformed):
+            return compare_transformed(term, operator, value, self.zone)
+        return compare(term, operator, value, self.zone)
+
+    def term(self, node: exp.Expression) -> Column | Transformed | None:
+        """The target's column, or the transform of one, that an expression is."""
+        return self.column(node) or self.transformed(node)
 
     def transformed(self, node: exp.Expression) -> Transformed | None:
         """The call of one of Iceberg's transforms on a column of the target that an expression is."""
@@ -250,23 +257,27 @@ class Converter:
 
     def null_safe(self, node: exp.Expression, *, negated: bool) -> BooleanExpression | None:
         """`<=>`, or IS DISTINCT FROM; `negated` asks for "are different"."""
-        column, value = self.column(node.this), constant(node.expression, self.zone)
-        if column is None or value is None:
-            column, value = self.column(node.expression), constant(node.this, self.zone)
-        if column is None or value is None:
+        term, value = self.term(node.this), constant(node.expression, self.zone)
+        if term is None or value is None:
+            term, value = self.term(node.expression), constant(node.this, self.zone)
+        if term is None or value is None:
             return None
         if value.kind is Kind.NULL:
-            return is_null(column, negated=negated)
-        found = compare(column, Comparison.NOT_EQUAL if negated else Comparison.EQUAL, value, self.zone)
-        return Or(found, IsNull(term=Reference(column.name))) if negated and found is not None else found
+            return null_test(term, negated=negated)
+        found = self.compared(term, Comparison.NOT_EQUAL if negated else Comparison.EQUAL, value)
+        if not negated or found is None:
+            return found
+        null = null_test(term, negated=False)
+        return None if null is None else Or(found, null)
 
     def is_test(self, node: exp.Is, *, negated: bool) -> BooleanExpression | None:
         """IS NULL, IS TRUE, IS FALSE."""
-        column = self.column(node.this)
         match node.expression:
             case exp.Null():
-                return None if column is None else is_null(column, negated=negated)
+                term = self.term(node.this)
+                return None if term is None else null_test(term, negated=negated)
             case exp.Boolean():
+                column = self.column(node.this)
                 found = self.boolean(node.this, value=bool(node.expression.this) is not negated)
                 # NOT (flag IS TRUE) holds for NULL too.
                 return (
@@ -278,12 +289,16 @@ class Converter:
 
     def membership(self, node: exp.In, *, negated: bool) -> BooleanExpression | None:
         """`IN (constants)`."""
-        column = self.column(node.this)
-        if column is None or not node.expressions or any(node.args.get(key) for key in ("query", "unnest", "field")):
+        term = self.term(node.this)
+        if term is None or not node.expressions or any(node.args.get(key) for key in ("query", "unnest", "field")):
             return None
         values = [constant(item, self.zone) for item in node.expressions]
         known = [value for value in values if value is not None]
-        return is_in(column, known, self.zone, negated=negated) if len(known) == len(values) else None
+        if len(known) < len(values):
+            return None
+        if isinstance(term, Transformed):
+            return is_in_transformed(term, known, self.zone, negated=negated)
+        return is_in(term, known, self.zone, negated=negated)
 
     def like(self, node: exp.Like, *, negated: bool) -> BooleanExpression | None:
         """LIKE with a pattern that only asks for a start, or for the whole."""
@@ -371,6 +386,13 @@ OPERATORS: dict[type[exp.Expression], Comparison] = {
 def exactly(expression: BooleanExpression | None) -> Pushdown:
     """An exact expression, or nothing known."""
     return UNKNOWN if expression is None else Pushdown(expression=expression, complete=True)
+
+
+def null_test(term: Column | Transformed, *, negated: bool) -> BooleanExpression | None:
+    """`term IS [NOT] NULL`."""
+    if isinstance(term, Transformed):
+        return is_null_transformed(term, negated=negated)
+    return is_null(term, negated=negated)
 
 
 def conjunction(left: Pushdown, right: Pushdown) -> Pushdown:

@@ -1,25 +1,40 @@
 """A comparison of one of Iceberg's transforms with a constant as a condition on the column itself. Driver.
 
 Input: `system.days(ts) = DATE '2026-01-01'`, taken apart. Output: an Iceberg expression about `ts`, true for the same
-rows; None where that is not certain. It prunes whatever the table is partitioned by, and by the metrics of files.
+rows; None where that is not certain. It prunes whatever the table is partitioned by, and by the metrics of files; what
+is said of buckets prunes by partition fields of as many buckets alone, as it says nothing about the order of values.
 
     system.years(d) <= 56              ->   d < 2027-01-01
     system.truncate(4, s) = 'abcd'     ->   s starts with 'abcd'
     system.truncate(10, i) = 20        ->   i >= 20 AND i < 30
 
-A bucket says nothing about the order of values, and is left to Spark.
+    system.bucket(16, id) = 3          ->   the same, as a predicate that partition fields bucket[16] decide
+
+Other comparisons are left to Spark.
 """
 
 import datetime as dt
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
-from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, NotNull, Or, Reference
-from pyiceberg.types import DateType, IntegerType, LongType, StringType, TimestampType, TimestamptzType
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, NotNull, Or, Reference
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 
-from dml.plan.comparisons import Column, Comparison, compare, starts_with
+from dml.plan.comparisons import Column, Comparison, compare, is_null, starts_with
 from dml.plan.literals import Constant, Kind, TimeZone
+from dml.pruning.bucket_predicate import InBuckets
 
-__all__ = ["Transformed", "compare_transformed"]
+__all__ = ["Transformed", "compare_transformed", "is_in_transformed", "is_null_transformed"]
 
 DAY_MICROS = 86_400_000_000
 HOUR_MICROS = 3_600_000_000
@@ -32,7 +47,7 @@ class Transformed:
 
     Attributes:
         name: The function, lower case.
-        width: The first argument of `truncate`.
+        width: The first argument of `truncate` or `bucket`.
         column: The column.
     """
 
@@ -54,6 +69,8 @@ def compare_transformed(
     """
     if constant.kind is Kind.NULL:
         return AlwaysFalse()
+    if call.name == "bucket":
+        return compare_bucket(call, operator, constant)
     if call.name in UNITS:
         return compare_unit(call, operator, constant, zone)
     if call.name == "truncate" and call.width is not None and call.width > 0:
@@ -168,4 +185,95 @@ def compare_multiple(
     return compare_range(column, operator, constant, end, zone)
 
 
+def is_in_transformed(
+    call: Transformed, constants: Sequence[Constant], zone: TimeZone, *, negated: bool
+) -> BooleanExpression | None:
+    """`transform(column) [NOT] IN (constants)`.
+
+    Args:
+        call: The transform of the column.
+        constants: The list; a NULL in it makes NOT IN never true.
+        zone: The session's time zone.
+        negated: Whether it is NOT IN.
+    """
+    values = [constant for constant in constants if constant.kind is not Kind.NULL]
+    if negated and len(values) < len(constants):
+        return AlwaysFalse()
+    if len({value.kind for value in values}) > 1:  # Spark compares all of such a list as one type
+        return None
+    if call.name == "bucket":
+        if not has_buckets(call) or any(value.kind is not Kind.INTEGER for value in values):
+            return None
+        return in_buckets(call, frozenset(value.value for value in values), negated=negated)
+    if len(values) > MOST_LISTED:
+        return None
+    operator, joined = (Comparison.NOT_EQUAL, And) if negated else (Comparison.EQUAL, Or)
+    tests = [compare_transformed(call, operator, value, zone) for value in values]
+    known = [test for test in tests if test is not None]
+    if len(known) < len(tests):
+        return None
+    start: BooleanExpression = AlwaysTrue() if negated else AlwaysFalse()
+    return reduce(joined, known, start)
+
+
+def is_null_transformed(call: Transformed, *, negated: bool) -> BooleanExpression | None:
+    """`transform(column) IS [NOT] NULL`; a bucket is NULL where the value is."""
+    return is_null(call.column, negated=negated) if has_buckets(call) else None
+
+
+def compare_bucket(call: Transformed, operator: Comparison, constant: Constant) -> BooleanExpression | None:
+    """The number of a value's bucket."""
+    if not has_buckets(call) or constant.kind is not Kind.INTEGER:
+        return None
+    number, count = constant.value, call.width
+    if operator in EQUALITIES:
+        return in_buckets(call, frozenset({number}), negated=operator is Comparison.NOT_EQUAL)
+    if count is None or count > MOST_BUCKETS:
+        return None
+    return in_buckets(call, frozenset(filter(RANGES[operator](number), range(count))), negated=False)
+
+
+def has_buckets(call: Transformed) -> bool:
+    """Whether a call is one of `bucket` that computes what partitions have."""
+    # A UUID is text to Spark, and bytes to the transform.
+    return (
+        call.name == "bucket"
+        and call.width is not None
+        and 0 < call.width < 1 << 31
+        and isinstance(call.column.field_type, BUCKETED)
+    )
+
+
+def in_buckets(call: Transformed, numbers: frozenset[int], *, negated: bool) -> BooleanExpression:
+    """Values in some buckets, or in the others."""
+    count = call.width or 0
+    buckets = frozenset(number for number in numbers if 0 <= number < count)
+    if len(buckets) in {0, count}:
+        everything = negated is not bool(buckets)
+        return NotNull(term=Reference(call.column.name)) if everything else AlwaysFalse()
+    return InBuckets(Reference(call.column.name), count=count, buckets=buckets, negated=negated)
+
+
+MOST_BUCKETS = 10_000
+"""Of more buckets, those above or below one are not listed."""
+
+MOST_LISTED = 100
+"""A longer list of what is not buckets is left to Spark: expressions are walked recursively."""
+
+BUCKETED = (
+    BinaryType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+RANGES: dict[Comparison, Callable[[int], Callable[[int], bool]]] = {
+    Comparison.LESS: lambda bound: lambda bucket: bucket < bound,
+    Comparison.LESS_EQUAL: lambda bound: lambda bucket: bucket <= bound,
+    Comparison.GREATER: lambda bound: lambda bucket: bucket > bound,
+    Comparison.GREATER_EQUAL: lambda bound: lambda bucket: bucket >= bound,
+}
 EQUALITIES = frozenset({Comparison.EQUAL, Comparison.NOT_EQUAL})

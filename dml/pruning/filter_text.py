@@ -3,6 +3,7 @@
 Input: an Iceberg expression. Output: text in the manner of SQL, for reading: long lists are cut short.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from pyiceberg.expressions import (
@@ -30,6 +31,8 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.literals import DateLiteral, Literal, StringLiteral, TimestampLiteral
 from pyiceberg.expressions.visitors import BooleanExpressionVisitor, visit
 from pyiceberg.utils.datetime import days_to_date, micros_to_timestamp
+
+from dml.pruning.bucket_predicate import InBuckets
 
 __all__ = ["filter_text"]
 
@@ -84,10 +87,22 @@ class Text(BooleanExpressionVisitor[str]):
     def visit_unbound_predicate(self, predicate: UnboundPredicate) -> str:
         term = predicate.term
         name = term.name if isinstance(term, Reference) else str(term)
+        if isinstance(predicate, InBuckets):
+            return buckets_text(predicate, name)
         return OPERATORS[type(predicate)].format(name, values(predicate))
 
     def visit_bound_predicate(self, predicate: BoundPredicate) -> str:
         return str(predicate)
+
+
+def buckets_text(predicate: InBuckets, name: str) -> str:
+    call = f"system.bucket({predicate.count}, {name})"
+    single, several = (NotEqualTo, NotIn) if predicate.negated else (EqualTo, In)
+    if len(predicate.buckets) == 1:
+        return OPERATORS[single].format(call, *predicate.buckets)
+    return OPERATORS[several].format(
+        call, listed(map(str, sorted(predicate.buckets)[:MOST_VALUES]), len(predicate.buckets))
+    )
 
 
 def values(predicate: UnboundPredicate) -> str:
@@ -96,8 +111,12 @@ def values(predicate: UnboundPredicate) -> str:
     if not isinstance(predicate, SetPredicate):
         return ""
     literals = sorted(predicate.literals, key=lambda literal: literal.value)
-    more = f", and {len(literals) - MOST_VALUES} more" if len(literals) > MOST_VALUES else ""
-    return ", ".join(map(value_text, literals[:MOST_VALUES])) + more
+    return listed([value_text(literal) for literal in literals[:MOST_VALUES]], len(literals))
+
+
+def listed(first: Iterable[str], count: int) -> str:
+    more = f", and {count - MOST_VALUES} more" if count > MOST_VALUES else ""
+    return ", ".join(first) + more
 
 
 def value_text(literal: Literal[Any]) -> str:

@@ -11,8 +11,8 @@ from functools import cached_property
 from math import isnan
 from typing import Any, Final
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind, extract_field_ids, inclusive_projection, strict_projection
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -23,6 +23,7 @@ from dml.deletes.delete_file_index import partition_key
 from dml.manifests.write import partition_type
 from dml.model.manifest import ContentFile, FileContent, ManifestFile, Partition, unpartitioned_specs
 from dml.pruning.bound_expressions import optional_schema
+from dml.pruning.bucket_predicate import partitions_that_may_match, partitions_that_must_match
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
 from dml.pruning.row_tests import Bounds, BoundsOf, ColumnBounds, RowTest, all_match, any_match
 
@@ -170,10 +171,7 @@ class SpecPruner:
     ) -> None:
         self.fields = fields
         self._partitions = Schema(*fields.fields)
-        try:
-            projected = inclusive_projection(schema, spec, case_sensitive)(row_filter)
-        except OverflowError:  # PyIceberg finds years and months by Python's dates, which end
-            projected = AlwaysTrue()
+        projected = partitions_that_may_match(row_filter, schema, spec, case_sensitive=case_sensitive)
         self.may = any_match(projected, self._partitions, case_sensitive=True)
         self._strict = (schema, spec, case_sensitive, row_filter)
         self._identity = {
@@ -198,10 +196,7 @@ class SpecPruner:
     def must(self) -> RowTest:
         """Whether partitions hold matching rows only."""
         schema, spec, case_sensitive, row_filter = self._strict
-        try:
-            strict = strict_projection(schema, spec, case_sensitive)(row_filter)
-        except OverflowError:
-            strict = AlwaysFalse()
+        strict = partitions_that_must_match(row_filter, schema, spec, case_sensitive=case_sensitive)
         return all_match(strict, self._partitions, case_sensitive=True)
 
     def answer(self, partition: tuple[Any, ...]) -> PartitionAnswer:

@@ -3,6 +3,7 @@
 import datetime as dt
 import logging
 import random
+import re
 from decimal import Decimal
 
 import pyarrow as pa
@@ -19,7 +20,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+import dml.engine.scans
 from dml.errors import AnalysisError
+from dml.scan.planner import plan_scan
 
 pytestmark = pytest.mark.spark
 
@@ -211,3 +214,105 @@ def test_files_are_pruned_by_transforms_that_keep_the_order(lake):
     # A condition on whole partitions needs no look at their rows.
     deleted = lake.session.sql(f"DELETE FROM {name} WHERE system.days(ts) = DATE '2026-01-02'")
     assert (deleted.mode, deleted.rows_deleted) == ("metadata", 2)
+
+
+def planned(lake, statement):
+    """What EXPLAIN says of a statement: data files of the scan, and its filter."""
+    ((plan,),) = lake.session.query(f"EXPLAIN {statement}").collect()
+    found = re.search(r"scan: (\d+) of (\d+) data files.*filter: (.*)", plan)
+    assert found is not None, plan
+    return int(found[1]), int(found[2]), found[3]
+
+
+def test_files_are_pruned_by_buckets(lake, monkeypatch):
+    """Each answer is also that of Spark without pruning: the same condition, hidden in a function of its value."""
+    name = lake.create("id BIGINT, s STRING", "PARTITIONED BY (bucket(4, id))")
+    session = lake.session
+    session.sql(f"INSERT INTO {name} SELECT id, concat('t', id) FROM range(60) UNION ALL SELECT NULL, NULL")
+    scans = []
+
+    def counted(*arguments, **options):
+        plan = plan_scan(*arguments, **options)
+        scans.append(len(plan.tasks))
+        return plan
+
+    monkeypatch.setattr(dml.engine.scans, "plan_scan", counted)
+    call = "system.bucket(4, id)"
+    conditions = {
+        f"{call} = 3": 1,
+        "3 = lake.system.bucket(4, id)": 1,
+        f"{call} <=> 3": 1,
+        f"NOT ({call} <=> 3)": 4,
+        f"{call} IN (1, 3)": 2,
+        f"{call} NOT IN (1, 3)": 2,
+        f"NOT ({call} = 3)": 3,
+        f"{call} < 2": 2,
+        f"{call} = 3 AND {call} = 1": 0,
+        f"{call} = 3 AND s LIKE 't1%'": 1,
+        f"{call} = 3 OR {call} = 1": 2,
+        f"{call} = 3 OR length(s) = 2": 5,
+        f"{call} = 3 AND length(s) = 2": 1,
+        "system.bucket(8, id) = 3": 5,
+        "system.bucket(4, s) = 3": 5,
+    }
+    for condition, files in conditions.items():
+        unpruned = f"SELECT id FROM {name} WHERE if(rand() >= 0, {condition}, NULL)"
+        expected = sorted(lake.rows(unpruned), key=str)
+        assert sorted(lake.rows(f"SELECT id FROM {name} WHERE {condition}"), key=str) == expected, condition
+        assert scans == [5, files], condition
+        scans.clear()
+        assert planned(lake, f"UPDATE {name} SET s = 'x' WHERE {condition}")[:2] == (files, 5), condition
+        scans.clear()
+    assert planned(lake, f"UPDATE {name} SET s = 'x' WHERE {call} = 3")[2] == f"{call} = 3"
+
+
+def test_statements_prune_by_buckets_and_change_the_right_rows(lake):
+    name = lake.create("id BIGINT, s STRING", "PARTITIONED BY (bucket(4, id))")
+    session = lake.session
+    session.sql(f"INSERT INTO {name} SELECT id, 'old' FROM range(60) UNION ALL SELECT NULL, 'old'")
+    buckets = dict(lake.rows(f"SELECT id, system.bucket(4, id) FROM {name}"))
+
+    def of(*numbers):
+        return {key for key, bucket in buckets.items() if bucket in numbers}
+
+    merge = (
+        f"MERGE INTO {name} AS t USING (SELECT id FROM range(60)) AS s "
+        "ON t.id = s.id AND system.bucket(4, t.id) = 2 WHEN MATCHED THEN UPDATE SET s = 'merged'"
+    )
+    assert planned(lake, merge)[:2] == (1, 5)
+    assert session.sql(merge).rows_updated == len(of(2))
+    update = f"UPDATE {name} SET s = 'new' WHERE system.bucket(4, id) = 1 AND id < 30"
+    assert planned(lake, update)[:2] == (1, 5)
+    assert session.sql(update).rows_updated == len({key for key in of(1) if key < 30})
+    delete = f"DELETE FROM {name} WHERE system.bucket(4, id) = 0 AND length(s) = 3 AND id < 30"
+    assert planned(lake, delete)[0] == 1
+    assert session.sql(delete).rows_deleted == len({key for key in of(0) if key < 30})
+    expected = {(key, "merged" if bucket == 2 else "old") for key, bucket in buckets.items()}
+    expected -= {(key, "old") for key in of(0, 1) if key < 30}
+    expected |= {(key, "new") for key in of(1) if key < 30}
+    assert set(lake.rows(f"SELECT id, s FROM {name}")) == expected
+    # Whole partitions leave without a look at their rows; the row whose bucket is NULL stays.
+    deleted = session.sql(f"DELETE FROM {name} WHERE NOT (system.bucket(4, id) = 3)")
+    assert deleted.mode == "metadata"
+    assert {key for (key,) in lake.rows(f"SELECT id FROM {name}")} == of(3) | {None}
+
+
+def test_buckets_of_other_specs_decide_nothing(lake):
+    name = lake.create("id BIGINT")
+    session = lake.session
+    session.sql(f"INSERT INTO {name} SELECT id FROM range(0, 40)")
+    session.sql(f"ALTER TABLE {name} ADD PARTITION FIELD bucket(8, id)")
+    session.sql(f"INSERT INTO {name} SELECT id FROM range(40, 80)")
+    session.sql(f"ALTER TABLE {name} REPLACE PARTITION FIELD bucket(8, id) WITH bucket(16, id)")
+    session.sql(f"INSERT INTO {name} SELECT id FROM range(80, 200)")
+    buckets = dict(lake.rows(f"SELECT id, system.bucket(16, id) FROM {name}"))
+    third = {key for key, bucket in buckets.items() if bucket == 3}
+    assert all(any(low <= key < high for key in third) for low, high in ((0, 40), (40, 80), (80, 200)))
+    files = dict(lake.rows(f"SELECT spec_id, count(*) FROM {name}.files GROUP BY spec_id"))
+    assert (files[1], files[2]) == (8, 16)
+    condition = "system.bucket(16, id) = 3"
+    assert {key for (key,) in lake.rows(f"SELECT id FROM {name} WHERE {condition}")} == third
+    assert planned(lake, f"UPDATE {name} SET id = 0 WHERE {condition}")[:2] == (files[0] + 8 + 1, sum(files.values()))
+    deleted = session.sql(f"DELETE FROM {name} WHERE {condition}")
+    assert deleted.rows_deleted == len(third)
+    assert {key for (key,) in lake.rows(f"SELECT id FROM {name}")} == set(range(200)) - third

@@ -23,6 +23,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import DateLiteral
 
+from dml.pruning.bucket_predicate import InBuckets
 from dml.pruning.filter_text import filter_text
 
 
@@ -35,6 +36,12 @@ from dml.pruning.filter_text import filter_text
         (NotEqualTo("s", "it's"), "s <> 'it''s'"),
         (In("id", {3, 1, 2}), "id IN (1, 2, 3)"),
         (NotIn("id", set(range(100))), "id NOT IN (0, 1, 2, 3, 4, and 95 more)"),
+        (InBuckets("id", count=16, buckets=frozenset({3})), "system.bucket(16, id) = 3"),
+        (~InBuckets("id", count=16, buckets=frozenset({3})), "system.bucket(16, id) <> 3"),
+        (
+            InBuckets("id", count=16, buckets=frozenset({11, 2, 3, 1, 9, 10})),
+            "system.bucket(16, id) IN (1, 2, 3, 9, 10, and 1 more)",
+        ),
         (GreaterThan("d", literal(datetime.date(2026, 2, 1))), "d > '2026-02-01'"),
         (GreaterThan("d", DateLiteral(2**31 - 1)), "d > day 2147483647"),
         (

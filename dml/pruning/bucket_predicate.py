@@ -1,0 +1,153 @@
+"""`bucket(16, id) IN (3, 5)` as a leaf of Iceberg's expressions, and filters in the partitions of a spec. Worker-safe.
+
+PyIceberg's predicates compare columns. This one compares what `bucket` makes of a column, and is carried in the same
+trees: a partition field with the same number of buckets decides it, for whole files even. To all who look at values of
+the column (metrics, row groups, rows) it is a predicate that they do not know, so any row may match and none must.
+"""
+
+from typing import Any, NoReturn
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundPredicate,
+    BoundTerm,
+    In,
+    NotIn,
+    Or,
+    Reference,
+    UnboundPredicate,
+)
+from pyiceberg.expressions.visitors import InclusiveProjection, StrictProjection
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform
+
+__all__ = ["InBuckets", "partitions_that_may_match", "partitions_that_must_match"]
+
+
+class InBuckets(UnboundPredicate):
+    """Whether a column's value falls into one of some buckets; true for no NULL, negated or not, as in SQL.
+
+    Args:
+        term: The column.
+        count: The number of buckets.
+        buckets: Some of them, from 0.
+        negated: Whether it asks for the others.
+    """
+
+    count: int
+    buckets: frozenset[int]
+    negated: bool
+
+    def __init__(self, term: Any, *, count: int, buckets: frozenset[int], negated: bool = False) -> None:
+        super().__init__(term=term, count=count, buckets=buckets, negated=negated)
+
+    def __invert__(self) -> "InBuckets":
+        """The predicate of the other buckets."""
+        return InBuckets(self.term, count=self.count, buckets=self.buckets, negated=not self.negated)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same predicate."""
+        return isinstance(other, InBuckets) and parts(self) == parts(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def bind(self, schema: Schema, case_sensitive: bool = True) -> "BoundInBuckets":
+        """The predicate of a field of a schema."""
+        term = self.term.bind(schema, case_sensitive)
+        return BoundInBuckets(term, count=self.count, buckets=self.buckets, negated=self.negated)
+
+    @property
+    def as_bound(self) -> type["BoundInBuckets"]:
+        """The class of the bound predicate."""
+        return BoundInBuckets
+
+
+class BoundInBuckets(BoundPredicate):
+    """`InBuckets` of a field."""
+
+    count: int
+    buckets: frozenset[int]
+    negated: bool
+
+    def __init__(self, term: BoundTerm, *, count: int, buckets: frozenset[int], negated: bool) -> None:
+        super().__init__(term=term, count=count, buckets=buckets, negated=negated)
+
+    def __invert__(self) -> "BoundInBuckets":
+        """The predicate of the other buckets."""
+        return BoundInBuckets(self.term, count=self.count, buckets=self.buckets, negated=not self.negated)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same predicate."""
+        return isinstance(other, BoundInBuckets) and parts(self) == parts(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def as_unbound(self) -> NoReturn:
+        """No one asks: PyIceberg's transforms do so of predicates that they know."""
+        raise TypeError("InBuckets is made from its parts")
+
+    def projected(self, field: PartitionField) -> BooleanExpression | None:
+        """The same said of a partition field; None where the field does not tell."""
+        transform = field.transform
+        if not isinstance(transform, BucketTransform) or transform.num_buckets != self.count:
+            return None
+        # To our tests NOT IN is true for no NULL either.
+        term, buckets = Reference(field.name), set(self.buckets)
+        return NotIn(term=term, literals=buckets) if self.negated else In(term=term, literals=buckets)
+
+
+def parts(predicate: InBuckets | BoundInBuckets) -> tuple[Any, ...]:
+    return predicate.term, predicate.count, predicate.buckets, predicate.negated
+
+
+def partitions_that_may_match(
+    row_filter: BooleanExpression, schema: Schema, spec: PartitionSpec, *, case_sensitive: bool
+) -> BooleanExpression:
+    """A filter of a spec's partitions that is true at least for those that hold a matching row.
+
+    Raises:
+        ValueError: the filter does not fit the schema.
+    """
+    try:
+        return InclusiveWithBuckets(schema, spec, case_sensitive).project(row_filter)
+    except OverflowError:  # PyIceberg finds years and months by Python's dates, which end
+        return AlwaysTrue()
+
+
+def partitions_that_must_match(
+    row_filter: BooleanExpression, schema: Schema, spec: PartitionSpec, *, case_sensitive: bool
+) -> BooleanExpression:
+    """A filter of a spec's partitions that is true only for those that hold matching rows alone.
+
+    Raises:
+        ValueError: the filter does not fit the schema.
+    """
+    try:
+        return StrictWithBuckets(schema, spec, case_sensitive).project(row_filter)
+    except OverflowError:
+        return AlwaysFalse()
+
+
+class InclusiveWithBuckets(InclusiveProjection):
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+        if not isinstance(predicate, BoundInBuckets):
+            return super().visit_bound_predicate(predicate)
+        found: BooleanExpression = AlwaysTrue()
+        for field in self.spec.fields_by_source_id(predicate.term.ref().field.field_id):
+            found = And(found, predicate.projected(field) or AlwaysTrue())
+        return found
+
+
+class StrictWithBuckets(StrictProjection):
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+        if not isinstance(predicate, BoundInBuckets):
+            return super().visit_bound_predicate(predicate)
+        found: BooleanExpression = AlwaysFalse()
+        for field in self.spec.fields_by_source_id(predicate.term.ref().field.field_id):
+            found = Or(found, predicate.projected(field) or AlwaysFalse())
+        return found
