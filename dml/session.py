@@ -36,7 +36,7 @@ from dml.merge_builder import (
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.columns import column_sql
-from dml.spark.handlers import is_handler, run_statement, running, session_key
+from dml.spark.handlers import StatementHandler, is_handler, run_statement, running, session_key
 from dml.spark.launch import spark_session
 from dml.sqlparse import Statement, bind_parameters, canonical_text, first_keyword, parse
 from dml.sqlparse.names import name_parts
@@ -133,7 +133,7 @@ class Session:
         if not isinstance(text, str):
             raise AnalysisError(f"A statement is a text, not {type(text).__name__}")
         if idempotency_key is None:
-            return run_statement(self, text, args)
+            return run_statement(self._handler, text, args)
         with running():
             bound = bind_parameters(text, args, parameter_sql)
             key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
@@ -297,9 +297,13 @@ class Session:
         bound = bind_parameters(text, args, parameter_sql)
         return execute(self.engine, parsed(bound), bound)
 
+    @property
+    def _handler(self) -> StatementHandler:
+        return StatementHandler(handles=self.handles, run=self.run)
+
     def enable(self) -> "Session":
         """Take this session's statements at `spark.sql` too."""
-        interception.enable(self.spark, self)
+        interception.enable(self.spark, self._handler)
         return self
 
     def disable(self) -> None:
@@ -310,7 +314,7 @@ class Session:
 
     def close(self) -> None:
         """Leave `spark.sql` to Spark and close the catalogs' connections; the Spark session goes on."""
-        if is_handler(session_key(self.spark), self):
+        if is_handler(session_key(self.spark), self._handler):
             self.disable()
         for catalog in self.registry.catalogs.values():
             catalog.close()
@@ -410,7 +414,7 @@ def enable(spark: SparkSession) -> None:
     """
     session = active()
     bound = session if session.spark is spark else Session(spark, session.registry)
-    interception.enable(spark, bound)
+    bound.enable()
 
 
 def disable(spark: SparkSession) -> None:

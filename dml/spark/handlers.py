@@ -7,9 +7,10 @@ statement that comes through both is looked at once and run once.
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -33,16 +34,17 @@ __all__ = [
 Arguments = Mapping[str, Any] | Sequence[Any] | None
 
 
-class StatementHandler(Protocol):
-    """Takes the statements of one session that Spark alone cannot answer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementHandler:
+    """Takes the statements of one session that Spark alone cannot answer. Two of the same functions are one.
 
-    def handles(self, text: str) -> bool:
-        """Whether the statement is ours: cheap, from its first keyword and the names in it."""
-        ...
+    Attributes:
+        handles: Whether a statement is ours: cheap, from its first keyword and the names in it.
+        run: Runs a statement that `handles` accepted: commands at once, queries as a DataFrame.
+    """
 
-    def run(self, text: str, args: Arguments) -> DataFrame | Result:
-        """Run a statement that `handles` accepted: commands at once, queries as a DataFrame."""
-        ...
+    handles: Callable[[str], bool]
+    run: Callable[[str, Arguments], DataFrame | Result]
 
 
 class ThreadState(threading.local):
@@ -80,7 +82,7 @@ def has_handler(key: str) -> bool:
 
 def is_handler(key: str, handler: StatementHandler) -> bool:
     """Whether it is this handler that takes a session's statements."""
-    return HANDLERS.get(key) is handler
+    return HANDLERS.get(key) == handler
 
 
 def has_handlers() -> bool:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.errors import AnalysisError
 from dml.result import Result
 from dml.spark import interception
-from dml.spark.handlers import Arguments
+from dml.spark.handlers import Arguments, StatementHandler
 
 
 class LakeHandler:
@@ -19,6 +19,9 @@ class LakeHandler:
         self.spark = spark
         self.calls: list[tuple[str, Arguments]] = []
         self.lock = threading.Lock()
+
+    def registered(self) -> StatementHandler:
+        return StatementHandler(handles=self.handles, run=self.run)
 
     def handles(self, text: str) -> bool:
         return "lake" in text.lower()
@@ -42,6 +45,6 @@ class LakeHandler:
 def handler(spark: SparkSession) -> Iterator[LakeHandler]:
     """The handler, registered for the test's session."""
     handler = LakeHandler(spark)
-    interception.enable(spark, handler)
+    interception.enable(spark, handler.registered())
     yield handler
     interception.disable(spark)

@@ -11,6 +11,7 @@ from dml.errors import AnalysisError, DataError, DmlError, ErrorKind
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.errors import translate
+from dml.spark.handlers import StatementHandler
 from dml.spark.launch import active_session, spark_session
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -47,7 +48,7 @@ def failure(text):
 
 assert spark_session() is active_session()
 handler = Handler()
-interception.enable(spark, handler)
+interception.enable(spark, StatementHandler(handles=handler.handles, run=handler.run))
 assert isinstance(spark.sql("UPDATE lake.t SET a = 1"), Result)
 assert isinstance(active_session().sql("UPDATE lake.t SET a = 1", {"a": 1}), Result)
 assert handler.calls[-1][1] == {"a": 1}

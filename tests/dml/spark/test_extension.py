@@ -155,7 +155,7 @@ def test_a_new_session_has_the_parser_and_no_handler(spark, handler):
     other = spark.newSession()
     with pytest.raises(AnalysisException):
         other.sql("SELECT * FROM lake.t")
-    interception.enable(other, handler)
+    interception.enable(other, handler.registered())
     try:
         assert jvm_rows(other, "UPDATE lake.t SET a = 1") == ["[null,7,null,0]"]
     finally:

@@ -1,21 +1,16 @@
 """Which statements are ours, while one of ours runs."""
 
-from dml.spark.handlers import find_handler, register_handler, running, unregister_handler
+from dml.result import Result
+from dml.spark.handlers import StatementHandler, find_handler, register_handler, running, unregister_handler
 
 
-class Everything:
-    """Takes every statement."""
-
-    def handles(self, _: str) -> bool:
-        return True
-
-    def run(self, text: str, _: object) -> object:
-        raise AssertionError(text)
+def refuse(text: str, _: object) -> Result:
+    raise AssertionError(text)
 
 
 def test_running_nests() -> None:
     """A statement that runs another one is itself still running afterwards: what it gives to Spark is Spark's."""
-    handler = Everything()
+    handler = StatementHandler(handles=lambda _: True, run=refuse)
     register_handler("a session", handler)
     try:
         with running():

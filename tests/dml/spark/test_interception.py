@@ -48,7 +48,7 @@ def test_values_in_braces_are_filled_in_for_both_sides(spark, handler):
 
 def test_enabling_twice_replaces_the_handler_and_disabling_restores_pyspark(spark, handler):
     replaced = SparkSession.sql
-    interception.enable(spark, handler)
+    interception.enable(spark, handler.registered())
     assert SparkSession.sql is replaced
     assert interception.is_enabled(spark)
     interception.disable(spark)
