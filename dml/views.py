@@ -1,13 +1,12 @@
-"""The views of one statement: each table that its text names, as a DataFrame of a pinned snapshot. Driver.
+"""The tables of one statement, and their views: each as a DataFrame of a pinned snapshot. Driver.
 
-Input: fragments of a statement with their table references. Output: SQL text in which every reference to one of our
-tables is a placeholder, and the DataFrames that the placeholders stand for. A table is loaded once for a statement, so
-that the target, subqueries on it and a self-merge all see one snapshot.
+Input: fragments of a statement with their table references. Output: `StatementViews`, a value: SQL text in which every
+reference to one of our tables is a placeholder, and the DataFrames that the placeholders stand for. Spark knows the
+placeholders only while it analyses a text, so there is nothing to release.
 """
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyiceberg.table import Table
@@ -20,55 +19,39 @@ from dml.sqlparse.quoting import quoted
 from dml.sqlparse.render import relation_aliases, render
 from dml.sqlparse.statements import Fragment, Span, TableReference
 
-__all__ = ["StatementViews"]
+__all__ = ["StatementTables", "StatementViews", "TableFrame", "views_of"]
 
 TableFrame = Callable[[ResolvedTable, TableReference, Fragment], DataFrame]
+"""The DataFrame of a table as a fragment reads it: its columns, its filters."""
 
 
 @dataclass(slots=True, kw_only=True)
-class StatementViews:
-    """Collects the views of a statement.
+class StatementTables:
+    """Finds the tables that a statement names.
+
+    A table is loaded once, so that the target, subqueries on it and a self-merge all see one snapshot.
 
     Attributes:
         statement: The statement's text.
         spark: The session.
         registry: The catalogs.
-        table_frame: Makes the DataFrame of a table as a fragment reads it (its columns, its filters).
     """
 
     statement: str
     spark: SparkSession
     registry: CatalogRegistry
-    table_frame: TableFrame
-    loaded: dict[tuple[str, ...], Table] = field(default_factory=dict)
-    frames: dict[str, DataFrame] = field(default_factory=dict)
-    places: dict[Span, str] = field(default_factory=dict)
-    full_names: dict[Span, tuple[str, ...]] = field(default_factory=dict)
-    numbers: Iterator[int] = field(default_factory=itertools.count)
+    _loaded: dict[tuple[str, ...], Table] = field(init=False, repr=False, default_factory=dict)
 
-    def add(self, frame: DataFrame) -> str:
-        """A placeholder for a DataFrame, to stand in SQL where a table may."""
-        placeholder = self.reserve()
-        self.fill(placeholder, frame)
-        return placeholder
+    def resolve(self, reference: TableReference) -> ResolvedTable | None:
+        """Our table of a reference; None where it is a view or table of Spark."""
+        if len(reference.parts) == 1 and self.is_temporary_view(reference.parts[0]):
+            return None
+        return self.registry.resolve(reference.parts, self._loaded)
 
-    def reserve(self) -> str:
-        """A placeholder whose DataFrame is given later, with `fill`."""
-        return f"__rowdelta_view_{next(self.numbers)}__"
-
-    def fill(self, placeholder: str, frame: DataFrame) -> None:
-        """The DataFrame of a reserved placeholder."""
-        self.frames[placeholder] = frame
-
-    def bind(self, fragment: Fragment) -> None:
-        """Make views of those of a fragment's tables that are ours."""
-        for reference in fragment.tables:
-            if reference.span not in self.places:
-                resolved = self.resolve(reference)
-                if resolved is None and len(reference.parts) > 1 and reference.parts[0] in self.registry.catalogs:
-                    raise self.missing(reference)
-                if resolved is not None:
-                    self.place(reference, resolved, self.add(self.table_frame(resolved, reference, fragment)))
+    def is_temporary_view(self, name: str) -> bool:
+        """Whether Spark has a temporary view of a bare name: it hides a table of the same name, as in Spark."""
+        catalog, quoted_name = self.spark.catalog, quoted(name)
+        return catalog.tableExists(quoted_name) and catalog.getTable(quoted_name).isTemporary
 
     def missing(self, reference: TableReference) -> NotFoundError:
         """The error for a table that none of our catalogs has."""
@@ -80,10 +63,35 @@ class StatementViews:
             hint=self.registry.proposal(reference.parts),
         )
 
-    def place(self, reference: TableReference, resolved: ResolvedTable, placeholder: str) -> None:
-        """Let a placeholder stand for a reference."""
-        self.places[reference.span] = placeholder
-        self.full_names[reference.span] = (resolved.catalog_name, *resolved.identifier)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementViews:
+    """Which view stands for which table reference of a statement.
+
+    Attributes:
+        statement: The statement's text.
+        spark: The session.
+        catalogs: The names of our catalogs.
+        places: For the places of references to our tables, the placeholder that stands there.
+        full_names: For the same places, the catalog, namespace and name of the table.
+        frames: The DataFrames of placeholders. The target of a statement has a place and no frame: `with_frame` gives
+            it one, of the scan that the plan asks for.
+    """
+
+    statement: str
+    spark: SparkSession
+    catalogs: tuple[str, ...]
+    places: Mapping[Span, str]
+    full_names: Mapping[Span, tuple[str, ...]]
+    frames: Mapping[str, DataFrame]
+
+    def free_placeholder(self) -> str:
+        """A placeholder that stands for nothing yet."""
+        return placeholder(len({*self.places.values(), *self.frames}))
+
+    def with_frame(self, name: str, frame: DataFrame) -> "StatementViews":
+        """These views, and a DataFrame for a placeholder."""
+        return replace(self, frames={**self.frames, name: frame})
 
     def alias(self, reference: TableReference, default: str) -> str:
         """The name by which a replaced reference's columns are reached."""
@@ -91,19 +99,7 @@ class StatementViews:
 
     def text(self, fragment: Fragment, insertions: Mapping[Span, str] | None = None) -> str:
         """A fragment with placeholders in the place of our tables, and text before some of its pieces."""
-        self.bind(fragment)
         return render(self.statement, self.places, fragment.span, self.full_names, insertions)
-
-    def resolve(self, reference: TableReference) -> ResolvedTable | None:
-        """Our table of a reference; None where it is a view or table of Spark."""
-        if len(reference.parts) == 1 and self.is_temporary_view(reference.parts[0]):
-            return None
-        return self.registry.resolve(reference.parts, self.loaded)
-
-    def is_temporary_view(self, name: str) -> bool:
-        """Whether Spark has a temporary view of a bare name: it hides a table of the same name, as in Spark."""
-        catalog, quoted_name = self.spark.catalog, quoted(name)
-        return catalog.tableExists(quoted_name) and catalog.getTable(quoted_name).isTemporary
 
     def sql(self, text: str) -> DataFrame:
         """The DataFrame of an SQL text with placeholders; analysed, not run.
@@ -111,7 +107,7 @@ class StatementViews:
         Raises:
             AnalysisError: arguments that a function of Iceberg's does not take.
         """
-        return self.frame(with_iceberg_functions(text, lambda probe: self.frame(probe).schema, self.registry.catalogs))
+        return self.frame(with_iceberg_functions(text, lambda probe: self.frame(probe).schema, self.catalogs))
 
     def frame(self, text: str) -> DataFrame:
         """As `sql`, for a text without functions of Iceberg's."""
@@ -123,3 +119,59 @@ class StatementViews:
                 used[name] = frame
         # Without a view PySpark does not format the text, so its braces stay single.
         return self.spark.sql(escaped, None, **used) if used else self.spark.sql(text)
+
+
+def views_of(
+    tables: StatementTables,
+    fragments: Iterable[Fragment | None],
+    table_frame: TableFrame,
+    target: tuple[TableReference, ResolvedTable] | None = None,
+) -> StatementViews:
+    """The views of those tables of a statement that are ours.
+
+    Args:
+        tables: Finds them.
+        fragments: The pieces of the statement that Spark evaluates; None stands for one that is not written.
+        table_frame: Makes the DataFrame of a table.
+        target: The statement's target, where its rows are read: it gets the first placeholder, and no frame.
+
+    Raises:
+        NotFoundError: a name begins with a catalog of ours, which has no such table.
+    """
+    places: dict[Span, str] = {}
+    full_names: dict[Span, tuple[str, ...]] = {}
+    frames: dict[str, DataFrame] = {}
+    if target is not None:
+        reference, resolved = target
+        places[reference.span] = placeholder(0)
+        full_names[reference.span] = full_name(resolved)
+    for fragment in (piece for piece in fragments if piece is not None):
+        for reference in fragment.tables:
+            if reference.span in places:
+                continue
+            found = tables.resolve(reference)
+            if found is not None:
+                name = placeholder(len(places))
+                frames[name] = table_frame(found, reference, fragment)
+                places[reference.span] = name
+                full_names[reference.span] = full_name(found)
+            elif len(reference.parts) > 1 and reference.parts[0] in tables.registry.catalogs:
+                raise tables.missing(reference)
+    return StatementViews(
+        statement=tables.statement,
+        spark=tables.spark,
+        catalogs=tuple(tables.registry.catalogs),
+        places=places,
+        full_names=full_names,
+        frames=frames,
+    )
+
+
+def placeholder(number: int) -> str:
+    """The name that stands for a view in SQL."""
+    return f"__rowdelta_view_{number}__"
+
+
+def full_name(resolved: ResolvedTable) -> tuple[str, ...]:
+    """Catalog, namespace and name."""
+    return (resolved.catalog_name, *resolved.identifier)

@@ -22,7 +22,7 @@ from dml.catalog.tables import drop_table, load_table
 from dml.ddl import schema_from_json
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import write_rows
-from dml.engine.query import statement_views
+from dml.engine.query import query_views
 from dml.engine.target import target_of
 from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
 from dml.model.columns import value_name
@@ -44,7 +44,7 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame 
         ddl.execute(statement, engine.registry, time_zone=settings.time_zone)
         return nothing
     started = time.perf_counter()
-    views = statement_views(engine, sql, settings)
+    views = query_views(engine, statement.query, sql, settings)
     rows = views.sql(views.text(statement.query))
     if statement.if_not_exists and engine.registry.resolve(statement.table.parts) is not None:
         return nothing

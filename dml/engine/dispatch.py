@@ -22,9 +22,9 @@ from dml.engine.metadata_delete import run_truncate
 from dml.engine.ownership import TABLE_KEYWORDS, names_ours, table_of
 from dml.engine.procedures import PROCEDURES, run_call
 from dml.engine.publish import run_once
-from dml.engine.query import create_view, run_query, statement_views, temporary_view
+from dml.engine.query import create_view, run_query, temporary_view
 from dml.engine.row_level import run_row_level
-from dml.engine.target import resolve_target
+from dml.engine.target import start_statement
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.result import Result
 from dml.spark.errors import ended_with, spark_ended, translate
@@ -185,18 +185,16 @@ def applied_once(engine: Engine, statement: Statement, text: str, idempotency_ke
             length=len(text.split("\n", maxsplit=1)[0]),
             hint="Other statements have IF EXISTS and IF NOT EXISTS, or change nothing",
         )
-    settings = StatementSettings.of(engine.spark)
     options = insert_options(statement.options) if isinstance(statement, InsertStatement) else None
-    target = resolve_target(
+    start = start_statement(
+        engine,
         statement.target,
         text,
-        statement_views(engine, text, settings),
-        settings,
         "INSERT" if isinstance(statement, InsertStatement) else first_keyword(text),  # WITH may stand before INSERT
         branch_option=None if options is None else options.branch,
         idempotency_key=idempotency_key,
     )
-    return run_once(target, idempotency_key, lambda: change_rows(engine, statement, text, idempotency_key))
+    return run_once(start.target, idempotency_key, lambda: change_rows(engine, statement, text, idempotency_key))
 
 
 CALLED: Final = re.compile(r"\s*CALL\s+([\w.`]+)", re.IGNORECASE)

@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame
 from dml.ddl.terms import term_text
 from dml.engine.distribution import distribution_mode
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import aligned_rows, insert_options, insert_query
-from dml.engine.query import statement_views
+from dml.engine.insert import aligned_rows, insert_options, insert_query, insert_views
+from dml.engine.query import query_views
 from dml.engine.row_level import delta_of
 from dml.engine.row_level_plan import PlannedStatement, plan_statement
-from dml.engine.target import resolve_target
+from dml.engine.target import start_statement
 from dml.plan.insert import plan_insert
 from dml.plan.row_delta_plan import DefaultValue
 from dml.pruning.filter_text import filter_text
@@ -43,7 +43,7 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
         case InsertStatement() as insert:
             return engine.spark.createDataFrame([("\n".join(insert_lines(engine, insert, sql)),)], "plan string")
         case Query(fragment=fragment):
-            views = statement_views(engine, sql, StatementSettings.of(engine.spark))
+            views = query_views(engine, fragment, sql, StatementSettings.of(engine.spark))
             return views.sql(f"{statement.prefix}{views.text(fragment)}")
         case _:
             return engine.spark.sql(sql)
@@ -51,10 +51,10 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
 
 def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterator[str]:
     """The plan of an INSERT."""
-    settings = StatementSettings.of(engine.spark)
-    views = statement_views(engine, sql, settings)
     options = insert_options(statement.options)
-    target = resolve_target(statement.target, sql, views, settings, "INSERT", branch_option=options.branch)
+    start = start_statement(engine, statement.target, sql, "INSERT", branch_option=options.branch)
+    settings, target = start.settings, start.target
+    views = insert_views(engine, start, statement)
     query = insert_query(statement, target, views)
     plan = plan_insert(statement, target.names, query.columns)
     aligned_rows(query, plan, views, Assign(policy=settings.policy, case_sensitive=settings.case_sensitive))

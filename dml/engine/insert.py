@@ -29,7 +29,7 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.publish import Outcome, publish
 from dml.engine.query import statement_views
 from dml.engine.row_level_commit import check_rows
-from dml.engine.target import Target, resolve_target
+from dml.engine.target import StatementStart, Target, start_statement
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout, value_name
@@ -59,7 +59,15 @@ from dml.views import StatementViews
 from dml.write.run import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
-__all__ = ["InsertOptions", "aligned_rows", "insert_options", "insert_query", "run_insert", "write_rows"]
+__all__ = [
+    "InsertOptions",
+    "aligned_rows",
+    "insert_options",
+    "insert_query",
+    "insert_views",
+    "run_insert",
+    "write_rows",
+]
 
 SNAPSHOT_PROPERTY: Final = "snapshot-property."
 RESERVED: Final = "rowdelta."
@@ -153,19 +161,13 @@ def run_insert(
         DmlError: the statement does not fit the table, or failed; nothing is changed then, and no file is left.
     """
     started = time.perf_counter()
-    settings = StatementSettings.of(engine.spark)
-    views = statement_views(engine, sql, settings)
     command = "INSERT" if statement.mode is InsertMode.APPEND else "INSERT OVERWRITE"
     options = insert_options(statement.options)
-    target = resolve_target(
-        statement.target,
-        sql,
-        views,
-        settings,
-        command,
-        branch_option=options.branch,
-        idempotency_key=idempotency_key,
+    start = start_statement(
+        engine, statement.target, sql, command, branch_option=options.branch, idempotency_key=idempotency_key
     )
+    settings, target = start.settings, start.target
+    views = insert_views(engine, start, statement)
     query = insert_query(statement, target, views)
     plan = plan_insert(statement, target.names, query.columns)
     rows = aligned_rows(
@@ -189,6 +191,12 @@ class Replaced:
 
     row_filter: BooleanExpression | None
     reads_table: bool = False
+
+
+def insert_views(engine: Engine, start: StatementStart, statement: InsertStatement) -> StatementViews:
+    """The views of the tables that the new rows are made of."""
+    statics = (entry.value for entry in statement.partition)
+    return statement_views(engine, start, [statement.ctes, statement.query, *statics])
 
 
 def insert_query(statement: InsertStatement, target: Target, views: StatementViews) -> DataFrame:

@@ -6,7 +6,7 @@ the source, so that of the target only rows that can match cross into the JVM, a
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import DeleteAction, Fragment, MergeStatement
 from dml.views import StatementViews
 
-__all__ = ["MergeSourceFrame", "SourceKeys", "prepared_source", "source_frame"]
+__all__ = ["MergeSourceFrame", "SourceKeys", "prepared_source", "source_fragments", "source_frame"]
 
 MAX_KEYS: Final = 1_000_000
 """Above this many source rows the keys stay where they are: shipping them would cost more than it saves."""
@@ -53,23 +53,21 @@ class SourceKeys:
     rows: int
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSourceFrame:
-    """The source of one MERGE.
+    """The source of one MERGE, and the owner of its rows where they are kept: `release` lets them go.
 
     Attributes:
         described: Its placeholder, alias and columns.
         frame: Its rows.
         pushable: Target columns and source expressions that the ON condition equates, where keys may be pushed.
         persisted: Whether the rows are kept until `release`.
-        collected: The keys, once they are collected on the driver.
     """
 
     described: MergeSource
     frame: DataFrame
     pushable: tuple[tuple[NestedField, str], ...] = ()
-    persisted: bool = field(default=False)
-    collected: SourceKeys | None = field(default=None, repr=False)
+    persisted: bool = False
 
     def keys(self) -> SourceKeys | None:
         """Evaluate the source once, keep its rows, and bring its keys to the driver; None where that does not pay."""
@@ -84,8 +82,7 @@ class MergeSourceFrame:
             keys = selected.toArrow()
         if keys.num_rows > MAX_KEYS:
             return None
-        self.collected = source_keys([column for column, _ in self.pushable], keys)
-        return self.collected
+        return source_keys([column for column, _ in self.pushable], keys)
 
     def release(self) -> None:
         """Let Spark forget the rows."""
@@ -108,10 +105,12 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
     persisted = bool(pairs) and not frame.is_cached and not kept_already(frame)
     if persisted:
         frame = frame.persist()
-    view = views.add(frame)
     return MergeSourceFrame(
         described=MergeSource(
-            view=view, alias=alias, columns=tuple(frame.columns), qualifiers=source_qualifiers(statement, views)
+            view=views.free_placeholder(),
+            alias=alias,
+            columns=tuple(frame.columns),
+            qualifiers=source_qualifiers(statement, views),
         ),
         frame=frame,
         pushable=pairs,
@@ -130,7 +129,12 @@ def source_frame(statement: MergeStatement, views: StatementViews) -> DataFrame:
     columns = ", ".join(quoted(name) for name in statement.source_column_aliases)
     head = "" if statement.ctes is None else views.text(statement.ctes) + " "
     renamed = f" AS {quoted(source_alias(statement, views))}({columns})" if columns else ""
-    return views.sql(f"{head}SELECT * FROM {views.text(source_fragment(statement, views.statement))}{renamed}")
+    return views.sql(f"{head}SELECT * FROM {views.text(statement.source)}{renamed}")
+
+
+def source_fragments(statement: MergeStatement, sql: str) -> tuple[Fragment | None, Fragment]:
+    """What the rows of the source are made of: the CTEs, if there are any, and the source."""
+    return statement.ctes, source_fragment(statement, sql)
 
 
 def source_fragment(statement: MergeStatement, sql: str) -> Fragment:

@@ -12,8 +12,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from dml.commit import DeleteFiles, IdempotencyKey
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.publish import METADATA, Outcome, publish
-from dml.engine.query import statement_views
-from dml.engine.target import Target, resolve_target
+from dml.engine.target import Target, start_statement
 from dml.model.scan_task import ScanTask
 from dml.result import Result
 from dml.scan.planner import ScanPlan, plan_scan
@@ -31,11 +30,10 @@ def run_truncate(
         DmlError: no such table, or the commit failed.
     """
     started = time.perf_counter()
-    settings = StatementSettings.of(engine.spark)
-    views = statement_views(engine, text, settings)
-    target = resolve_target(statement.target, text, views, settings, "TRUNCATE", idempotency_key=idempotency_key)
+    start = start_statement(engine, statement.target, text, "TRUNCATE", idempotency_key=idempotency_key)
+    target = start.target
     plan = ScanPlan(snapshot_id=None) if target.snapshot_id is None else plan_scan(target.table, target.snapshot_id)
-    return delete_whole_files(engine, target, AlwaysTrue(), plan.tasks, "TRUNCATE", settings, started)
+    return delete_whole_files(engine, target, AlwaysTrue(), plan.tasks, "TRUNCATE", start.settings, started)
 
 
 def delete_whole_files(

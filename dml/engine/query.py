@@ -9,6 +9,7 @@ reading the snapshots that were current when it was created. A view that names n
 
 import datetime
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +25,7 @@ from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.metadata_tables import check_time_travel, metadata_table_frame, travels
 from dml.engine.scans import scan_table
-from dml.engine.target import wap_enabled
+from dml.engine.target import StatementStart, wap_enabled
 from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError
 from dml.metadata_tables.tables import MetadataTable
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
@@ -34,18 +35,42 @@ from dml.sqlparse import parse, stars_without
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
 from dml.suggestions import did_you_mean
-from dml.views import StatementViews
+from dml.views import StatementTables, StatementViews, TableFrame, views_of
 
-__all__ = ["TemporaryView", "create_view", "run_query", "statement_views", "temporary_view"]
+__all__ = ["TemporaryView", "create_view", "query_views", "run_query", "statement_views", "temporary_view"]
 
 
-def statement_views(engine: Engine, statement: str, settings: StatementSettings) -> StatementViews:
-    """The views of a statement, wired to the scan."""
+def statement_views(
+    engine: Engine, start: StatementStart, fragments: Iterable[Fragment | None], *, reads: TableReference | None = None
+) -> StatementViews:
+    """The views of the tables that a statement's fragments read.
+
+    Args:
+        engine: The session and its catalogs.
+        start: The statement's settings and tables, and its target.
+        fragments: What Spark evaluates of it; None stands for a piece that is not written.
+        reads: The reference to the target, where the statement reads its rows too.
+
+    Raises:
+        DmlError: a name is unknown, or time travel goes nowhere.
+    """
+    target = None if reads is None else (reads, start.target.resolved)
+    return views_of(start.tables, fragments, frames_of(engine, start.settings, start.tables.statement), target)
+
+
+def query_views(engine: Engine, fragment: Fragment, statement: str, settings: StatementSettings) -> StatementViews:
+    """The views of a query, which has no target."""
+    tables = StatementTables(statement=statement, spark=engine.spark, registry=engine.registry)
+    return views_of(tables, [fragment], frames_of(engine, settings, statement))
+
+
+def frames_of(engine: Engine, settings: StatementSettings, statement: str) -> TableFrame:
+    """Makes the scans behind a statement's views."""
 
     def frame(resolved: ResolvedTable, reference: TableReference, fragment: Fragment) -> DataFrame:
         return table_frame(engine, settings, statement, resolved, reference, fragment)
 
-    return StatementViews(statement=statement, spark=engine.spark, registry=engine.registry, table_frame=frame)
+    return frame
 
 
 def run_query(engine: Engine, query: Query, statement: str) -> DataFrame:
@@ -54,7 +79,7 @@ def run_query(engine: Engine, query: Query, statement: str) -> DataFrame:
     Raises:
         DmlError: a name is unknown, or time travel goes nowhere.
     """
-    views = statement_views(engine, statement, StatementSettings.of(engine.spark))
+    views = query_views(engine, query.fragment, statement, StatementSettings.of(engine.spark))
     text = views.text(query.fragment)
     return views.sql(stars_without(text, hidden_columns(views)) if query.fragment.has_star else text)
 

@@ -13,8 +13,8 @@ from dml.ddl.alter_table import evolution_change
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
-from dml.engine.engine import Engine, StatementSettings
-from dml.engine.merge_source import source_frame
+from dml.engine.engine import Engine
+from dml.engine.merge_source import SourceKeys, source_fragments, source_frame
 from dml.engine.metadata_delete import delete_whole_files
 from dml.engine.publish import UNCHANGED, Outcome, publish
 from dml.engine.query import statement_views
@@ -22,7 +22,7 @@ from dml.engine.row_level_commit import check_rows, compares_rows, row_level_act
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
 from dml.engine.scans import Scan, scan_table
 from dml.engine.schema_evolution import evolution, evolves
-from dml.engine.target import resolve_target
+from dml.engine.target import start_statement
 from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import DataError, ErrorKind
 from dml.iceberg import changed_metadata
@@ -69,16 +69,16 @@ def evolve_schema(engine: Engine, statement: MergeStatement, sql: str) -> None:
 
     The statement is planned against the new schema before that is committed: one that does not fit changes nothing.
     """
-    settings = StatementSettings.of(engine.spark)
-    views = statement_views(engine, sql, settings)
-    target = resolve_target(statement.target, sql, views, settings, "MERGE")
+    start = start_statement(engine, statement.target, sql, "MERGE")
+    target = start.target
     if not evolves(statement, target.table.properties):
         return
+    views = statement_views(engine, start, source_fragments(statement, sql), reads=statement.target)
     source = source_frame(statement, views).schema
 
     def change(metadata: TableMetadata) -> MetadataChange:
         found = evolution(source, metadata.schema(), target.names, statement.source.span)
-        return evolution_change(found.added, found.widened, metadata, time_zone=settings.time_zone)
+        return evolution_change(found.added, found.widened, metadata, time_zone=start.settings.time_zone)
 
     updates = change(target.table.metadata).updates
     if not updates:
@@ -146,7 +146,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
         engine,
         target,
         outcome,
-        row_level_action(engine, planned, delta.scan.plan, context, written),
+        row_level_action(engine, planned, delta.scan.plan, context, written, delta.source_keys),
         summary=row_level_summary(planned, written),
         uncommitted=UncommittedFiles(target.table, context, written),
     )
@@ -160,11 +160,13 @@ class Delta:
         scan: The target's scan.
         frame: The delta's rows.
         whole_files: Whether each Spark partition of `frame` holds whole files in their order.
+        source_keys: The join keys of a MERGE's source, where the scan was filtered by them.
     """
 
     scan: Scan
     frame: DataFrame
     whole_files: bool
+    source_keys: SourceKeys | None
 
 
 def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
@@ -189,24 +191,23 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
         # Such a DELETE takes whole files away, if its condition is true for all of their rows.
         find_whole_files=plan.command is Command.DELETE and plan.pushed_is_complete,
     )
-    planned.views.fill(planned.target_view, scan.frame)
+    views = planned.views.with_frame(planned.target_view, scan.frame)
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
-    frame = delta_frame(planned.views.sql, plan.query, assign)
-    return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file)
+    frame = delta_frame(views.sql, plan.query, assign)
+    return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file, source_keys=keys)
 
 
 def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:
     """The delta as its writers want it: all rows of a file in one task, in the order of the file."""
     if delta.whole_files:
         return delta.frame
-    source = planned.source
     return distribute_delta(
         delta.frame,
         planned.target.table,
         delta.scan.plan.tasks,
         planned.settings.parallelism,
         inserts=planned.plan.inserts,
-        few_inserts=source is not None and source.collected is not None and source.collected.rows <= FEW_ROWS,
+        few_inserts=delta.source_keys is not None and delta.source_keys.rows <= FEW_ROWS,
         clustered=context.options.fanout is False,
     )
 

@@ -18,6 +18,7 @@ from dml.commit import (
 )
 from dml.deletes.deletion_vector import decode
 from dml.engine.engine import Engine
+from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import merge_summary
 from dml.engine.row_level_plan import PlannedStatement
 from dml.engine.row_probe import statement_probe
@@ -68,7 +69,12 @@ def row_level_summary(planned: PlannedStatement, outcome: WriteOutcome) -> dict[
 
 
 def row_level_action(
-    engine: Engine, planned: PlannedStatement, scan: ScanPlan, context: WriteContext, outcome: WriteOutcome
+    engine: Engine,
+    planned: PlannedStatement,
+    scan: ScanPlan,
+    context: WriteContext,
+    outcome: WriteOutcome,
+    source_keys: SourceKeys | None = None,
 ) -> Action:
     """What the tasks wrote, as an action on the table.
 
@@ -78,6 +84,7 @@ def row_level_action(
         scan: What was read of the target.
         context: The write.
         outcome: What the tasks did.
+        source_keys: The join keys of a MERGE's source, where they are known.
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     listing = scan.listing(outcome.removed_data_files, outcome.rewritten_delete_files)
@@ -88,7 +95,7 @@ def row_level_action(
         "rests_on_rows": rests_on_rows(planned, outcome),
         "starting_snapshot_id": target.snapshot_id,
         "case_sensitive": settings.case_sensitive,
-        "row_probe": statement_probe(engine.spark, planned),
+        "row_probe": statement_probe(engine.spark, planned, source_keys),
     }
     rows = row_level_changes(planned, scan.tasks, context, outcome)
     if plan.inserts_only:

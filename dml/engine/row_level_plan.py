@@ -1,20 +1,30 @@
 """DELETE, UPDATE and MERGE resolved and planned: nothing is read but metadata. Driver."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
 
 from dml.commit import IdempotencyKey
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.merge_source import MergeSourceFrame, prepared_source
+from dml.engine.merge_source import MergeSourceFrame, prepared_source, source_fragments
 from dml.engine.query import statement_views
-from dml.engine.target import Target, resolve_target
+from dml.engine.target import Target, start_statement
 from dml.errors import ErrorKind, NotSupportedError
 from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
 from dml.plan.delete_update import plan_delete, plan_update
-from dml.plan.merge import plan_merge
+from dml.plan.merge import plan_merge, whens
 from dml.plan.row_delta_plan import PlanContext, RowDeltaPlan
-from dml.sqlparse.statements import DeleteStatement, MergeStatement, UpdateStatement
+from dml.sqlparse.statements import (
+    Assignment,
+    DeleteAction,
+    DeleteStatement,
+    Fragment,
+    InsertAction,
+    MergeStatement,
+    UpdateAction,
+    UpdateStatement,
+)
 from dml.views import StatementViews
 
 __all__ = ["PlannedStatement", "RowLevelStatement", "plan_statement"]
@@ -31,7 +41,7 @@ class PlannedStatement:
         target: The table.
         mode: Copy-on-write or merge-on-read.
         settings: The session's settings.
-        views: The statement's views.
+        views: The statement's views; the target has no frame in them, as a scan depends on the plan.
         target_view: Placeholder of the target's scan in the plan's query.
         source: The source of a MERGE.
     """
@@ -62,6 +72,28 @@ def command_of(statement: RowLevelStatement) -> Command:
             return Command.MERGE
 
 
+def fragments_of(statement: RowLevelStatement, sql: str) -> tuple[Fragment | None, ...]:
+    """The pieces of a statement that Spark evaluates; None stands for one that is not written."""
+    match statement:
+        case DeleteStatement():
+            return statement.ctes, statement.condition
+        case UpdateStatement():
+            return statement.ctes, *assigned(statement.assignments), statement.condition
+        case MergeStatement():
+            clauses = [piece for when in whens(statement) for piece in (when.condition, *values_of(when.action))]
+            return *source_fragments(statement, sql), *clauses, statement.condition
+
+
+def values_of(action: UpdateAction | InsertAction | DeleteAction) -> tuple[Fragment | None, ...]:
+    """The values that an action of a MERGE gives to columns."""
+    return () if isinstance(action, DeleteAction) else assigned(action.assignments or ())
+
+
+def assigned(assignments: Sequence[Assignment]) -> tuple[Fragment | None, ...]:
+    """The values of assignments; None stands for DEFAULT."""
+    return tuple(assignment.value for assignment in assignments)
+
+
 def plan_statement(
     engine: Engine,
     statement: RowLevelStatement,
@@ -81,17 +113,16 @@ def plan_statement(
     Raises:
         DmlError: the statement does not fit the table.
     """
-    settings = StatementSettings.of(engine.spark)
-    check_settings(settings)
-    views = statement_views(engine, sql, settings)
     command = command_of(statement)
-    target = resolve_target(statement.target, sql, views, settings, command.upper(), idempotency_key=idempotency_key)
+    start = start_statement(engine, statement.target, sql, command.upper(), idempotency_key=idempotency_key)
+    settings, target = start.settings, start.target
+    check_settings(settings)
     if metadata is not None:
         target = target.with_metadata(metadata)
     mode = row_level_operation_mode(target.table.properties, command)
     check_mode(target, mode, command)
-    target_view = views.reserve()
-    views.place(statement.target, target.resolved, target_view)
+    views = statement_views(engine, start, fragments_of(statement, sql), reads=statement.target)
+    target_view = views.places[statement.target.span]
     context = PlanContext(
         sql=sql,
         schema=target.table.schema(),
@@ -112,6 +143,7 @@ def plan_statement(
             plan = plan_update(statement, context)
         case MergeStatement():
             source = prepared_source(statement, context, views)
+            views = views.with_frame(source.described.view, source.frame)
             try:
                 plan = plan_merge(statement, context, source.described)
             except BaseException:

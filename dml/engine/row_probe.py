@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dml.commit.changes import RowProbe
+from dml.engine.merge_source import SourceKeys
 from dml.engine.row_level_plan import PlannedStatement
 from dml.engine.scans import scan_files
 from dml.errors import DmlError
@@ -125,8 +126,8 @@ class StatementProbe:
             planned.plan.target_ids,
             row_filter=self.row_filter,
         )
-        planned.views.fill(planned.target_view, rows)
-        return bool(planned.views.sql(f"{self.matching} LIMIT 1").collect())
+        views = planned.views.with_frame(planned.target_view, rows)
+        return bool(views.sql(f"{self.matching} LIMIT 1").collect())
 
 
 def whole_file(file: ContentFile) -> ScanTask:
@@ -146,23 +147,29 @@ def whole_file(file: ContentFile) -> ScanTask:
     )
 
 
-def statement_probe(spark: SparkSession, planned: PlannedStatement) -> RowProbe | None:
+def statement_probe(
+    spark: SparkSession, planned: PlannedStatement, source_keys: SourceKeys | None = None
+) -> RowProbe | None:
     """The probe of a statement; None where rows do not decide, or may not be asked.
 
     A source that is not kept could give other rows when it is read again.
+
+    Args:
+        spark: The session.
+        planned: The statement.
+        source_keys: The join keys of a MERGE's source, where they are known.
     """
     properties: Mapping[str, str] = planned.target.table.properties
     matching, source = planned.plan.matching, planned.source
     again = source is None or source.persisted or source.frame.is_cached
     if matching is None or planned.reads_itself or not again or not row_level_concurrency(properties):
         return None
-    keys = None if source is None else source.collected
     conflicts = planned.plan.conflict_detection_filter
     return StatementProbe(
         spark=spark,
         planned=planned,
         matching=matching,
-        row_filter=conflicts if keys is None else And(conflicts, keys.row_filter),
-        key_filter=None if keys is None else keys.key_filter,
+        row_filter=conflicts if source_keys is None else And(conflicts, source_keys.row_filter),
+        key_filter=None if source_keys is None else source_keys.key_filter,
         max_bytes=row_probe_bytes(properties),
     ).matches

@@ -12,7 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from dml.catalog.registry import ResolvedTable
 from dml.commit import IdempotencyKey
-from dml.engine.engine import StatementSettings
+from dml.engine.engine import Engine, StatementSettings
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX
 from dml.options import WRITE_AUDIT_PUBLISH_ENABLED, boolean
@@ -20,9 +20,9 @@ from dml.plan.assignments import TargetNames
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import TableReference
 from dml.suggestions import did_you_mean
-from dml.views import StatementViews
+from dml.views import StatementTables
 
-__all__ = ["Target", "refuse_internal_names", "resolve_target", "target_of"]
+__all__ = ["StatementStart", "Target", "refuse_internal_names", "start_statement", "target_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +68,55 @@ class Target:
         return replace(self, resolved=replace(self.resolved, table=table), names=names)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementStart:
+    """What every statement that changes rows begins with.
+
+    Attributes:
+        settings: The session's settings, as they were then.
+        tables: Finds the other tables that the statement names.
+        target: The table that it changes.
+    """
+
+    settings: StatementSettings
+    tables: StatementTables
+    target: Target
+
+
+def start_statement(
+    engine: Engine,
+    reference: TableReference,
+    sql: str,
+    command: str,
+    *,
+    branch_option: str | None = None,
+    idempotency_key: IdempotencyKey | None = None,
+) -> StatementStart:
+    """Read the session's settings and find the table that a statement changes.
+
+    Args:
+        engine: The session and its catalogs.
+        reference: The table's name in the statement.
+        sql: The whole statement.
+        command: `DELETE`, `UPDATE`, ..., for errors.
+        branch_option: The branch that a write option names.
+        idempotency_key: What keeps the statement from being applied twice.
+
+    Raises:
+        DmlError: as `resolve_target`, or settings that contradict each other.
+    """
+    settings = StatementSettings.of(engine.spark)
+    tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
+    target = resolve_target(
+        reference, sql, tables, settings, command, branch_option=branch_option, idempotency_key=idempotency_key
+    )
+    return StatementStart(settings=settings, tables=tables, target=target)
+
+
 def resolve_target(
     reference: TableReference,
     sql: str,
-    views: StatementViews,
+    tables: StatementTables,
     settings: StatementSettings,
     command: str,
     *,
@@ -83,7 +128,7 @@ def resolve_target(
     Args:
         reference: Its name in the statement.
         sql: The whole statement, for errors.
-        views: The statement's views: they load each table once.
+        tables: Finds the statement's tables, and loads each once.
         settings: The session's settings.
         command: `DELETE`, `UPDATE`, ..., for errors.
         branch_option: The branch that a write option names.
@@ -93,9 +138,9 @@ def resolve_target(
         NotFoundError: no such table or branch.
         NotSupportedError: a view, a table that is not Iceberg's, a tag, a metadata table, or time travel.
     """
-    resolved = views.resolve(reference)
+    resolved = tables.resolve(reference)
     if resolved is None:
-        raise missing(reference, sql, views, command)
+        raise missing(reference, sql, tables, command)
     if reference.version is not None or reference.timestamp is not None:
         raise refused(reference, sql, f"{command} cannot write to a table with time travel", "Name the table alone")
     if resolved.metadata_table is not None:
@@ -258,14 +303,14 @@ def refused(reference: TableReference, sql: str, message: str, hint: str) -> Ana
     )
 
 
-def missing(reference: TableReference, sql: str, views: StatementViews, command: str) -> AnalysisError:
+def missing(reference: TableReference, sql: str, tables: StatementTables, command: str) -> AnalysisError:
     """The error for a target that none of our catalogs has."""
     name = ".".join(reference.parts)
-    if views.spark.catalog.tableExists(".".join(map(quoted, reference.parts))):
+    if tables.spark.catalog.tableExists(".".join(map(quoted, reference.parts))):
         return refused(
             reference,
             sql,
             f"'{name}' is a table or view of Spark, which does not support {command} here",
             "Row-level statements need an Iceberg table of a catalog of this session",
         )
-    return views.missing(reference)
+    return tables.missing(reference)

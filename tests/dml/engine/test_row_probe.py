@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from dml.engine import row_probe
+from dml.engine.row_level import delta_of
 from dml.engine.row_level_plan import plan_statement
 from dml.engine.row_probe import statement_probe
 from dml.model.manifest import ContentFile
@@ -42,10 +43,9 @@ def matches(kind: Kind, name: str, statement: str, files: list[ContentFile]) -> 
     """Whether a statement matches a row of the files, by its probe."""
     engine, text = kind.lake.session.engine, statement.replace("{t}", name)
     planned = plan_statement(engine, parse(text), text)
-    if planned.source is not None:
-        planned.source.keys()
     try:
-        probe = statement_probe(engine.spark, planned)
+        keys = None if planned.source is None else planned.source.keys()
+        probe = statement_probe(engine.spark, planned, keys)
         table = kind.lake.table(name)
         return probe(table.metadata, table.current_snapshot().snapshot_id, files)
     finally:
@@ -61,6 +61,26 @@ def test_other_keys_are_ruled_out_without_spark(balanced_kind: Kind, statement: 
     files += new_files(balanced_kind, name, "(50L, 0, 'theirs')")
     assert not matches(balanced_kind, name, statement, files)
     assert asked == []
+
+
+@pytest.mark.parametrize("statement", [UPDATE, MERGE])
+def test_neither_a_scan_nor_a_probe_fills_in_the_views_of_a_plan(balanced_kind: Kind, statement: str) -> None:
+    """The rows that the statement changes are those of its own snapshot, also after other files have been asked."""
+    name, kind = balanced_kind.filled(), balanced_kind
+    engine, text = kind.lake.session.engine, statement.replace("{t}", name)
+    planned = plan_statement(engine, parse(text), text)
+    try:
+        planned_frames = set(planned.views.frames)
+        rows = delta_of(engine, planned).frame.count()
+        files, table = new_files(kind, name, "(20L, 0, 'theirs')"), kind.lake.table(name)
+        probe = statement_probe(engine.spark, planned)
+        assert probe(table.metadata, table.current_snapshot().snapshot_id, files)
+        assert set(planned.views.frames) == planned_frames
+        assert planned.target_view not in planned_frames
+        assert delta_of(engine, planned).frame.count() == rows
+    finally:
+        if planned.source is not None:
+            planned.source.release()
 
 
 @pytest.mark.parametrize("statement", [UPDATE, MERGE])
