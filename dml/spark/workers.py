@@ -21,6 +21,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
+from pyspark.sql.types import StringType
 
 from dml.errors import SetupError
 from dml.spark.handlers import session_key
@@ -76,7 +77,8 @@ def python_of_workers(spark: SparkSession) -> tuple[str, str]:
     Raises:
         SetupError: Spark cannot start the program, or it is another version of Python.
     """
-    asked = udf(by_value(cast("FunctionType", describe_worker)), "string", useArrow=False)
+    # A type as text would be parsed by the server of Spark Connect, with a parser that may be another's.
+    asked = udf(by_value(cast("FunctionType", describe_worker)), StringType(), useArrow=False)
     try:
         row = spark.range(0, 1, 1, 1).select(asked("id")).first()
     except (PySparkException, Py4JJavaError) as error:
