@@ -1,7 +1,7 @@
 """A Spark SQL extension in Python: our parser in front of Spark's, with no JAR. Driver, classic Spark only.
 
 Input: a `SparkSession.Builder`. Output: a builder whose session asks our handler first, also for statements that come
-from the JVM side (Scala code or a Thrift server in the same driver). It is the only module that touches `_jvm`.
+from the JVM side (Scala code or a Thrift server in the same driver).
 
 `SparkSessionExtensions.injectParser` wants Scala functions and a `ParserInterface`; py4j makes them of Python objects.
 A parser returns plans and has no other way to answer: a query of ours returns its plan, a command is run while it is
@@ -10,55 +10,25 @@ of `SparkSession.sql` runs anything; whoever else parses a text (to check or to 
 
 Source: `SparkSessionExtensions`, `ParserInterface` and `SparkSession.sql` of Spark 4; py4j, "Callbacks".
 """
-# ruff: noqa: SLF001  the JVM is behind underscored names of PySpark, here and nowhere else
+# ruff: noqa: SLF001  the session in the JVM is behind underscored names of PySpark
 
-import logging
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from py4j.java_gateway import JavaObject, is_instance_of
-from py4j.protocol import Py4JJavaError
+from py4j.java_gateway import JavaObject
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.util import default_api_mode, is_remote_only
 
 from dml.result import Result
 from dml.spark.handlers import Arguments, find_handler, run_statement
+from dml.spark.jvm import carried, jvm_view, kept, take_callbacks
 
-__all__ = ["ExtendedBuilder", "extend", "is_remote", "original_error"]
+__all__ = ["ExtendedBuilder", "extend", "is_remote"]
 
 EXTENDED: Final = "spark.rowdelta.extended"
-# What a Java proxy may throw through `parsePlan`; it would wrap other exceptions and hide their text.
-THROWN_AS_THEY_ARE: Final = ("org.apache.spark.sql.catalyst.parser.ParseException", "java.lang.RuntimeException")
 SESSION_CLASS: Final = "org.apache.spark.sql.classic.SparkSession"
-
-
-class CallbackError(Py4JJavaError):  # type: ignore[misc]
-    """Carries a Java exception out of a Python callback, so that it is thrown in the JVM as it is."""
-
-    def __str__(self) -> str:
-        return "a Java exception on its way back to the JVM"
-
-
-# Python exceptions that callbacks raised, by the identity of the Java exception that stands for them; the oldest go.
-CARRIED: Final[OrderedDict[int, BaseException]] = OrderedDict()
-CARRIED_LIMIT: Final = 64
-
-
-# py4j answers with the number of a Java object, and a thread of its own lets the JVM forget objects that Python has no
-# reference to any more: without this one it might do so before the JVM has looked up the answer, which is then null.
-# A thread's next callback comes after the JVM has taken the answer to the one before.
-ANSWERS: Final = threading.local()
-
-
-def kept(answer: JavaObject) -> JavaObject:
-    """What a callback answers, kept until the thread's next one."""
-    ANSWERS.last = answer
-    return answer
 
 
 class InjectedParser:
@@ -157,17 +127,6 @@ def extend(builder: SparkSession.Builder) -> ExtendedBuilder:
     return extended
 
 
-def original_error(error: BaseException) -> BaseException:
-    """The Python exception behind one that came back from the JVM; the exception itself if there is no other."""
-    cause = java_exception(error) if CARRIED else None
-    while cause is not None:
-        found = CARRIED.pop(identity(cause), None)
-        if found is not None:
-            return found
-        cause = cause.getCause()
-    return error
-
-
 def is_remote(options: dict[str, str]) -> bool:
     """Whether PySpark would make a Connect session of these settings: its own rule."""
     mode = options.get("spark.api.mode", os.environ.get("SPARK_API_MODE", "")).lower()
@@ -186,29 +145,13 @@ def create_session(options: dict[str, str]) -> None:
     for key, value in options.items():
         conf.set(key, value)
     context = SparkContext.getOrCreate(conf)
-    ensure_callback_server_started(gateway())  # type: ignore[no-untyped-call]
-    keep_java_exceptions()
+    take_callbacks()
     session_class = getattr(jvm_view(), SESSION_CLASS)
     builder = session_class.builder().sparkContext(cast("Any", context)._jsc.sc())
     for key, value in options.items():
         builder.config(key, value)
     session = builder.config(EXTENDED, "true").withExtensions(ApplyExtension()).getOrCreate()
     session.sessionState().sqlParser()  # a parser that cannot be made must fail here, not in the first statement
-
-
-def keep_java_exceptions() -> None:
-    """Let Java exceptions pass through our callbacks with their type, and unlogged: their caller sees them."""
-    for name in ("python_parameters", "callback_server_parameters"):
-        parameters = vars(gateway()).get(name)
-        if parameters is not None:
-            parameters.propagate_java_exceptions = True
-    for logger in ("py4j.clientserver", "py4j.java_gateway"):
-        logging.getLogger(logger).addFilter(is_worth_logging)
-
-
-def is_worth_logging(record: logging.LogRecord) -> bool:
-    """False for the log record that py4j writes of an exception that a callback raised on purpose."""
-    return not (record.exc_info and isinstance(record.exc_info[1], CallbackError))
 
 
 def called_to_execute() -> bool:
@@ -243,35 +186,3 @@ def plan_of(outcome: DataFrame | Result, delegate: JavaObject) -> JavaObject:
     row = outcome.row.asDict()
     values = ", ".join("CAST(NULL AS BIGINT)" if value is None else f"{value}L" for value in row.values())
     return delegate.parsePlan(f"SELECT * FROM VALUES ({values}) AS result ({', '.join(row)})")
-
-
-def carried(error: Exception) -> CallbackError:
-    """An exception in the form that reaches the JVM: Java's own as they are, Python's as text, kept for Python."""
-    origin = java_exception(error)
-    if origin is not None and any(is_instance_of(gateway(), origin, kind) for kind in THROWN_AS_THEY_ARE):
-        return CallbackError("", kept(origin))
-    stand_in = jvm_view().java.lang.RuntimeException(f"{type(error).__name__}: {error}", origin)
-    CARRIED[identity(stand_in)] = error
-    while len(CARRIED) > CARRIED_LIMIT:
-        CARRIED.popitem(last=False)
-    return CallbackError("", kept(stand_in))
-
-
-def java_exception(error: BaseException) -> JavaObject | None:
-    """The Java exception behind a Python one."""
-    return error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-
-
-def identity(java_object: JavaObject) -> int:
-    """Java's identity of an object: Python may hold several references to it."""
-    return int(jvm_view().java.lang.System.identityHashCode(java_object))
-
-
-def gateway() -> Any:
-    """The way to the JVM of this driver."""
-    return cast("Any", SparkContext)._gateway
-
-
-def jvm_view() -> Any:
-    """The JVM of this driver."""
-    return cast("Any", SparkContext)._jvm

@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.errors import NotSupportedError
 from dml.result import Result
-from dml.spark.extension import original_error
 from dml.spark.handlers import (
     Arguments,
     StatementHandler,
@@ -32,6 +31,7 @@ from dml.spark.handlers import (
     session_key,
     unregister_handler,
 )
+from dml.spark.jvm import original_error
 
 __all__ = ["disable", "enable", "is_enabled"]
 

@@ -78,10 +78,10 @@ def test_every_module_of_a_package_that_workers_use_says_where_it_runs(package):
     assert silent == []
 
 
-def test_only_the_extension_touches_the_jvm():
+def test_only_one_module_touches_the_jvm():
     """`_jvm` is py4j: it does not exist on Spark Connect."""
     users = [name for name, path in modules() if "_jvm" in path.read_text().replace("_jvm_", "")]
-    assert users == ["dml.spark.extension"]
+    assert users == ["dml.spark.jvm"]
 
 
 def test_every_module_lists_its_names():

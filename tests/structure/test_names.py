@@ -20,6 +20,7 @@ PRIVATE_NAMES_OF_LIBRARIES = {
     "dml/spark/handlers.py": "PySpark",
     "dml/spark/interception.py": "PySpark",
     "dml/spark/jobs.py": "PySpark",
+    "dml/spark/jvm.py": "PySpark",
     "dml/spark/workers.py": "PySpark",
     "sqlparse/dialect.py": "SQLGlot",
 }

@@ -13,7 +13,8 @@ from pyspark.sql.functions import lit
 
 from dml.errors import AnalysisError
 from dml.spark import interception
-from dml.spark.extension import CARRIED, CARRIED_LIMIT, EXTENDED, extend
+from dml.spark.extension import EXTENDED, extend
+from dml.spark.jvm import CARRIED, CARRIED_LIMIT
 
 pytestmark = pytest.mark.spark
 

@@ -1,0 +1,104 @@
+"""The JVM of the driver and the calls that come back from it. Driver, classic Spark only.
+
+Input: exceptions and answers of Python callbacks. Output: what py4j can carry into the JVM, and the Python exception
+behind one that comes back. It is the only module that touches `_jvm`.
+"""
+# ruff: noqa: SLF001  the JVM is behind underscored names of PySpark, here and nowhere else
+
+import logging
+import threading
+from collections import OrderedDict
+from typing import Any, Final, cast
+
+from py4j.java_gateway import JavaObject, is_instance_of
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+
+__all__ = ["CallbackError", "carried", "gateway", "jvm_view", "kept", "original_error", "take_callbacks"]
+
+# What a Java proxy may throw through `parsePlan`; it would wrap other exceptions and hide their text.
+THROWN_AS_THEY_ARE: Final = ("org.apache.spark.sql.catalyst.parser.ParseException", "java.lang.RuntimeException")
+
+
+class CallbackError(Py4JJavaError):  # type: ignore[misc]
+    """Carries a Java exception out of a Python callback, so that it is thrown in the JVM as it is."""
+
+    def __str__(self) -> str:
+        return "a Java exception on its way back to the JVM"
+
+
+# Python exceptions that callbacks raised, by the identity of the Java exception that stands for them; the oldest go.
+CARRIED: Final[OrderedDict[int, BaseException]] = OrderedDict()
+CARRIED_LIMIT: Final = 64
+
+
+# py4j answers with the number of a Java object, and a thread of its own lets the JVM forget objects that Python has no
+# reference to any more: without this one it might do so before the JVM has looked up the answer, which is then null.
+# A thread's next callback comes after the JVM has taken the answer to the one before.
+ANSWERS: Final = threading.local()
+
+
+def kept(answer: JavaObject) -> JavaObject:
+    """What a callback answers, kept until the thread's next one."""
+    ANSWERS.last = answer
+    return answer
+
+
+def original_error(error: BaseException) -> BaseException:
+    """The Python exception behind one that came back from the JVM; the exception itself if there is no other."""
+    cause = java_exception(error) if CARRIED else None
+    while cause is not None:
+        found = CARRIED.pop(identity(cause), None)
+        if found is not None:
+            return found
+        cause = cause.getCause()
+    return error
+
+
+def take_callbacks() -> None:
+    """Let the JVM call Python. Java exceptions pass with their type, and unlogged: their caller sees them."""
+    ensure_callback_server_started(gateway())  # type: ignore[no-untyped-call]
+    for name in ("python_parameters", "callback_server_parameters"):
+        parameters = vars(gateway()).get(name)
+        if parameters is not None:
+            parameters.propagate_java_exceptions = True
+    for logger in ("py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(logger).addFilter(is_worth_logging)
+
+
+def is_worth_logging(record: logging.LogRecord) -> bool:
+    """False for the log record that py4j writes of an exception that a callback raised on purpose."""
+    return not (record.exc_info and isinstance(record.exc_info[1], CallbackError))
+
+
+def carried(error: Exception) -> CallbackError:
+    """An exception in the form that reaches the JVM: Java's own as they are, Python's as text, kept for Python."""
+    origin = java_exception(error)
+    if origin is not None and any(is_instance_of(gateway(), origin, kind) for kind in THROWN_AS_THEY_ARE):
+        return CallbackError("", kept(origin))
+    stand_in = jvm_view().java.lang.RuntimeException(f"{type(error).__name__}: {error}", origin)
+    CARRIED[identity(stand_in)] = error
+    while len(CARRIED) > CARRIED_LIMIT:
+        CARRIED.popitem(last=False)
+    return CallbackError("", kept(stand_in))
+
+
+def java_exception(error: BaseException) -> JavaObject | None:
+    """The Java exception behind a Python one."""
+    return error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+
+
+def identity(java_object: JavaObject) -> int:
+    """Java's identity of an object: Python may hold several references to it."""
+    return int(jvm_view().java.lang.System.identityHashCode(java_object))
+
+
+def gateway() -> Any:
+    """The way to the JVM of this driver."""
+    return cast("Any", SparkContext)._gateway
+
+
+def jvm_view() -> Any:
+    """The JVM of this driver."""
+    return cast("Any", SparkContext)._jvm
