@@ -18,12 +18,11 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.explain import explain
 from dml.engine.insert import insert_options, run_insert
 from dml.engine.located import located
-from dml.engine.metadata_delete import run_truncate
 from dml.engine.ownership import TABLE_KEYWORDS, names_ours, table_of
 from dml.engine.procedures import PROCEDURES, run_call
 from dml.engine.publish import run_once
 from dml.engine.query import create_view, run_query, temporary_view
-from dml.engine.row_level import run_row_level
+from dml.engine.row_level import run_row_level, run_truncate
 from dml.engine.target import start_statement
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.result import Result

@@ -1,7 +1,7 @@
 """Queries: SELECT, temporary views and the subqueries of other statements over our tables. Driver.
 
-Input: a fragment and the tables that it names. Output: a DataFrame, analysed and not run, whose scans read only the
-columns and files that the query can need.
+Input: a fragment and the tables that it names, metadata tables too. Output: a DataFrame, analysed and not run, whose
+scans read only the columns and files that the query can need.
 
 Spark's temporary view would keep the text and look for the tables itself; here the view is a DataFrame, so it goes on
 reading the snapshots that were current when it was created. A view that names none of our tables is Spark's own.
@@ -23,11 +23,11 @@ from pyspark.sql.types import StructType
 
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.metadata_tables import check_time_travel, metadata_table_frame, travels
 from dml.engine.scans import scan_table
 from dml.engine.target import StatementStart, wap_enabled
-from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError
-from dml.metadata_tables.tables import MetadataTable
+from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError, NotSupportedError
+from dml.metadata_tables.frames import MetadataRead, metadata_frame
+from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
 from dml.spark.errors import translate
@@ -103,7 +103,7 @@ def table_frame(
     """A table as a fragment reads it."""
     if resolved.metadata_table is not None:
         name = MetadataTable(resolved.metadata_table)
-        return metadata_frame(engine, settings, statement, resolved, name, reference, fragment)
+        return metadata_table_frame(engine, settings, statement, resolved, name, reference, fragment)
     table = resolved.table
     snapshot_id, schema = snapshot_to_read(engine, settings, statement, resolved, reference)
     read = table_read(
@@ -131,7 +131,7 @@ def table_frame(
     ).frame
 
 
-def metadata_frame(
+def metadata_table_frame(
     engine: Engine,
     settings: StatementSettings,
     statement: str,
@@ -140,13 +140,57 @@ def metadata_frame(
     reference: TableReference,
     fragment: Fragment,
 ) -> DataFrame:
-    """A metadata table as a fragment reads it; of the current snapshot, whatever `spark.wap.branch` says."""
+    """A metadata table as a fragment reads it; of the current snapshot, whatever `spark.wap.branch` says.
+
+    Raises:
+        CorruptFileError: a metadata file is missing or damaged.
+        ExecutionError: the storage failed.
+    """
     snapshot = resolved.table.current_snapshot()
     if travels(resolved, reference):
         check_time_travel(name, reference, statement)
         snapshot_id, _ = snapshot_to_read(engine, settings, statement, resolved, reference)
         snapshot = None if snapshot_id is None else resolved.table.snapshot_by_id(snapshot_id)
-    return metadata_table_frame(engine.spark, settings, resolved, name, snapshot, reference, fragment)
+    schema = table_schema(name, resolved.table.metadata)
+    read = table_read(
+        fragment,
+        reference,
+        schema,
+        case_sensitive=settings.case_sensitive,
+        time_zone=settings.time_zone,
+        trees_hold=settings.trees_hold,
+        every_column=settings.quoted_regex,
+    )
+    needed = MetadataRead(
+        columns=tuple(found.name for found in schema.fields if found.field_id in set(read.field_ids)),
+        row_filter=read.row_filter,
+        case_sensitive=settings.case_sensitive,
+        parallelism=settings.parallelism,
+    )
+    return metadata_frame(engine.spark, name, resolved.table, snapshot, needed)
+
+
+def travels(resolved: ResolvedTable, reference: TableReference) -> bool:
+    """Whether a reference names a snapshot, a time, a branch or a tag."""
+    in_name = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms)
+    return any(part is not None for part in (reference.version, reference.timestamp, *in_name))
+
+
+def check_time_travel(name: MetadataTable, reference: TableReference, statement: str) -> None:
+    """Refuse time travel where a metadata table shows all snapshots, or the table as it is.
+
+    Raises:
+        NotSupportedError: it does.
+    """
+    if not name.is_of_one_snapshot:
+        shows = "what all snapshots have" if name.of_all_snapshots else "the table's metadata as it is now"
+        raise NotSupportedError(
+            f"The metadata table '{name}' shows {shows}: there is no time travel in it",
+            sql=statement,
+            position=reference.span.start,
+            length=reference.span.end - reference.span.start,
+            hint="Name it without a version, a time, a branch or a tag",
+        )
 
 
 def snapshot_to_read(

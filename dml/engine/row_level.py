@@ -1,44 +1,50 @@
-"""DELETE, UPDATE and MERGE through the stages: plan, scan, delta, write, commit. Driver."""
+"""DELETE, UPDATE and MERGE through the stages: plan, scan, delta, write, commit; TRUNCATE. Driver.
+
+Where the condition of a DELETE is true for every row of each file that it meets, by the files' partitions or by their
+column metrics, the files leave the table by metadata alone, and none is opened; so do all files in a TRUNCATE, and in a
+DELETE without a condition (docs/semantics.md, D1 and D7 to D11).
+"""
 
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyiceberg.expressions import And, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import DataFrame
 
-from dml.commit import IdempotencyKey
+from dml.commit import DeleteFiles, IdempotencyKey
 from dml.ddl.alter_table import evolution_change
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
-from dml.engine.engine import Engine
-from dml.engine.merge_source import SourceKeys, source_fragments, source_frame
-from dml.engine.metadata_delete import delete_whole_files
-from dml.engine.publish import UNCHANGED, Outcome, publish
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.merge_source import SourceKeys, evolution, evolves, source_fragments, source_frame
+from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.query import statement_views
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
 from dml.engine.scans import Scan, scan_table
-from dml.engine.schema_evolution import evolution, evolves
-from dml.engine.target import start_statement
+from dml.engine.target import Target, start_statement
 from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import DataError, ErrorKind
 from dml.iceberg import changed_metadata
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
+from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
 from dml.options import Command, RowLevelOperationMode
 from dml.progress import progress_bar
 from dml.read.target_files import TargetFiles
 from dml.result import Result
+from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.split import whole_file_groups
 from dml.spark.store_assignment import Assign
-from dml.sqlparse.statements import MergeStatement
+from dml.sqlparse.statements import MergeStatement, Truncate
 from dml.write.run import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
-__all__ = ["delta_of", "run_row_level"]
+__all__ = ["delta_of", "run_row_level", "run_truncate"]
 
 
 def run_row_level(
@@ -232,3 +238,73 @@ def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: 
         tracks_origins=copy_on_write and context.format_version > 1 and compares_rows(planned),
         tasks=max(planned.settings.parallelism, len(whole_file_groups(scan.plan.tasks))),
     )
+
+
+def run_truncate(
+    engine: Engine, statement: Truncate, text: str, idempotency_key: IdempotencyKey | None = None
+) -> Result:
+    """Run TRUNCATE TABLE.
+
+    Raises:
+        DmlError: no such table, or the commit failed.
+    """
+    started = time.perf_counter()
+    start = start_statement(engine, statement.target, text, "TRUNCATE", idempotency_key=idempotency_key)
+    target = start.target
+    plan = ScanPlan(snapshot_id=None) if target.snapshot_id is None else plan_scan(target.table, target.snapshot_id)
+    return delete_whole_files(engine, target, AlwaysTrue(), plan.tasks, "TRUNCATE", start.settings, started)
+
+
+def delete_whole_files(
+    engine: Engine,
+    target: Target,
+    row_filter: BooleanExpression,
+    tasks: Sequence[ScanTask],
+    command: str,
+    settings: StatementSettings,
+    started: float,
+) -> Result:
+    """Commit the removal of the files of a filter.
+
+    Args:
+        engine: The session and its catalogs.
+        target: The table.
+        row_filter: The filter, which is true for all rows of these files.
+        tasks: The files, as the scan of the statement found them.
+        command: For the result.
+        settings: The session's settings.
+        started: When the statement started, by `time.perf_counter`.
+
+    Raises:
+        DmlError: the commit failed.
+    """
+    outcome = Outcome(command=command, mode=METADATA, started=started, planned=time.perf_counter())
+    if not tasks:
+        return publish(engine, target, outcome, None)
+    action = DeleteFiles(
+        row_filter=row_filter,
+        case_sensitive=settings.case_sensitive,
+        starting_snapshot_id=target.snapshot_id,
+        rows_deleted=live_rows_of(tasks),
+    )
+    return publish(engine, target, outcome, action, skip_empty=True)  # another commit may have removed them meanwhile
+
+
+def live_rows_of(tasks: Sequence[ScanTask]) -> int | None:
+    """Live rows of data files, from metadata; None where delete files leave it open."""
+    rows = [live_rows(task) for task in tasks]
+    return None if None in rows else sum(number for number in rows if number is not None)
+
+
+def live_rows(task: ScanTask) -> int | None:
+    """Rows of a data file that no delete file deletes.
+
+    A deletion vector, or one position delete file of that data file alone, says how many rows it deletes; several
+    delete files may say one row twice, and others hold rows of other files.
+    """
+    if not task.has_deletes:
+        return task.record_count
+    if task.deletion_vector is not None and not task.equality_deletes:
+        return task.record_count - task.deletion_vector.record_count
+    single = task.position_deletes[0] if len(task.position_deletes) == 1 and not task.equality_deletes else None
+    return None if single is None or single.referenced_data_file is None else task.record_count - single.record_count

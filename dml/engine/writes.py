@@ -1,18 +1,29 @@
-"""Writers as Spark jobs: run, collect what the tasks wrote, and clean up after a failure. Driver."""
+"""Writers as Spark jobs: run, collect what the tasks wrote, and delete what a failed statement leaves behind. Driver.
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+Files of tasks that reported are known by path. Where Spark itself failed, tasks that had finished do not report any
+more: their files are found by the statement's id, which stands in each name.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
+from pyarrow import fs as arrow_fs
+from pyiceberg.io import FileIO
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
 from dml.catalog.credentials import storage_properties
 from dml.commit import RowCounts
-from dml.engine.abort import delete_others, delete_uncommitted
 from dml.errors import CommitStateUnknownError, DmlError, ExecutionError
+from dml.files.deletion import delete_files
+from dml.files.schemes import check_location
 from dml.model.manifest import ContentFile
 from dml.model.write_task import ChangedFile, RowOrigins, TaskCommit, TaskMetrics, WriteContext
 from dml.options import WRITE_DATA_PATH, WriteOptions
@@ -20,6 +31,8 @@ from dml.spark.jobs import ended_on_failure
 from dml.spark.workers import check_workers
 
 __all__ = ["UncommittedFiles", "WriteOutcome", "run_writer", "write_context"]
+
+LOG = logging.getLogger(__name__)
 
 TASK_COMMIT_SCHEMA = "task_commit binary"
 
@@ -201,3 +214,84 @@ class UncommittedFiles:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, DmlError) and not isinstance(error, CommitStateUnknownError):
             delete_uncommitted(self.table, self.context, self.outcome.paths)
+
+
+def delete_uncommitted(table: Table, context: WriteContext, paths: Collection[str] | None = None) -> None:
+    """Delete the files of a statement that was not committed; its tasks have ended.
+
+    Args:
+        table: The table.
+        context: The write.
+        paths: The files, where all tasks reported theirs; None looks for them.
+    """
+    try:
+        if paths is None:
+            paths = list(files_named(table.io, context.data_location, context.query_id))
+        delete_files(table.io, paths)
+    except Exception as error:  # noqa: BLE001 - the failure that led here is the one to report
+        LOG.warning(
+            "Files of the failed statement %s may be left in %s: %s", context.query_id, context.data_location, error
+        )
+
+
+def delete_others(table: Table, context: WriteContext, wanted: Collection[str]) -> None:
+    """Delete the files of attempts that were killed, where others have done their tasks.
+
+    What such an attempt writes after this is an orphan.
+
+    Args:
+        table: The table.
+        context: The write.
+        wanted: The files of the attempts that count.
+    """
+    try:
+        names = {location.rpartition("/")[2] for location in wanted}  # unique, where locations may be written two ways
+        found = files_named(table.io, context.data_location, context.query_id)
+        delete_files(table.io, [location for location in found if location.rpartition("/")[2] not in names])
+    except Exception as error:  # noqa: BLE001 - the statement goes on: files that nobody needs cost little
+        LOG.warning(
+            "Files of failed attempts of the statement %s may be left in %s: %s",
+            context.query_id,
+            context.data_location,
+            error,
+        )
+
+
+def files_named(io: FileIO, location: str, part: str) -> Iterator[str]:
+    """Files below a location whose names have a part.
+
+    Only storages that can list are asked; others keep the files until orphans are removed.
+
+    Raises:
+        NotSupportedError: the table may have no files there.
+    """
+    check_location(io, location)
+    match io:
+        case PyArrowFileIO():
+            return arrow_files_named(io, location, part)
+        case FsspecFileIO():
+            return fsspec_files_named(io, location, part)
+        case _:
+            LOG.warning("Files of the failed statement %s may be left in %s: the storage cannot list", part, location)
+            return iter(())
+
+
+def arrow_files_named(io: PyArrowFileIO, location: str, part: str) -> Iterator[str]:
+    """`files_named` where PyArrow lists."""
+    scheme, netloc, path = io.parse_location(location, io.properties)
+    filesystem = io.fs_by_scheme(scheme, netloc)
+    selector = arrow_fs.FileSelector(path, recursive=True, allow_not_found=True)
+    prefix = location[: len(location) - len(path)] if location.endswith(path) else ""
+    for info in filesystem.get_file_info(selector):
+        if info.type == arrow_fs.FileType.File and part in info.base_name:
+            yield f"{prefix}{info.path}"
+
+
+def fsspec_files_named(io: FsspecFileIO, location: str, part: str) -> Iterator[str]:
+    """`files_named` where fsspec lists."""
+    uri = urlsplit(location)
+    filesystem = io.get_fs(uri.scheme or "file", uri.hostname)
+    filesystem.invalidate_cache()  # workers have written since this process looked last
+    for path in filesystem.find(location):
+        if part in path.rpartition("/")[2]:
+            yield filesystem.unstrip_protocol(path)

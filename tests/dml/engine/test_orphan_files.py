@@ -84,7 +84,7 @@ def test_the_files_of_a_failed_statement_are_found(lake, monkeypatch):
     lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a')")
     folder = lake.folder(name)
     before = files(folder)
-    monkeypatch.setattr("dml.engine.abort.delete_files", lambda io, locations: tuple(locations))
+    monkeypatch.setattr("dml.engine.writes.delete_files", lambda io, locations: tuple(locations))
     monkeypatch.setattr("dml.write.output_files.delete_files", lambda io, locations: tuple(locations))
     with pytest.raises(DmlError):
         lake.session.sql(f"INSERT INTO {name} SELECT id, CAST(raise_error('boom') AS STRING) FROM range(10, 20)")
