@@ -21,7 +21,7 @@ from dml.catalog.registry import ResolvedTable
 from dml.catalog.tables import drop_table, load_table
 from dml.ddl import schema_from_json
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import write_rows
+from dml.engine.insert import plan_rows_write, write_rows
 from dml.engine.query import query_views
 from dml.engine.target import target_of
 from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
@@ -104,7 +104,8 @@ def write_query(creation: Creation, table: Table, load_state: LoadState | None) 
     resolved = ResolvedTable(catalog_name=catalog_name, catalog=table.catalog, identifier=identifier, table=table)
     target = target_of(resolved, reference, creation.sql, settings)
     rows = creation.rows.toDF(*(value_name(index) for index in range(len(creation.rows.columns))))
-    return write_rows(creation.engine, target, rows, "CREATE TABLE AS SELECT", creation.started, load_state=load_state)
+    write = plan_rows_write(creation.engine, target, "CREATE TABLE AS SELECT", creation.started, load_state=load_state)
+    return write_rows(write, rows)
 
 
 @contextmanager

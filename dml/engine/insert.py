@@ -35,6 +35,7 @@ from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.summary_keys import ROWS_INSERTED
+from dml.model.write_task import WriteContext
 from dml.options import (
     DEFAULT_FILE_FORMAT,
     PARQUET_COMPRESSION,
@@ -61,10 +62,15 @@ from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
 __all__ = [
     "InsertOptions",
+    "Replaced",
+    "RowsWrite",
     "aligned_rows",
+    "commit_rows",
+    "exact_filter",
     "insert_options",
     "insert_query",
     "insert_views",
+    "plan_rows_write",
     "run_insert",
     "write_rows",
 ]
@@ -177,7 +183,7 @@ def run_insert(
     if replaced is not None:
         name = (target.resolved.catalog_name, *target.resolved.identifier)
         replaced = replace(replaced, reads_table=name in views.full_names.values())
-    return write_rows(engine, target, rows, command, started, replaced=replaced, options=options)
+    return write_rows(plan_rows_write(engine, target, command, started, replaced=replaced, options=options), rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,23 +306,50 @@ def exact_filter(
     return pushdown.expression
 
 
-def write_rows(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsWrite:
+    """New rows on their way into a table, planned: what tasks run, and what is committed when they have ended.
+
+    Attributes:
+        engine: The session and its catalogs.
+        target: The table.
+        command: For the result.
+        replaced: Which rows they replace; None appends.
+        options: The statement's write options.
+        load_state: Where the table is created or replaced by the same commit: finds it as it is for each attempt.
+        context: The table, for tasks.
+        task: What each task runs.
+        started: When the statement started, by `time.perf_counter`.
+        planned: When it was planned.
+    """
+
+    engine: Engine
+    target: Target
+    command: str
+    replaced: Replaced | None
+    options: InsertOptions
+    load_state: LoadState | None
+    context: WriteContext
+    task: WriteTask
+    started: float
+    planned: float
+
+
+def plan_rows_write(
     engine: Engine,
     target: Target,
-    rows: DataFrame,
     command: str,
     started: float,
     *,
     replaced: Replaced | None = None,
     options: InsertOptions = PLAIN,
     load_state: LoadState | None = None,
-) -> Result:
-    """Write rows and commit them.
+) -> RowsWrite:
+    """Plan how new rows are written.
 
     Args:
         engine: The session and its catalogs.
         target: The table.
-        rows: Columns `v0`, `v1`, ... for the table's columns, in its order.
         command: For the result.
         started: When the statement started, by `time.perf_counter`.
         replaced: Which rows they replace; None appends.
@@ -324,44 +357,79 @@ def write_rows(
         load_state: Where the table is created or replaced by the same commit: finds it as it is for each attempt.
 
     Raises:
-        DmlError: writing or committing failed; no file is left then.
+        NotSupportedError: the writers cannot write such files.
+        AnalysisError: a property has a value that it cannot have.
     """
-    table, properties = target.table, {**target.table.properties, **options.properties}
+    table = target.table
     context = write_context(table, str(uuid.uuid4()), sorted_by_table_order=sorts(table), overriding=options.properties)
-    layout = DeltaLayout(value_ids=tuple(field.field_id for field in target.table.schema().fields))
     spec = WriterSpec(
         job=WriteJob.ROWS,
         context=context,
-        layout=layout,
+        layout=DeltaLayout(value_ids=tuple(field.field_id for field in table.schema().fields)),
         max_failures=engine.max_failures(),
         sorts_rows=sorts(table) and not orders_rows(table),
     )
     check_writable(spec)
-    planned = time.perf_counter()
-    with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
-        written = run_writer(distribute_rows(rows, table, properties), WriteTask(spec), table, context)
-    outcome = Outcome(
+    return RowsWrite(
+        engine=engine,
+        target=target,
         command=command,
+        replaced=replaced,
+        options=options,
+        load_state=load_state,
+        context=context,
+        task=WriteTask(spec),
+        started=started,
+        planned=time.perf_counter(),
+    )
+
+
+def write_rows(write: RowsWrite, rows: DataFrame) -> Result:
+    """Write rows and commit them.
+
+    Args:
+        write: The write.
+        rows: Columns `v0`, `v1`, ... for the table's columns, in its order.
+
+    Raises:
+        DmlError: writing or committing failed; no file is left then.
+    """
+    engine, target, table = write.engine, write.target, write.target.table
+    properties = {**table.properties, **write.options.properties}
+    with progress_bar(engine.spark, f"{write.command} {target.resolved.name}", enabled=engine.progress):
+        written = run_writer(distribute_rows(rows, table, properties), write.task, table, write.context)
+    return commit_rows(write, written)
+
+
+def commit_rows(write: RowsWrite, written: WriteOutcome) -> Result:
+    """Commit rows that tasks have written.
+
+    Raises:
+        DmlError: the commit failed; no file is left then.
+    """
+    replaced = write.replaced
+    outcome = Outcome(
+        command=write.command,
         mode="append" if replaced is None else "overwrite",
         metrics=written.metrics,
-        started=started,
-        planned=planned,
+        started=write.started,
+        planned=write.planned,
         executed=time.perf_counter(),
     )
-    action = insert_action(target, written, replaced, options)
+    action = insert_action(write.target, written, replaced, write.options)
     if action is None:
-        return publish(engine, target, outcome, None)
+        return publish(write.engine, write.target, outcome, None)
     check_rows(written)
     counts = conservation_summary(written.row_counts)
     return publish(
-        engine,
-        target,
+        write.engine,
+        write.target,
         outcome,
         action,
         # Rows that an overwrite replaces are not counted, and so not reported as none.
-        summary={**options.summary, **(counts if replaced is None else {ROWS_INSERTED: counts[ROWS_INSERTED]})},
-        uncommitted=UncommittedFiles(table, context, written),
-        load_state=load_state,
+        summary={**write.options.summary, **(counts if replaced is None else {ROWS_INSERTED: counts[ROWS_INSERTED]})},
+        uncommitted=UncommittedFiles(write.target.table, write.context, written),
+        load_state=write.load_state,
     )
 
 

@@ -22,7 +22,7 @@ from dml.sqlparse.statements import TableReference
 from dml.suggestions import did_you_mean
 from dml.views import StatementTables
 
-__all__ = ["StatementStart", "Target", "refuse_internal_names", "start_statement", "target_of"]
+__all__ = ["StatementStart", "Target", "refuse_internal_names", "start_statement", "target_of", "writable_target"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +141,36 @@ def resolve_target(
     resolved = tables.resolve(reference)
     if resolved is None:
         raise missing(reference, sql, tables, command)
+    return writable_target(
+        resolved, reference, sql, settings, command, branch_option=branch_option, idempotency_key=idempotency_key
+    )
+
+
+def writable_target(
+    resolved: ResolvedTable,
+    reference: TableReference,
+    sql: str,
+    settings: StatementSettings,
+    command: str,
+    *,
+    branch_option: str | None = None,
+    idempotency_key: IdempotencyKey | None = None,
+) -> Target:
+    """What a statement changes of a table that was found.
+
+    Args:
+        resolved: The table, and what its name says beside it.
+        reference: Its name in the statement.
+        sql: The whole statement, for errors.
+        settings: The session's settings.
+        command: `DELETE`, `UPDATE`, ..., for errors.
+        branch_option: The branch that a write option names.
+        idempotency_key: What keeps the statement from being applied twice.
+
+    Raises:
+        NotFoundError: no such branch.
+        NotSupportedError: a tag, a metadata table, or time travel.
+    """
     if reference.version is not None or reference.timestamp is not None:
         raise refused(reference, sql, f"{command} cannot write to a table with time travel", "Name the table alone")
     if resolved.metadata_table is not None:

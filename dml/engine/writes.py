@@ -30,7 +30,7 @@ from dml.options import WRITE_DATA_PATH, WriteOptions
 from dml.spark.jobs import ended_on_failure
 from dml.spark.workers import check_workers
 
-__all__ = ["UncommittedFiles", "WriteOutcome", "run_writer", "write_context"]
+__all__ = ["UncommittedFiles", "WriteOutcome", "run_writer", "write_context", "written_by"]
 
 LOG = logging.getLogger(__name__)
 
@@ -173,7 +173,20 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, context:
     except BaseException:  # a failure, or an interrupt: the job's other tasks have been asked to stop, and have ended
         delete_uncommitted(table, context)
         raise
-    commits = [TaskCommit.from_bytes(bytes(row[0])) for row in rows]
+    return written_by([TaskCommit.from_bytes(bytes(row[0])) for row in rows], table, context)
+
+
+def written_by(commits: Sequence[TaskCommit], table: Table, context: WriteContext) -> WriteOutcome:
+    """What the tasks of a job that has ended wrote; what else attempts of tasks left is deleted.
+
+    Args:
+        commits: Of each task.
+        table: The table.
+        context: The write.
+
+    Raises:
+        DmlError: the first failure that a task reported; the files of all tasks are deleted.
+    """
     retried = any(commit.attempt_number for commit in commits)
     failure = next((commit.failure for commit in commits if commit.failure is not None), None)
     if failure is not None:
