@@ -16,7 +16,6 @@ from dml.catalog.tables import (
     list_tables,
     load_table,
     rename_table,
-    set_properties,
     stage_table,
     table_exists,
 )
@@ -36,7 +35,6 @@ __all__ = [
     "namespace_exists",
     "namespace_properties",
     "rename_table",
-    "set_properties",
     "stage_table",
     "table_exists",
     "translate",

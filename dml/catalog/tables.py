@@ -1,4 +1,4 @@
-"""Tables of a catalog: load, create, drop, rename, and the upgrade of their format version. Driver.
+"""Tables of a catalog: load, create, drop and rename. Driver.
 
 Input: a catalog and an identifier (namespace and name). Output: PyIceberg tables; `TableState`, a table as a commit
 finds it, which may be one that the same commit creates or replaces; our errors.
@@ -6,7 +6,7 @@ Source: Iceberg specification, "Format Versioning".
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,12 +18,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import (
     AssertCreate,
-    AssertTableUUID,
-    RemovePropertiesUpdate,
-    SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
-    UpgradeFormatVersionUpdate,
 )
 
 from dml import iceberg
@@ -45,7 +41,6 @@ __all__ = [
     "list_tables",
     "load_table",
     "rename_table",
-    "set_properties",
     "stage_table",
     "table_exists",
 ]
@@ -277,39 +272,6 @@ def rename_table(catalog: Catalog, old: Identifier, new: Identifier) -> Table:
         return catalog.rename_table(old, new)
 
 
-def set_properties(table: Table, updates: Mapping[str, str], removals: Collection[str] = ()) -> Table:
-    """Set and remove properties; `format-version` upgrades the format.
-
-    Args:
-        table: The table.
-        updates: Properties to set; a `format-version` among them is no property but the upgrade.
-        removals: Properties to remove; those that are not set are left out.
-
-    Returns:
-        The table as it is then.
-
-    Raises:
-        AnalysisError: the format version is none or is below the table's.
-        CommitConflictError: another commit came first.
-        DmlError: the catalog failed.
-    """
-    changes: list[TableUpdate] = []
-    settings = dict(updates)
-    if FORMAT_VERSION in settings:
-        changes += upgrade(table, format_version(settings.pop(FORMAT_VERSION)))
-    if settings:
-        changes.append(SetPropertiesUpdate(updates=settings))
-    present = [key for key in removals if key in table.metadata.properties]
-    if present:
-        changes.append(RemovePropertiesUpdate(removals=present))
-    name = table.name()
-    with translated(f"Setting properties of the table '{shown(name)}'", table.catalog):
-        if changes:
-            requirement = AssertTableUUID(uuid=table.metadata.table_uuid)
-            iceberg.commit_table(table.catalog, table, (requirement,), tuple(changes))
-        return table.catalog.load_table(name) if changes else table
-
-
 def format_version(text: str) -> int:
     """The format version that a property names.
 
@@ -331,17 +293,6 @@ def with_format_version(properties: Mapping[str, str] | None) -> dict[str, str]:
     settings = dict(properties or {})
     version = format_version(settings.get(FORMAT_VERSION, str(DEFAULT_FORMAT_VERSION)))
     return {**settings, FORMAT_VERSION: str(version)}
-
-
-def upgrade(table: Table, version: int) -> list[TableUpdate]:
-    current = table.metadata.format_version
-    if version < current:
-        raise AnalysisError(
-            f"The table '{shown(table.name())}' has format version {current} and cannot go back to {version}",
-            kind=ErrorKind.INVALID_PROPERTY,
-            property=FORMAT_VERSION,
-        )
-    return [UpgradeFormatVersionUpdate(format_version=version)] if version > current else []
 
 
 def names(catalog: Catalog, namespace: Identifier) -> list[str]:

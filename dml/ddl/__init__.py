@@ -6,7 +6,7 @@ commits both.
 """
 
 from dml.ddl.create_table import create_table, stage_table
-from dml.ddl.new_schema import schema_from_ddl, schema_from_json
+from dml.ddl.new_schema import schema_from_json
 from dml.ddl.run import DdlStatement, execute
 from dml.ddl.tables import DdlResult
 from dml.ddl.types import parse_type, type_text
@@ -17,7 +17,6 @@ __all__ = [
     "create_table",
     "execute",
     "parse_type",
-    "schema_from_ddl",
     "schema_from_json",
     "stage_table",
     "type_text",

@@ -1,7 +1,7 @@
 """Schemas of new tables, and field ids as Iceberg's Java library gives them out. Pure; driver.
 
 Input: fields whose ids mean nothing yet; or the schema of a Spark query, as the JSON text of a PySpark StructType
-(`DataFrame.schema.json()`) or as DDL text. Output: the same fields with ids, or a PyIceberg schema with fresh ids;
+(`DataFrame.schema.json()`). Output: the same fields with ids, or a PyIceberg schema with fresh ids;
 defaults, comments and nullability stay (PyIceberg's own assignment drops defaults). Order: the fields of a struct
 first, then what is nested in each; the element of a list, or key and value of a map, before what is nested in them.
 Source: `AssignFreshIds.java`.
@@ -14,7 +14,7 @@ from typing import Any
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from dml.ddl.types import parse_fields, parse_type
+from dml.ddl.types import parse_type
 from dml.errors import AlreadyExistsError
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.statements import Span
@@ -24,7 +24,6 @@ __all__ = [
     "assign_field_ids",
     "counting_ids",
     "ids_by_name",
-    "schema_from_ddl",
     "schema_from_json",
     "schema_of",
     "with_field",
@@ -155,23 +154,6 @@ def schema_from_json(text: str, *, as_nullable: bool = True) -> Schema:
         AlreadyExistsError: two columns have one name.
     """
     return schema_of(tuple(field_from_json(field, as_nullable) for field in json.loads(text)["fields"]))
-
-
-def schema_from_ddl(text: str) -> Schema:
-    """The Iceberg schema for a column list, `id BIGINT NOT NULL, name STRING COMMENT 'x'`.
-
-    Args:
-        text: The list.
-
-    Returns:
-        The schema.
-
-    Raises:
-        AnalysisError: the list does not read.
-        NotSupportedError: Iceberg cannot store a type.
-        AlreadyExistsError: two columns have one name.
-    """
-    return schema_of(parse_fields(text))
 
 
 def schema_of(fields: tuple[NestedField, ...], places: tuple[Span, ...] = ()) -> Schema:

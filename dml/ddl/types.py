@@ -40,7 +40,7 @@ from dml.model.type_names import primitive_name
 from dml.sqlparse.quoting import quote_identifier, quote_string, string_value, unquoted
 from dml.suggestions import did_you_mean
 
-__all__ = ["parse_fields", "parse_type", "type_text"]
+__all__ = ["parse_type", "type_text"]
 
 SPELLINGS: dict[PrimitiveType, tuple[str, ...]] = {
     BooleanType(): ("boolean",),
@@ -160,28 +160,6 @@ def parse_type(text: str) -> IcebergType:
     if reader.peek()[0] != "end":
         raise reader.error(f"'{reader.peek()[1]}' is too much")
     return parsed
-
-
-def parse_fields(text: str) -> tuple[NestedField, ...]:
-    """The fields of a list `a INT NOT NULL COMMENT 'x', b STRING`: Spark's DDL text of a schema.
-
-    Args:
-        text: The list, without brackets.
-
-    Returns:
-        The fields, all with id 0.
-
-    Raises:
-        AnalysisError: the text does not read.
-        NotSupportedError: Iceberg cannot store a type in it.
-    """
-    reader = Reader(text)
-    fields = [read_field(reader)] if reader.tokens else []
-    while reader.take_mark(","):
-        fields.append(read_field(reader))
-    if reader.peek()[0] != "end":
-        raise reader.error(f"'{reader.peek()[1]}' is too much")
-    return tuple(fields)
 
 
 def read_type(reader: Reader) -> IcebergType:

@@ -180,9 +180,6 @@ class TaskMetrics:
         rows_deleted_by_source: Of the deleted rows, those that WHEN NOT MATCHED BY SOURCE deleted.
         rows_updated_by_source: Of the updated rows, those that WHEN NOT MATCHED BY SOURCE updated.
         rows_carried: Rows copied unchanged into rewritten files.
-        bytes_read: Bytes of the data files that were read again.
-        bytes_written: Bytes of the files written.
-        seconds: Seconds spent in the writer.
     """
 
     rows_matched: int = 0
@@ -192,9 +189,6 @@ class TaskMetrics:
     rows_deleted_by_source: int = 0
     rows_updated_by_source: int = 0
     rows_carried: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    seconds: float = 0.0
 
     def __add__(self, other: "TaskMetrics") -> "TaskMetrics":
         return TaskMetrics(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})

@@ -34,7 +34,7 @@ from dml.read.open_data_file import open_data_file
 from dml.read.projection import Projector, arrow_field, constant_array, projector
 from dml.read.row_filter import KeySet, row_filter
 
-__all__ = ["FileBatch", "TaskReader", "output_schema", "read", "scan_file"]
+__all__ = ["FileBatch", "TaskReader", "scan_file"]
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
@@ -57,29 +57,6 @@ class FileBatch:
     live: Mask | None
 
 
-def output_schema(context: ScanContext, *, spark_types: bool = True) -> pa.Schema:
-    """The schema of the batches that a scan returns.
-
-    Args:
-        context: The scan.
-        spark_types: True for types that Spark takes; False for those that lose nothing from file to file.
-
-    Raises:
-        NotSupportedError: Spark cannot hold a column.
-    """
-    return TaskReader(context, spark_types=spark_types).output_schema
-
-
-def read(task: ScanTask, context: ScanContext, *, spark_types: bool = True) -> Iterator[pa.RecordBatch]:
-    """The live rows of a task that may match the filters; `TaskReader` reads many tasks of one scan faster.
-
-    Raises:
-        CorruptFileError: a file breaks its format, or is not there.
-        ExecutionError: the storage failed.
-    """
-    return TaskReader(context, spark_types=spark_types).read(task)
-
-
 def scan_file(task: ScanTask, context: ScanContext, positions: Positions | None = None) -> Iterator[FileBatch]:
     """All rows of a task in the file's order, in native types, with a mask of the live ones; filters are ignored.
 
@@ -100,10 +77,13 @@ class TaskReader:
 
     Args:
         context: The scan.
-        spark_types: The form of the columns; see `output_schema`.
+        spark_types: True for types that Spark takes; False for those that lose nothing from file to file.
 
     Attributes:
         output_schema: The schema of the batches of `read`.
+
+    Raises:
+        NotSupportedError: Spark cannot hold a column.
     """
 
     def __init__(self, context: ScanContext, *, spark_types: bool = True) -> None:

@@ -20,7 +20,6 @@ __all__ = [
     "Arguments",
     "StatementHandler",
     "find_handler",
-    "has_handler",
     "has_handlers",
     "is_handler",
     "passing_on",
@@ -73,11 +72,6 @@ def register_handler(key: str, handler: StatementHandler) -> None:
 def unregister_handler(key: str) -> None:
     """Leave a session's statements to Spark; nothing happens if they are."""
     HANDLERS.pop(key, None)
-
-
-def has_handler(key: str) -> bool:
-    """Whether the session has a handler."""
-    return key in HANDLERS
 
 
 def is_handler(key: str, handler: StatementHandler) -> bool:

@@ -23,7 +23,6 @@ from dml.spark.handlers import (
     Arguments,
     StatementHandler,
     find_handler,
-    has_handler,
     has_handlers,
     passing_on,
     register_handler,
@@ -33,7 +32,7 @@ from dml.spark.handlers import (
 )
 from dml.spark.jvm import original_error
 
-__all__ = ["disable", "enable", "is_enabled"]
+__all__ = ["disable", "enable"]
 
 Sql = Callable[..., Any]
 
@@ -64,11 +63,6 @@ def disable(spark: SparkSession) -> None:
             for owner, original in ORIGINALS.items():
                 setattr(owner, "sql", original)  # noqa: B010  mypy forbids assigning a method to a type
             ORIGINALS.clear()
-
-
-def is_enabled(spark: SparkSession) -> bool:
-    """Whether a handler takes the session's statements."""
-    return has_handler(session_key(spark))
 
 
 def class_with_sql(spark: SparkSession) -> Any:

@@ -44,7 +44,6 @@ class PatchWriter:
     Attributes:
         changed_files: The data files that were rewritten, or lost every row.
         rows_carried: Rows copied as they are.
-        bytes_read: Bytes of the data files that were read.
     """
 
     def __init__(
@@ -71,7 +70,6 @@ class PatchWriter:
         self._columns = tuple(column.field_id for column in layout.columns[: len(layout.columns) - len(metadata)])
         self.changed_files: list[ChangedFile] = []
         self.rows_carried = 0
-        self.bytes_read = 0
 
     @property
     def removed_data_files(self) -> tuple[str, ...]:
@@ -98,7 +96,6 @@ class PatchWriter:
             raise misplaced(task, changes.next_position)
         self.changed_files.append(replace(delta.log.changed_file(task.path), rows_before=live, rows_carried=carried))
         self.rows_carried += carried
-        self.bytes_read += task.file_size_in_bytes
 
     def insert(self, values: pa.RecordBatch) -> None:
         """Adds new rows.

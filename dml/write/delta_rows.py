@@ -15,6 +15,7 @@ import pyarrow as pa
 from dml.errors import DataError, ErrorKind, ExecutionError
 from dml.model.columns import BY_SOURCE, FILE_ORDINAL, POS, ROW_OPERATION, DeltaLayout, RowOperation
 from dml.model.scan_task import ScanTask
+from dml.model.write_task import TaskMetrics
 from dml.read.reader import FileBatch
 from dml.write.row_log import RowLog
 
@@ -99,6 +100,22 @@ class DeltaCounts:
     inserted: int = 0
     deleted_by_source: int = 0
     updated_by_source: int = 0
+
+    def metrics(self, *, rows_carried: int = 0) -> TaskMetrics:
+        """The counts as the task reports them.
+
+        Args:
+            rows_carried: Rows copied unchanged into rewritten files.
+        """
+        return TaskMetrics(
+            rows_matched=self.matched,
+            rows_deleted=self.deleted,
+            rows_updated=self.updated,
+            rows_inserted=self.inserted,
+            rows_deleted_by_source=self.deleted_by_source,
+            rows_updated_by_source=self.updated_by_source,
+            rows_carried=rows_carried,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

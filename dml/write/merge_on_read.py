@@ -50,7 +50,6 @@ class NewRows:
         known = {ROW_ID_ID, LAST_UPDATED_SEQUENCE_NUMBER_ID, *delta.assigned_ids}
         self._old_ids = tuple(column.field_id for column in layout.columns if column.field_id not in known)
         self._read_ids = (*self._old_ids, *((ROW_ID_ID,) if row_lineage else ()))
-        self.bytes_read = 0
 
     def insert(self, values: pa.RecordBatch) -> None:
         """Adds new rows.
@@ -80,7 +79,6 @@ class NewRows:
                 self._write(rows, changes)
         if not cursor.exhausted():
             raise misplaced(task, cursor.next_position)
-        self.bytes_read += task.file_size_in_bytes
 
     def _write(self, rows: FileBatch, changes: Changes) -> None:
         places = changes.positions - rows.start_position

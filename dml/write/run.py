@@ -7,7 +7,6 @@ A failure that another attempt would only repeat is returned, not raised: Spark 
 report it as text inside a `SparkException`.
 """
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -16,7 +15,7 @@ import pyarrow as pa
 from pyiceberg.table.sorting import SortOrder
 
 from dml.errors import DmlError, ExecutionError
-from dml.model.manifest import ContentFile, is_unpartitioned
+from dml.model.manifest import is_unpartitioned
 from dml.model.write_task import TaskCommit, TaskMetrics
 from dml.read.packed_groups import settle
 from dml.write.copy_on_write import PatchWriter
@@ -115,7 +114,7 @@ class RowsJob:
                 self._writer.write(self._rows.inserted(batch))
                 inserted += batch.num_rows
         files = self._writer.close()
-        return TaskCommit(data_files=files, metrics=TaskMetrics(rows_inserted=inserted, bytes_written=bytes_of(files)))
+        return TaskCommit(data_files=files, metrics=TaskMetrics(rows_inserted=inserted))
 
     def abort(self) -> None:
         """Gives up the open files."""
@@ -154,23 +153,12 @@ class CopyOnWriteJob:
                 for values in run.batches:
                     self._patch.insert(values)
         files = self._writer.close()
-        metrics = TaskMetrics(
-            rows_matched=counts.matched,
-            rows_deleted=counts.deleted,
-            rows_updated=counts.updated,
-            rows_inserted=counts.inserted,
-            rows_deleted_by_source=counts.deleted_by_source,
-            rows_updated_by_source=counts.updated_by_source,
-            rows_carried=self._patch.rows_carried,
-            bytes_read=self._patch.bytes_read,
-            bytes_written=bytes_of(files),
-        )
         return TaskCommit(
             data_files=files,
             removed_data_files=self._patch.removed_data_files,
             changed_files=within_limit(self._patch.changed_files, self._max_report_bytes),
             row_origins=() if self._origins is None else self._origins.report(),
-            metrics=metrics,
+            metrics=counts.metrics(rows_carried=self._patch.rows_carried),
         )
 
     def abort(self) -> None:
@@ -207,23 +195,13 @@ class MergeOnReadJob:
                     self._delta.insert(values)
         files = self._writer.close() if self._writer is not None else ()
         deletes = self._deletes.close()
-        metrics = TaskMetrics(
-            rows_matched=counts.matched,
-            rows_deleted=counts.deleted,
-            rows_updated=counts.updated,
-            rows_inserted=counts.inserted,
-            rows_deleted_by_source=counts.deleted_by_source,
-            rows_updated_by_source=counts.updated_by_source,
-            bytes_read=self._new_rows.bytes_read if self._new_rows is not None else 0,
-            bytes_written=bytes_of((*files, *deletes.delete_files)),
-        )
         return TaskCommit(
             data_files=files,
             delete_files=deletes.delete_files,
             rewritten_delete_files=deletes.rewritten_delete_files,
             referenced_data_files=deletes.referenced_data_files,
             changed_files=within_limit(self._delta.changed_files, self._max_report_bytes),
-            metrics=metrics,
+            metrics=counts.metrics(),
         )
 
     def abort(self) -> None:
@@ -238,11 +216,6 @@ def open_delete_writer(spec: WriterSpec, output: OutputFileFactory) -> DeleteWri
     if spec.context.format_version >= DELETION_VECTOR_VERSION:
         return DeletionVectorWriter(files=spec.files, output=output)
     return PositionDeleteWriter(files=spec.files, options=delete_file_options(spec.context), output=output)
-
-
-def bytes_of(files: Iterable[ContentFile]) -> int:
-    """The size of new files; deletion vectors share one."""
-    return sum({file.path: file.file_size_in_bytes for file in files}.values())
 
 
 TASK_COMMIT: Final = "task_commit"
@@ -263,7 +236,6 @@ def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskId
     Raises:
         Exception: it failed, everything written was deleted, and another attempt may succeed.
     """
-    started = time.monotonic()
     output = OutputFileFactory(spec.context, task)
     job = None
     try:
@@ -277,8 +249,7 @@ def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskId
         if failure is None:
             raise
         return TaskCommit(failure=failure, attempt_number=task.attempt_number)
-    metrics = replace(commit.metrics, seconds=time.monotonic() - started)
-    return replace(commit, metrics=metrics, attempt_number=task.attempt_number)
+    return replace(commit, attempt_number=task.attempt_number)
 
 
 def final_failure(error: BaseException, spec: WriterSpec, task: TaskIdentity) -> DmlError | None:

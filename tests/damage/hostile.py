@@ -12,7 +12,6 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from io import BytesIO
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +19,6 @@ from pyiceberg.io import FileIO, InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dml.deletes.deletion_vector import decode
-from dml.deletes.puffin import PuffinReader
 from dml.errors import CorruptFileError
 from dml.files.table_metadata import read_table_metadata
 from dml.manifests.entry_columns import KNOWN, read_columns
@@ -156,11 +154,6 @@ def of_rows(data: bytes, file_format: str) -> Callable[[], object]:
     return read
 
 
-def of_puffin(data: bytes) -> Callable[[], object]:
-    """Reads a Puffin file's footer."""
-    return lambda: PuffinReader(BytesIO(data), len(data), file="f").read_footer()
-
-
 def of_vector(vector: bytes) -> Callable[[], object]:
     """Reads a deletion vector whose frame and checksum are right."""
     body = b"\xd1\xd3\x39\x64" + vector
@@ -218,23 +211,7 @@ def avro_cases() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def other_cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Puffin files, deletion vectors, Parquet files and table metadata."""
-    for length in (2**31 - 1, 2**30, -1, -(2**31), 1000):
-        end = struct.pack("<iI4s", length, 0, b"PFA1")
-        yield f"puffin: footer of {length} bytes", of_puffin(b"PFA1PFA1{}" + end)
-    packed = pa.Codec("lz4").compress(bytes(2**20), asbytes=True)
-    with pa.BufferOutputStream() as sink:
-        with pa.CompressedOutputStream(sink, "lz4") as stream:
-            for _ in range(2**9):
-                stream.write(bytes(2**20))
-        packed = sink.getvalue().to_pybytes()
-    footer = b"PFA1PFA1" + packed + struct.pack("<iI4s", len(packed), 1, b"PFA1")
-    yield f"puffin: footer bomb of {len(packed)} bytes", of_puffin(footer)
-    blob = {"type": "deletion-vector-v1", "fields": [], "snapshot-id": -1, "sequence-number": -1}
-    for offset, length in ((2**62, 4), (4, 2**62), (-1, 4), (4, -1), (0, 4), (2**63, 2**63), (4, 10**30)):
-        content = json.dumps({"blobs": [{**blob, "offset": offset, "length": length}]}).encode()
-        data = b"PFA1PFA1" + content + struct.pack("<iI4s", len(content), 0, b"PFA1")
-        yield f"puffin: blob of {length} bytes at {offset}", of_puffin(data)
+    """Deletion vectors, Parquet files and table metadata."""
     for count in (2**63, 2**62, 2**64 - 1, 2**31, 2):
         yield f"vector: {count} bitmaps", of_vector(struct.pack("<Q", count) + bytes(12))
     for count in (2**32 - 1, 2**16 + 1, 2**16):

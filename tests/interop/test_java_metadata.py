@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from pyiceberg.table import StaticTable
+from pyiceberg.table.puffin import PuffinFile
 
 from dml.deletes import deletion_vector
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.deletes.puffin import PuffinReader
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, ManifestContent, ManifestEntry, ManifestFile
 from tests.fixtures.java.tables import HERE, NAMES, expected, lay_out
@@ -130,14 +130,11 @@ def test_deletion_vectors(table: StaticTable) -> None:
         if not (entry.is_live and file.is_deletion_vector):
             continue
         content = Path(file.path.removeprefix("file:")).read_bytes()
-        (blob,) = (
-            blob
-            for blob in PuffinReader(content, file=file.path).read_footer().blobs
-            if blob.offset == file.content_offset
-        )
+        puffin = PuffinFile(content)
+        (blob,) = (blob for blob in puffin.footer.blobs if blob.offset == file.content_offset)
         assert blob.properties["referenced-data-file"] == file.referenced_data_file
         assert (blob.type, blob.length) == ("deletion-vector-v1", file.content_size_in_bytes)
-        payload = PuffinReader(content, file=file.path).read_blob(blob)
+        payload = puffin.get_blob_payload(blob)
         index = deletion_vector.decode(payload, file=file.path, cardinality=file.record_count)
         assert deletion_vector.encode(index) == payload
         found += [(file.referenced_data_file, int(position)) for position in index.to_numpy()]
@@ -165,16 +162,3 @@ def test_the_fixtures_have_what_they_are_for() -> None:
         *((content, kind) for content in (0, 1, 2) for kind in ("PARQUET", "ORC", "AVRO")),
         (1, "PUFFIN"),
     }
-
-
-def test_footers_of_statistics(place_of_java_tables: Path) -> None:
-    """Blobs of other kinds than ours, compressed."""
-    table = StaticTable.from_metadata(lay_out("branches"))
-    (statistics,) = table.metadata.statistics
-    content = Path(statistics.statistics_path.removeprefix("file:")).read_bytes()
-    reader = PuffinReader(content, file=statistics.statistics_path)
-    blobs = reader.read_footer().blobs
-    assert len(content) == statistics.file_size_in_bytes
-    assert [blob.type for blob in blobs] == ["apache-datasketches-theta-v1"] * 6
-    assert [blob.fields for blob in blobs] == [(number,) for number in range(1, 7)]
-    assert all(reader.read_blob(blob) for blob in blobs)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from dml.catalog import load_table, set_properties
+from dml.catalog import load_table
 from dml.catalog.loading import load
 from dml.commit import RowDelta, commit
 from dml.commit.changes import RowLevelChanges
@@ -28,6 +28,7 @@ from dml.options import Command
 from dml.read.applied_deletes import DeleteLoader
 from dml.scan.planner import plan_scan
 from dml.write.delete_files import write_late_deletes
+from tests.other_writers import set_properties
 
 __all__ = ["KEY", "RaceTask"]
 

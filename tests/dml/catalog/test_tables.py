@@ -51,7 +51,6 @@ from dml.catalog import (
     namespace_exists,
     namespace_properties,
     rename_table,
-    set_properties,
     table_exists,
     translate,
 )
@@ -66,6 +65,7 @@ from dml.errors import (
     NotFoundError,
     SetupError,
 )
+from tests.other_writers import set_properties
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "s", StringType(), required=False))
@@ -137,18 +137,6 @@ def test_an_upgrade_alone_is_a_change(catalog: Catalog) -> None:
     assert upgraded.metadata_location != table.metadata_location
     assert [entry.metadata_file for entry in upgraded.metadata.metadata_log] == [table.metadata_location]
     assert set_properties(upgraded, {"format-version": "3"}).metadata_location == upgraded.metadata_location
-
-
-@pytest.mark.parametrize(("before", "after"), [(3, 2), (3, 1), (2, 1)])
-def test_the_format_version_never_goes_down(catalog: Catalog, before: int, after: int) -> None:
-    table = create_table(catalog, ("db", "t"), SCHEMA, properties={"format-version": str(before)})
-    with pytest.raises(AnalysisError, match=f"has format version {before} and cannot go back to {after}"):
-        set_properties(table, {"format-version": str(after)})
-
-
-def test_properties_are_set_and_removed(catalog: Catalog) -> None:
-    table = create_table(catalog, ("db", "t"), SCHEMA, properties={"a": "1", "b": "2"})
-    assert set_properties(table, {"a": "3"}, ["b", "c"]).properties == {"a": "3"}
 
 
 DEFAULTS = (

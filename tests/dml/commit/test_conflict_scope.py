@@ -13,7 +13,6 @@ from pyiceberg.io import FileIO, InputFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform
 
-from dml.catalog import set_properties
 from dml.commit import (
     Action,
     AppendFiles,
@@ -30,6 +29,7 @@ from dml.options import Command, IsolationLevel
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import data_file, equality_deletes, ids
 from tests.dml.commit.test_conflicts import Scene, refused
+from tests.other_writers import set_properties
 
 WITH_DELETES = pytest.mark.parametrize("version", [2, 3])
 SERIALIZABLE, SNAPSHOT = IsolationLevel.SERIALIZABLE, IsolationLevel.SNAPSHOT

@@ -9,7 +9,6 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, LessTh
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate
 
-from dml.catalog import set_properties
 from dml.commit import (
     Action,
     AppendFiles,
@@ -27,6 +26,7 @@ from dml.model.manifest import ContentFile
 from dml.options import Command, IsolationLevel
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import data_file, deletes, equality_deletes, ids, new_table, position_deletes
+from tests.other_writers import set_properties
 
 WITH_DELETES = pytest.mark.parametrize("version", [2, 3])
 SERIALIZABLE, SNAPSHOT = IsolationLevel.SERIALIZABLE, IsolationLevel.SNAPSHOT

@@ -8,7 +8,6 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysFalse
 from pyiceberg.table import Table
 
-from dml.catalog import set_properties
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
 from dml.errors import CommitConflictError
 from dml.manifests.read import entries_of, manifests_of
@@ -16,6 +15,7 @@ from dml.model.manifest import ContentFile, Listing, ManifestContent, ManifestFi
 from dml.options import Command
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import data_file, deletes, ids, new_table
+from tests.other_writers import set_properties
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
 PARTITIONED = pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "partitioned"])

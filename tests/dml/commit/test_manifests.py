@@ -26,7 +26,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dml.catalog import create_table, set_properties
+from dml.catalog import create_table
 from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit
 from dml.commit.new_manifests import pack_from_end
 from dml.errors import CorruptFileError
@@ -35,6 +35,7 @@ from dml.manifests.write import ManifestWriter, write_manifest_list
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from dml.options import Command
 from tests.dml.commit.builders import data_file, deletes, ids, new_table
+from tests.other_writers import set_properties
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
 

@@ -12,7 +12,6 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement
 
-from dml.catalog import set_properties
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit, snapshot_producer
 from dml.commit.outcome import has_passed
 from dml.commit.window import EntryReader, open_window
@@ -29,6 +28,7 @@ from dml.manifests.read import manifests_of
 from dml.options import Command, CommitOptions
 from dml.retry import backoff_seconds
 from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes
+from tests.other_writers import set_properties
 
 QUICK = {
     "commit.retry.min-wait-ms": "1",

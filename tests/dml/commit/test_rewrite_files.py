@@ -10,7 +10,6 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
-from dml.catalog import set_properties
 from dml.commit import (
     AppendFiles,
     CommittedSnapshot,
@@ -37,6 +36,7 @@ from tests.dml.commit.builders import (
     vectors,
 )
 from tests.dml.commit.test_conflicts import Scene, refused
+from tests.other_writers import set_properties
 
 ALL = pytest.mark.parametrize("version", [1, 2, 3])
 WITH_DELETES = pytest.mark.parametrize("version", [2, 3])

@@ -7,12 +7,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from dml.catalog import set_properties
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry
 from dml.options import Command
 from tests.dml.commit.builders import data_file, ids, new_table, position_deletes, vectors
+from tests.other_writers import set_properties
 
 
 def head(table: Table, branch: str = "main") -> Snapshot:

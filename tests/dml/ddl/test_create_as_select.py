@@ -6,20 +6,23 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType
 
-from dml.catalog import LoadState, load, set_properties
+from dml.catalog import LoadState, load
 from dml.commit import AppendFiles, commit
 from dml.commit.publish import CommittedSnapshot
-from dml.ddl import schema_from_ddl, stage_table
+from dml.ddl import stage_table
 from dml.errors import AlreadyExistsError, CommitConflictError, CommitStateUnknownError, NotFoundError
 from dml.sqlparse import parse
 from dml.sqlparse.statements import CreateTable
 from tests.dml.commit.builders import data_file, ids
 from tests.dml.ddl.conftest import Lake
+from tests.other_writers import set_properties
 
 NAME = ("db", "t")
-SCHEMA = schema_from_ddl("id BIGINT, p STRING")
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", StringType(), required=False))
 
 
 def staged(lake: Lake, clauses: str = "", verb: str = "CREATE", version: int = 2) -> LoadState:

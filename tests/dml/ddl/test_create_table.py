@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.types import LongType
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
-from dml.ddl import create_table, schema_from_ddl
+from dml.ddl import create_table
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, NotSupportedError
 from dml.sqlparse import parse
 from tests.dml.ddl.conftest import Lake
@@ -146,7 +147,8 @@ def test_a_table_that_is_there_is_an_error_unless_if_not_exists_says_otherwise(n
 
 def test_as_select_takes_its_columns_from_the_query(lake: Lake) -> None:
     statement = parse("CREATE TABLE db.t PARTITIONED BY (dep) AS SELECT 1 id, 'x' dep")
-    table = create_table(statement, lake.catalog, ("db", "t"), schema_from_ddl("id INT, dep STRING"))
+    columns = (NestedField(1, "id", IntegerType(), required=False), NestedField(2, "dep", StringType(), required=False))
+    table = create_table(statement, lake.catalog, ("db", "t"), Schema(*columns))
     assert [field.name for field in table.schema().fields] == ["id", "dep"]
     assert lake.partitioning() == ["1000: dep: identity(2)"]
 

@@ -17,7 +17,8 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from dml.ddl import parse_type, schema_from_ddl, schema_from_json, type_text
+from dml.ddl import parse_type, schema_from_json, type_text
+from dml.ddl.new_schema import schema_of
 from dml.ddl.types import PRIMITIVES
 from dml.errors import AlreadyExistsError, AnalysisError, NotSupportedError
 from dml.model.type_names import NAMES
@@ -138,8 +139,15 @@ def test_the_nearest_type_is_suggested() -> None:
         parse_type("strng")
 
 
+def fields(text: str) -> tuple[NestedField, ...]:
+    """Fields without ids."""
+    struct = parse_type(f"struct<{text}>")
+    assert isinstance(struct, StructType)
+    return struct.fields
+
+
 def test_ids_go_to_the_top_level_first_and_then_into_each_column() -> None:
-    schema = schema_from_ddl("a struct<x: int, y: array<struct<z: int>>>, b map<string, int>, c int")
+    schema = schema_of(fields("a: struct<x: int, y: array<struct<z: int>>>, b: map<string, int>, c: int"))
     assert {schema.find_column_name(i): i for i in range(1, schema.highest_field_id + 1)} == {
         "a": 1,
         "b": 2,
@@ -172,4 +180,4 @@ def test_the_schema_of_a_query_is_read_from_sparks_json() -> None:
 
 def test_two_columns_of_one_name_are_refused() -> None:
     with pytest.raises(AlreadyExistsError):
-        schema_from_ddl("id int, ID string")
+        schema_of((*fields("id: int"), *fields("ID: string")))

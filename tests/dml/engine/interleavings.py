@@ -24,7 +24,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_m
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
-from dml.catalog import create_table, set_properties
+from dml.catalog import create_table
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RewriteFiles, RowDelta, commit
 from dml.errors import CommitConflictError, DmlError, ValidationFailedError
 from dml.iceberg import metadata_json
@@ -32,6 +32,7 @@ from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, FileContent
 from dml.options import Command
 from tests.dml.commit.builders import deletes
+from tests.other_writers import set_properties
 
 Row = tuple[int, str, str]
 Rows = frozenset[Row]

@@ -34,7 +34,7 @@ from pyiceberg.types import (
 
 from dml.errors import NotSupportedError
 from dml.model import columns
-from dml.read.reader import output_schema
+from dml.read.reader import TaskReader
 
 
 def optional(field_id, name, kind, **more):
@@ -132,7 +132,7 @@ def test_nanoseconds_are_copied_but_spark_is_refused(lake, field):
     context = lake.context(Schema(optional(1, "c", TimestampNanoType())))
     assert lake.read(lake.task(path), context, spark_types=False).column("c").cast(pa.int64()).to_pylist() == [5]
     with pytest.raises(NotSupportedError, match="timestamp_ns"):
-        output_schema(context)
+        TaskReader(context)
 
 
 NESTED = Schema(
@@ -341,7 +341,7 @@ def test_stored_lineage_wins_and_nulls_inherit(lake, field):
 
 
 def test_native_output_carries_field_ids(lake, field):
-    schema = output_schema(lake.context(NESTED), spark_types=False)
+    schema = TaskReader(lake.context(NESTED), spark_types=False).output_schema
     assert schema.field("s").metadata == {b"PARQUET:field_id": b"1"}
     assert schema.field("l").type.value_field.metadata == {b"PARQUET:field_id": b"7"}
 

@@ -14,7 +14,7 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 from dml.errors import CorruptFileError, NotSupportedError
 from dml.model import columns
 from dml.model.scan_task import KeyFilter
-from dml.read.reader import TaskReader, output_schema, scan_file
+from dml.read.reader import TaskReader, scan_file
 from dml.scan.split import split
 
 SCHEMA = Schema(
@@ -222,7 +222,7 @@ def test_scan_file_has_all_rows_and_says_which_are_live(lake, path):
     for part in scan_file(task, context):
         ids = part.batch.column("id").to_numpy()
         assert part.start_position == ids[0]
-        assert part.batch.schema == output_schema(context, spark_types=False)
+        assert part.batch.schema == TaskReader(context, spark_types=False).output_schema
         live = np.ones(len(ids), bool) if part.live is None else part.live
         assert ids[~live].tolist() == [i for i in deleted if ids[0] <= i <= ids[-1]]
         seen += ids.tolist()

@@ -11,7 +11,7 @@ from dml.errors import AnalysisError, DataError, DmlError, ErrorKind
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.errors import translate
-from dml.spark.handlers import StatementHandler
+from dml.spark.handlers import StatementHandler, has_handlers
 from dml.spark.launch import active_session, spark_session
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -84,7 +84,7 @@ assert type(error) is DataError, repr(error)
 assert str(error) == "A row breaks a rule", str(error)
 assert isinstance(error, DmlError)
 interception.disable(spark)
-assert not interception.is_enabled(spark)
+assert not has_handlers()
 
 # The engine itself: a table is made, changed and read, a mistake is shown at its place.
 with tempfile.TemporaryDirectory() as warehouse:

@@ -73,8 +73,6 @@ def test_every_file_that_was_created_is_in_the_commit(tmp_path: Path, job: Write
     commit = Case(job, version, tmp_path).run()
     assert commit.failure is None
     assert {file.path for file in (*commit.data_files, *commit.delete_files)} == set(map(str, stored_files(tmp_path)))
-    assert commit.metrics.bytes_written == sum(path.stat().st_size for path in stored_files(tmp_path))
-    assert commit.metrics.seconds > 0
 
 
 @pytest.mark.parametrize(("job", "version"), JOBS)
