@@ -27,6 +27,7 @@ __all__ = [
     "alias_of",
     "assignments_text",
     "condition_text",
+    "name_text",
     "source_of",
 ]
 
@@ -51,6 +52,21 @@ def condition_text(condition: object) -> str:
         kind=ErrorKind.INVALID_CONDITION,
         hint="Write it as \"id = 5\" or col('id') == 5",
     )
+
+
+def name_text(table: object) -> str:
+    """The name of a table, which a caller may have mistaken.
+
+    Raises:
+        AnalysisError: it is no text.
+    """
+    if not isinstance(table, str):
+        raise AnalysisError(
+            f"The name of a table is a text, not {type(table).__name__}",
+            kind=ErrorKind.INVALID_VALUE,
+            hint="Write it as 'db.t'",
+        )
+    return table
 
 
 def source_of(source: object) -> DataFrame | str:

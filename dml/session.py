@@ -5,7 +5,9 @@ lake.sql("DELETE FROM db.flights WHERE dep_time IS NULL")
 lake.update("db.flights", {"dest": "'BOS'"}, "dest = 'Boston'")
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -31,12 +33,22 @@ from dml.merge_builder import (
     alias_of,
     assignments_text,
     condition_text,
+    name_text,
     source_of,
 )
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.columns import column_sql
-from dml.spark.handlers import StatementHandler, is_handler, run_statement, running, session_key
+from dml.spark.handlers import (
+    Binding,
+    StatementHandler,
+    active_clone,
+    is_handler,
+    names_a_view_of,
+    run_statement,
+    running,
+    session_key,
+)
 from dml.spark.launch import spark_session
 from dml.sqlparse import Statement, bind_parameters, canonical_text, first_keyword, parse
 from dml.sqlparse.names import name_parts
@@ -66,21 +78,6 @@ DEFAULT_WAREHOUSE: Final = "./warehouse"
 ACTIVE: Final[list["Session"]] = []
 
 parsed: Final[Callable[[str], Statement]] = lru_cache(maxsize=64)(parse)
-
-
-def name_text(table: object) -> str:
-    """The name of a table, which a caller may have mistaken.
-
-    Raises:
-        AnalysisError: it is no text.
-    """
-    if not isinstance(table, str):
-        raise AnalysisError(
-            f"The name of a table is a text, not {type(table).__name__}",
-            kind=ErrorKind.INVALID_VALUE,
-            hint="Write it as 'db.t'",
-        )
-    return table
 
 
 class Session:
@@ -132,12 +129,13 @@ class Session:
         """
         if not isinstance(text, str):
             raise AnalysisError(f"A statement is a text, not {type(text).__name__}")
-        if idempotency_key is None:
-            return run_statement(self._handler, text, args)
-        with running():
-            bound = bind_parameters(text, args, parameter_sql)
-            key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
-            return execute(self.engine, parsed(bound), bound, key)
+        with self._here(text) as session:
+            if idempotency_key is None:
+                return run_statement(session.handler, text, args)
+            with running():
+                bound = bind_parameters(text, args, parameter_sql)
+                key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
+                return execute(session.engine, parsed(bound), bound, key)
 
     # ---- rows, from Python
 
@@ -190,8 +188,11 @@ class Session:
             on: The condition that matches source rows with target rows: SQL text or a PySpark Column.
             source_alias: How conditions and values call the source.
         """
+        session = self
+        if isinstance(source, DataFrame) and session_key(source.sparkSession) != session_key(self.spark):
+            session = self.on(source.sparkSession)  # it is a view of its session alone
         return MergeBuilder(
-            run=self.run_merge,
+            run=session.run_merge,
             target=name_text(table),
             source=source_of(source),
             source_alias=alias_of(source_alias),
@@ -275,8 +276,8 @@ class Session:
 
     def run_merge(self, text: str, key: IdempotencyKey | None) -> Result:
         """Run the MERGE of a builder, which knows what its key stands for."""
-        with running():
-            result = execute(self.engine, parsed(text), text, key)
+        with self._here(text) as session, running():
+            result = execute(session.engine, parsed(text), text, key)
         assert isinstance(result, Result)
         return result
 
@@ -298,12 +299,33 @@ class Session:
         return execute(self.engine, parsed(bound), bound)
 
     @property
-    def _handler(self) -> StatementHandler:
-        return StatementHandler(handles=self.handles, run=self.run)
+    def handler(self) -> StatementHandler:
+        """What takes the Spark session's statements."""
+        return StatementHandler(handles=self.handles, run=self.run, bequeath=self._bequeath)
+
+    # ---- other Spark sessions of the application
+
+    def on(self, spark: SparkSession) -> "Session":
+        """This session for work on another Spark session; the two have one current namespace."""
+        return Session(spark, self.registry, progress=self.engine.progress)
+
+    @contextmanager
+    def _here(self, text: str) -> Iterator["Session"]:
+        """This session where a statement of this thread runs: in `foreachBatch` the views are those of the batch."""
+        with active_clone(self.spark) as clone:
+            if clone is None or names_a_view_of(self.spark, text, but_not_of=clone):
+                yield self
+            else:
+                yield self.on(clone)
+
+    def _bequeath(self) -> Binding:
+        """What a Spark session that is made of this one's gets: these catalogs, and a current namespace of its own."""
+        registry = replace(self.registry)
+        return lambda spark: Session(spark, registry, progress=self.engine.progress).handler
 
     def enable(self) -> "Session":
         """Take this session's statements at `spark.sql` too."""
-        interception.enable(self.spark, self._handler)
+        interception.enable(self.spark, self.handler)
         return self
 
     def disable(self) -> None:
@@ -314,7 +336,7 @@ class Session:
 
     def close(self) -> None:
         """Leave `spark.sql` to Spark and close the catalogs' connections; the Spark session goes on."""
-        if is_handler(session_key(self.spark), self._handler):
+        if is_handler(session_key(self.spark), self.handler):
             self.disable()
         for catalog in self.registry.catalogs.values():
             catalog.close()

@@ -210,6 +210,8 @@ class CatalogRegistry:
 
     def table_names(self, namespace: tuple[str, ...], catalog_name: str) -> list[str]:
         """Names of the tables of a namespace, for suggestions; empty where it is not there."""
+        if not namespace:  # of `lake.t`, which names none
+            return []
         catalog = self.catalog(catalog_name)
         with translated(f"Listing the tables of '{'.'.join(namespace)}'", catalog):
             try:

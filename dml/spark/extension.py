@@ -13,6 +13,7 @@ Source: `SparkSessionExtensions`, `ParserInterface` and `SparkSession.sql` of Sp
 # ruff: noqa: SLF001  the session in the JVM is behind underscored names of PySpark
 
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -22,7 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.util import default_api_mode, is_remote_only
 
 from dml.result import Result
-from dml.spark.handlers import Arguments, find_handler, run_statement
+from dml.spark.handlers import Arguments, find_handler, forget_session, run_statement
 from dml.spark.jvm import carried, jvm_view, kept, take_callbacks
 
 __all__ = ["ExtendedBuilder", "extend", "is_remote"]
@@ -47,6 +48,13 @@ class InjectedParser:
     def __init__(self, session: JavaObject, delegate: JavaObject) -> None:
         self.key = str(session.sessionUUID())
         self.delegate = delegate
+        # The session holds its parser: a parser that held the session would keep both for ever, across two heaps.
+        self.session_reference = jvm_view().java.lang.ref.WeakReference(session)
+        weakref.finalize(self, forget_session, self.key)
+
+    def session(self) -> SparkSession:
+        """The session, as Python knows sessions."""
+        return SparkSession(cast("Any", SparkContext)._active_spark_context, self.session_reference.get())
 
     def parsePlan(self, text: str) -> JavaObject:  # noqa: N802  Java's name
         """The plan of a statement."""
@@ -60,12 +68,19 @@ class InjectedParser:
         if name.startswith("_"):  # py4j probes its own names to tell Java objects from Python ones
             raise AttributeError(name)
         method = getattr(self.delegate, name)
-        return lambda *arguments: kept(method(*arguments))
+
+        def call(*arguments: Any) -> JavaObject:
+            try:
+                return kept(method(*arguments))
+            except Exception as error:
+                raise carried(error) from error
+
+        return call
 
     def plan(self, text: str, context: JavaObject | None, delegate: Callable[[], JavaObject]) -> JavaObject:
         """The plan of a statement, from the handler or from Spark's parser."""
         try:
-            handler = find_handler(self.key, text)
+            handler = find_handler(self.key, text, self.session)
             if handler is None or not called_to_execute():
                 return kept(delegate())
             return kept(plan_of(run_statement(handler, text, arguments(context)), self.delegate))

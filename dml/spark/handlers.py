@@ -3,6 +3,10 @@
 Input: the text of a statement and the session that it was given to. Output: the handler that takes it, or None. The
 parser inside Spark (`extension`) and the replacement of Python's `spark.sql` (`interception`) both ask here, so a
 statement that comes through both is looked at once and run once.
+
+A session that was made of another one has that one's catalogs: the clone that Spark makes for the batches of a stream,
+and what `newSession()` returns, also where Spark's own servers call it for a client. Nobody enables it; what it needs
+is bound to it with its first statement of ours, and nothing here keeps it alive.
 """
 
 import threading
@@ -10,18 +14,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
 from dml.result import Result
+from dml.sqlparse.tokens import read_source
 
 __all__ = [
     "Arguments",
+    "Binding",
     "StatementHandler",
+    "active_clone",
     "find_handler",
+    "forget_session",
     "has_handlers",
     "is_handler",
+    "names_a_view_of",
     "passing_on",
     "register_handler",
     "run_statement",
@@ -31,6 +40,11 @@ __all__ = [
 ]
 
 Arguments = Mapping[str, Any] | Sequence[Any] | None
+Binding = Callable[[SparkSession], "StatementHandler"]
+"""Gives a session the handler that is its own."""
+
+ORIGIN: Final = "spark.rowdelta.session"
+"""Setting with the key of the session that was enabled: clones of a session have its settings, new sessions do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +54,39 @@ class StatementHandler:
     Attributes:
         handles: Whether a statement is ours: cheap, from its first keyword and the names in it.
         run: Runs a statement that `handles` accepted: commands at once, queries as a DataFrame.
+        bequeath: What another session that is made of this one gets, once: the same catalogs, and a current namespace
+            that is from then on its own.
     """
 
     handles: Callable[[str], bool]
     run: Callable[[str, Arguments], DataFrame | Result]
+    bequeath: Callable[[], Binding]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enabled:
+    """A session that somebody enabled.
+
+    Attributes:
+        handler: What takes its statements.
+        application: The Spark application, whose other sessions may have it too.
+    """
+
+    handler: StatementHandler
+    application: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inheritance:
+    """What a session has of the one that it was made of.
+
+    Attributes:
+        parent: That one's handler.
+        binding: What it gave.
+    """
+
+    parent: StatementHandler
+    binding: Binding
 
 
 class ThreadState(threading.local):
@@ -52,7 +95,9 @@ class ThreadState(threading.local):
     running: bool = False
 
 
-HANDLERS: Final[dict[str, StatementHandler]] = {}
+ENABLED: Final[dict[str, Enabled]] = {}  # by session, the newest last
+INHERITED: Final[dict[str, Inheritance]] = {}  # by session, of those that were made of others
+LEFT_TO_SPARK: Final[set[str]] = set()  # sessions that somebody disabled: they inherit nothing
 PASSING: Final[Counter[tuple[str, str]]] = Counter()
 PASSING_LOCK: Final = threading.Lock()
 STATE: Final = ThreadState()
@@ -64,32 +109,131 @@ def session_key(spark: SparkSession) -> str:
     return str(identity if identity is not None else spark._jsparkSession.sessionUUID())  # noqa: SLF001  no public name
 
 
-def register_handler(key: str, handler: StatementHandler) -> None:
-    """Let a handler take the statements of a session, in place of the one before."""
-    HANDLERS[key] = handler
+def register_handler(spark: SparkSession, handler: StatementHandler) -> None:
+    """Let a handler take the statements of a session and of its clones, in place of the one before."""
+    key = session_key(spark)
+    LEFT_TO_SPARK.discard(key)
+    ENABLED.pop(key, None)  # the newest is the last
+    ENABLED[key] = Enabled(handler=handler, application=application_of(spark))
+    spark.conf.set(ORIGIN, key)
 
 
 def unregister_handler(key: str) -> None:
     """Leave a session's statements to Spark; nothing happens if they are."""
-    HANDLERS.pop(key, None)
+    ENABLED.pop(key, None)
+    INHERITED.pop(key, None)
+    LEFT_TO_SPARK.add(key)
+
+
+def forget_session(key: str) -> None:
+    """Forget what was kept for a session that is no more and that nobody had enabled."""
+    INHERITED.pop(key, None)
+    LEFT_TO_SPARK.discard(key)
 
 
 def is_handler(key: str, handler: StatementHandler) -> bool:
     """Whether it is this handler that takes a session's statements."""
-    return HANDLERS.get(key) == handler
+    enabled = ENABLED.get(key)
+    return enabled is not None and enabled.handler == handler
 
 
 def has_handlers() -> bool:
     """Whether any session has a handler."""
-    return bool(HANDLERS)
+    return bool(ENABLED)
 
 
-def find_handler(key: str, text: str) -> StatementHandler | None:
-    """The handler that takes a statement of a session; None where it is Spark's."""
-    handler = HANDLERS.get(key)
-    if handler is None or STATE.running or PASSING[key, text]:
+def find_handler(key: str, text: str, session: Callable[[], SparkSession]) -> StatementHandler | None:
+    """The handler that takes a statement of a session; None where it is Spark's.
+
+    Args:
+        key: The session's identity.
+        text: The statement.
+        session: The session, asked for if nobody has enabled it.
+    """
+    if not ENABLED or STATE.running or PASSING[key, text]:
         return None
-    return handler if handler.handles(text) else None
+    handler = handler_of(key, session)
+    return handler if handler is not None and handler.handles(text) else None
+
+
+def handler_of(key: str, session: Callable[[], SparkSession]) -> StatementHandler | None:
+    """The handler of a session: its own, or what it inherits."""
+    own = ENABLED.get(key)
+    if own is not None:
+        return own.handler
+    if key in LEFT_TO_SPARK:
+        return None
+    spark = session()
+    inherited = INHERITED.get(key)
+    if inherited is None or all(inherited.parent != enabled.handler for enabled in tuple(ENABLED.values())):
+        parent = parent_of(spark)
+        if parent is None:
+            return None
+        inherited = Inheritance(parent=parent, binding=parent.bequeath())
+        INHERITED[key] = inherited
+    return inherited.binding(spark)
+
+
+def parent_of(spark: SparkSession) -> StatementHandler | None:
+    """The handler of the session that another one is a clone of; of one that is no clone, what was enabled last."""
+    application = application_of(spark)
+    found = {key: enabled.handler for key, enabled in tuple(ENABLED.items()) if enabled.application == application}
+    origin = spark.conf.get(ORIGIN, None) if found else None
+    return found.get(origin) if origin else next(reversed(found.values()), None)
+
+
+def application_of(spark: SparkSession) -> str:
+    """The identity of a Spark application, or of the Connect server that speaks for one."""
+    return str(spark.sparkContext.applicationId if is_classic(spark) else cast("Any", spark).client.host)
+
+
+def is_classic(spark: SparkSession) -> bool:
+    """Whether the driver of a session is this process."""
+    return hasattr(spark, "_jsparkSession")
+
+
+@contextmanager
+def active_clone(spark: SparkSession) -> Iterator[SparkSession | None]:
+    """The clone of a session in whose name this thread works, as it does in `foreachBatch`; None where there is none.
+
+    PySpark makes a session the thread's active one when that makes a DataFrame: afterwards the clone is it again. On
+    Spark Connect `foreachBatch` runs in a process of its own, which has no session but the batch's.
+    """
+    if not is_classic(spark):
+        yield None
+        return
+    own = cast("Any", spark)._jsparkSession  # noqa: SLF001  PySpark's own "active session" is the application's
+    key, active = session_key(spark), own.getActiveSession()
+    if not active.isDefined() or str(active.get().sessionUUID()) == key:
+        yield None
+        return
+    clone = SparkSession(spark.sparkContext, active.get())
+    if clone.conf.get(ORIGIN, None) != key:
+        yield None
+        return
+    try:
+        yield clone
+    finally:
+        own.setActiveSession(active.get())
+
+
+def names_a_view_of(spark: SparkSession, text: str, *, but_not_of: SparkSession) -> bool:
+    """Whether a statement names a temporary view that one session has and another has not.
+
+    Args:
+        spark: The one.
+        text: The statement.
+        but_not_of: The other.
+    """
+    views = temporary_views(spark) - temporary_views(but_not_of)
+    source = read_source(text)
+    return any(source.is_name(index) and source.name(index).lower() in views for index in range(source.end))
+
+
+def temporary_views(spark: SparkSession) -> frozenset[str]:
+    """The names of the temporary views of a classic session, in lower case."""
+    names = cast("Any", spark)._jsparkSession.sessionState().catalog().getTempViewNames()  # noqa: SLF001  no public name
+    return frozenset(str(names.apply(index)).lower() for index in range(names.size()))
 
 
 def run_statement(handler: StatementHandler, text: str, args: Arguments) -> DataFrame | Result:

@@ -47,7 +47,7 @@ def enable(spark: SparkSession, handler: StatementHandler) -> None:
         spark: The session, of either kind.
         handler: What takes them, in place of the session's handler before.
     """
-    register_handler(session_key(spark), handler)
+    register_handler(spark, handler)
     owner = class_with_sql(spark)
     with LOCK:
         if owner not in ORIGINALS:
@@ -82,7 +82,7 @@ def intercepted(original: Sql) -> Sql:
     ) -> DataFrame | Result:
         key = session_key(self)
         with formatted(self, sqlQuery, kwargs) as text:
-            handler = find_handler(key, text)
+            handler = find_handler(key, text, lambda: self)
             if handler is not None:
                 refuse_key(sqlQuery, kwargs)
                 return run_statement(handler, text, args)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.errors import AnalysisError
 from dml.result import Result
 from dml.spark import interception
-from dml.spark.handlers import Arguments, StatementHandler
+from dml.spark.handlers import Arguments, Binding, StatementHandler, session_key
 
 
 class LakeHandler:
@@ -19,9 +19,21 @@ class LakeHandler:
         self.spark = spark
         self.calls: list[tuple[str, Arguments]] = []
         self.lock = threading.Lock()
+        self.heirs: list[LakeHandler] = []
+        self.bound_to = session_key(spark)
 
     def registered(self) -> StatementHandler:
-        return StatementHandler(handles=self.handles, run=self.run)
+        return StatementHandler(handles=self.handles, run=self.run, bequeath=self.bequeath)
+
+    def bequeath(self) -> Binding:
+        heir = LakeHandler(self.spark)
+        self.heirs.append(heir)
+
+        def bound(spark: SparkSession) -> StatementHandler:
+            heir.bound_to = session_key(spark)
+            return heir.registered()
+
+        return bound
 
     def handles(self, text: str) -> bool:
         return "lake" in text.lower()

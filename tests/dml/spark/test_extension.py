@@ -12,9 +12,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import lit
 
 from dml.errors import AnalysisError
+from dml.result import Result
 from dml.spark import interception
 from dml.spark.extension import EXTENDED, extend
+from dml.spark.handlers import INHERITED, session_key
 from dml.spark.jvm import CARRIED, CARRIED_LIMIT
+from tests.dml.spark.conftest import LakeHandler
 
 pytestmark = pytest.mark.spark
 
@@ -152,15 +155,71 @@ def test_what_a_handler_asks_of_spark_is_not_ours_again(spark, handler):
     assert len(handler.calls) == 1
 
 
-def test_a_new_session_has_the_parser_and_no_handler(spark, handler):
+def test_a_new_session_has_the_parser_and_what_it_inherits(spark, handler):
     other = spark.newSession()
+    assert jvm_rows(other, "UPDATE lake.t SET a = 1") == ["[null,7,null,0]"]
+    assert isinstance(other.sql("DELETE FROM lake.t"), Result)
+    (heir,) = handler.heirs
+    assert [text for text, _ in heir.calls] == ["UPDATE lake.t SET a = 1", "DELETE FROM lake.t"]
+    assert heir.bound_to == session_key(other)
+    assert handler.calls == []
+
+
+def test_a_session_that_was_disabled_inherits_nothing_and_can_be_enabled_again(spark, handler):
+    other = spark.newSession()
+    interception.disable(other)
     with pytest.raises(AnalysisException):
         other.sql("SELECT * FROM lake.t")
+    with pytest.raises(AnalysisException):
+        other._jsparkSession.sql("SELECT * FROM lake.t")
     interception.enable(other, handler.registered())
     try:
         assert jvm_rows(other, "UPDATE lake.t SET a = 1") == ["[null,7,null,0]"]
     finally:
         interception.disable(other)
+
+
+def test_a_clone_has_what_its_origin_has_and_nothing_when_that_is_disabled(spark, handler):
+    second = spark.newSession()
+    newest = LakeHandler(second)
+    interception.enable(second, newest.registered())
+    try:
+        clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+        assert jvm_rows(clone, "UPDATE lake.t SET a = 1") == ["[null,7,null,0]"]
+        assert (len(handler.heirs), newest.heirs) == (1, [])
+        interception.disable(spark)
+        with pytest.raises(AnalysisException):
+            clone.sql("SELECT * FROM lake.t")
+        assert jvm_rows(spark.newSession(), "UPDATE lake.t SET a = 1") == ["[null,7,null,0]"]
+        assert len(newest.heirs) == 1
+    finally:
+        interception.disable(second)
+
+
+def test_what_a_session_inherited_is_forgotten_with_it(spark, handler):
+    """Spark itself may keep one session that nobody uses any more, but not all."""
+    keys = []
+    for _ in range(3):
+        other = spark.newSession()
+        keys.append(session_key(other))
+        assert jvm_rows(other, "UPDATE lake.t SET a = 1") == ["[null,7,null,0]"]
+    del other
+    deadline = time.monotonic() + 60
+    while len(INHERITED.keys() & keys) > 1 and time.monotonic() < deadline:
+        gc.collect()
+        spark._jvm.System.gc()
+        time.sleep(0.2)
+    assert len(INHERITED.keys() & keys) <= 1
+
+
+def test_errors_of_sparks_parser_arrive_as_themselves(spark, handler):
+    """Spark falls back on another method where one raises a ParseException, and knows no other class."""
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    for method in (parser.parseDataType, parser.parseTableSchema, parser.parseExpression, parser.parseTableIdentifier):
+        with pytest.raises(ParseException) as caught:
+            method("a b c d (")
+        assert caught.value.getCondition() == "PARSE_SYNTAX_ERROR"
+    assert parser.parseTableSchema("a INT").simpleString() == "struct<a:int>"
 
 
 def test_extending_a_builder_keeps_its_settings_and_the_active_session(spark):

@@ -1,22 +1,19 @@
 """Which statements are ours, while one of ours runs."""
 
-from dml.result import Result
-from dml.spark.handlers import StatementHandler, find_handler, register_handler, running, unregister_handler
+import pytest
+from pyspark.sql import SparkSession
+
+from dml.spark.handlers import find_handler, running, session_key
+from tests.dml.spark.conftest import LakeHandler
+
+pytestmark = pytest.mark.spark
 
 
-def refuse(text: str, _: object) -> Result:
-    raise AssertionError(text)
-
-
-def test_running_nests() -> None:
+def test_running_nests(spark: SparkSession, handler: LakeHandler) -> None:
     """A statement that runs another one is itself still running afterwards: what it gives to Spark is Spark's."""
-    handler = StatementHandler(handles=lambda _: True, run=refuse)
-    register_handler("a session", handler)
-    try:
+    key, text = session_key(spark), "SELECT * FROM lake.t"
+    with running():
         with running():
-            with running():
-                assert find_handler("a session", "SELECT 1") is None
-            assert find_handler("a session", "SELECT 1") is None
-        assert find_handler("a session", "SELECT 1") is handler
-    finally:
-        unregister_handler("a session")
+            assert find_handler(key, text, lambda: spark) is None
+        assert find_handler(key, text, lambda: spark) is None
+    assert find_handler(key, text, lambda: spark) == handler.registered()
