@@ -20,6 +20,7 @@ from pyspark.sql.functions import lit
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey
+from dml.connector import install, uninstall
 from dml.engine.dispatch import execute
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import is_ours
@@ -326,11 +327,13 @@ class Session:
     def enable(self) -> "Session":
         """Take this session's statements at `spark.sql` too."""
         interception.enable(self.spark, self.handler)
+        install(self.engine)
         return self
 
     def disable(self) -> None:
-        """Leave `spark.sql` to Spark."""
+        """Leave `spark.sql` to Spark, and take our catalogs out of it."""
         interception.disable(self.spark)
+        uninstall(self.engine)
 
     # ---- catalogs
 
@@ -361,6 +364,8 @@ class Session:
         """
         catalog = load(name, **properties)
         self.registry.catalogs[name] = catalog
+        if is_handler(session_key(self.spark), self.handler):
+            install(self.engine)
         return catalog
 
 

@@ -2,6 +2,7 @@
 
 from dml.catalog.loading import load
 from dml.catalog.namespaces import (
+    change_namespace_properties,
     create_namespace,
     drop_namespace,
     list_namespaces,
@@ -24,6 +25,7 @@ from dml.catalog.translation import translate, translated, unmet_requirement
 __all__ = [
     "LoadState",
     "TableState",
+    "change_namespace_properties",
     "create_namespace",
     "create_table",
     "drop_namespace",

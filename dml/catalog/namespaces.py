@@ -3,13 +3,14 @@
 Input: a catalog and the parts of a namespace's name. Output: our errors where PyIceberg has its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyiceberg.catalog import Catalog
 
 from dml.catalog.translation import translated
 
 __all__ = [
+    "change_namespace_properties",
     "create_namespace",
     "drop_namespace",
     "list_namespaces",
@@ -84,6 +85,19 @@ def namespace_properties(catalog: Catalog, namespace: Namespace) -> dict[str, st
     """
     with translated(f"Reading the namespace '{shown(namespace)}'", catalog):
         return dict(catalog.load_namespace_properties(namespace))
+
+
+def change_namespace_properties(
+    catalog: Catalog, namespace: Namespace, updates: Mapping[str, str], removals: Iterable[str] = ()
+) -> None:
+    """Set and remove properties of a namespace.
+
+    Raises:
+        NotFoundError: it is not there.
+        DmlError: the catalog failed.
+    """
+    with translated(f"Changing the namespace '{shown(namespace)}'", catalog):
+        catalog.update_namespace_properties(namespace, set(removals), dict(updates))
 
 
 def shown(namespace: Namespace) -> str:

@@ -37,7 +37,17 @@ from dml.sqlparse.statements import Fragment, Query, TableReference
 from dml.suggestions import did_you_mean
 from dml.views import StatementTables, StatementViews, TableFrame, views_of
 
-__all__ = ["TemporaryView", "create_view", "query_views", "run_query", "statement_views", "temporary_view"]
+__all__ = [
+    "TemporaryView",
+    "as_of_instant",
+    "as_of_version",
+    "create_view",
+    "query_views",
+    "run_query",
+    "snapshot_to_read",
+    "statement_views",
+    "temporary_view",
+]
 
 
 def statement_views(

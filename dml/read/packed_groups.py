@@ -18,7 +18,7 @@ from dml.model.scan_task import ScanContext, ScanTask
 from dml.read.data_file import coalesced
 from dml.read.reader import TaskReader
 
-__all__ = ["PackedGroups", "pack", "settle", "unpack"]
+__all__ = ["GroupReader", "PackedGroups", "pack", "settle", "unpack"]
 
 
 @cache
@@ -61,6 +61,28 @@ class PackedGroups:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 rows = (found for task in self.tasks(number) for found in reader.read(task))
+                yield from coalesced(rows, context.batch_rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReader:
+    """Reads groups that come with the rows instead of with the function: each Spark task gets its own alone.
+
+    Attributes:
+        context: The packed `ScanContext`.
+    """
+
+    context: bytes
+
+    def __call__(self, groups: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Reads the packed groups that stand in the first column."""
+        settle()
+        context: ScanContext = unpack(self.context)
+        reader = TaskReader(context)
+        for batch in groups:
+            for group in batch.column(0).to_pylist():
+                tasks: tuple[ScanTask, ...] = unpack(group)
+                rows = (found for task in tasks for found in reader.read(task))
                 yield from coalesced(rows, context.batch_rows)
 
 

@@ -5,17 +5,31 @@ behind one that comes back. It is the only module that touches `_jvm`.
 """
 # ruff: noqa: SLF001  the JVM is behind underscored names of PySpark, here and nowhere else
 
+import functools
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from py4j.java_gateway import JavaObject, is_instance_of
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession, udf
 
-__all__ = ["CallbackError", "carried", "gateway", "jvm_view", "kept", "original_error", "take_callbacks"]
+__all__ = [
+    "CallbackError",
+    "carried",
+    "gateway",
+    "jvm_view",
+    "kept",
+    "original_error",
+    "python_function",
+    "session_state",
+    "take_callbacks",
+]
 
 # What a Java proxy may throw through `parsePlan`; it would wrap other exceptions and hide their text.
 THROWN_AS_THEY_ARE: Final = ("org.apache.spark.sql.catalyst.parser.ParseException", "java.lang.RuntimeException")
@@ -47,24 +61,53 @@ def kept(answer: JavaObject) -> JavaObject:
 
 def original_error(error: BaseException) -> BaseException:
     """The Python exception behind one that came back from the JVM; the exception itself if there is no other."""
-    cause = java_exception(error) if CARRIED else None
+    return carried_by(java_exception(error)) or error
+
+
+def carried_by(exception: JavaObject | None) -> BaseException | None:
+    """The Python exception that a Java one stands for, or one of its causes; None where there is none."""
+    cause = exception if CARRIED else None
     while cause is not None:
         found = CARRIED.pop(identity(cause), None)
         if found is not None:
             return found
         cause = cause.getCause()
-    return error
+    return None
 
 
 def take_callbacks() -> None:
     """Let the JVM call Python. Java exceptions pass with their type, and unlogged: their caller sees them."""
     ensure_callback_server_started(gateway())  # type: ignore[no-untyped-call]
+    if not hasattr(captured.convert_exception, "__wrapped__"):
+        setattr(captured, "convert_exception", converting(captured.convert_exception))  # noqa: B010  a name of PySpark's
     for name in ("python_parameters", "callback_server_parameters"):
         parameters = vars(gateway()).get(name)
         if parameters is not None:
             parameters.propagate_java_exceptions = True
     for logger in ("py4j.clientserver", "py4j.java_gateway"):
         logging.getLogger(logger).addFilter(is_worth_logging)
+
+
+def converting(original: Callable[[JavaObject], BaseException]) -> Callable[[JavaObject], BaseException]:
+    """PySpark's way from a Java exception to one of Python, which gives a callback's own exception back as it was."""
+
+    @functools.wraps(original)
+    def convert(exception: JavaObject) -> BaseException:
+        return carried_by(exception) or original(exception)
+
+    return convert
+
+
+def python_function(function: Callable[..., Any]) -> JavaObject:
+    """A function as Spark runs it in Python workers."""
+    context = SparkContext._active_spark_context
+    assert context is not None
+    return cast("Any", udf)._wrap_function(context, function)
+
+
+def session_state(spark: SparkSession) -> JavaObject:
+    """What a classic session keeps in the JVM: its parser, its catalogs."""
+    return cast("Any", spark)._jsparkSession.sessionState()
 
 
 def is_worth_logging(record: logging.LogRecord) -> bool:

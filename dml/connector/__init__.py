@@ -1,0 +1,9 @@
+"""Our catalogs and tables as Spark's connector API (DataSource V2) has them, in Python. Driver, classic Spark only.
+
+Input: calls of Spark's planner, through py4j. Output: tables, scans and lists of names, made by the parts that run our
+statements too; nothing is decided here. `install` puts the catalogs of a session where Spark looks for catalogs.
+"""
+
+from dml.connector.install import install, uninstall
+
+__all__ = ["install", "uninstall"]

@@ -1,0 +1,228 @@
+"""A catalog of ours as Spark's: tables and namespaces. Driver, classic Spark only.
+
+Input: calls of Spark's `TableCatalog` and `SupportsNamespaces`. Output: `SparkTable`s, lists of names; what is created,
+changed or dropped goes through `dml.ddl`, as the statements do. What is not there or there already is said by the
+exceptions that Spark expects; every other error of ours arrives as itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from py4j.java_gateway import JavaObject
+from pyiceberg.catalog import Catalog
+
+from dml import catalog as catalogs
+from dml import ddl
+from dml.catalog.registry import ResolvedTable
+from dml.connector.changes import NOWHERE, alter_actions, create_statement, reference_of
+from dml.connector.java import CATALOG, array, java_class, java_error, java_map, simple_name, strings
+from dml.connector.proxies import Proxy
+from dml.connector.state import TableState
+from dml.connector.table import SparkTable
+from dml.engine.engine import Engine, StatementSettings
+from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
+from dml.sqlparse.statements import (
+    AlterTable,
+    CreateNamespace,
+    DropNamespace,
+    DropTable,
+    RenameTable,
+)
+
+__all__ = ["SparkCatalog"]
+
+ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
+DEFAULT_NAMESPACE = ("default",)
+
+
+class SparkCatalog(Proxy):
+    """A catalog of a session.
+
+    Args:
+        engine: The session and its catalogs.
+        name: The catalog's name there.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("catalog.TableCatalog", "catalog.SupportsNamespaces")
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self._name = name
+
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    def toString(self) -> str:
+        """What Spark shows."""
+        return f"RowDelta catalog {self._name}"
+
+    def initialize(self, name: str, options: JavaObject) -> None:
+        """Nothing: it is made initialized."""
+
+    def defaultNamespace(self) -> JavaObject:
+        """The namespace after `USE catalog`."""
+        return strings(DEFAULT_NAMESPACE)
+
+    # ---- tables
+
+    def listTables(self, namespace: Sequence[str]) -> JavaObject:
+        """The tables of a namespace."""
+        with namespace_errors(namespace):
+            found = catalogs.list_tables(self._catalog, tuple(namespace))
+        return array(CATALOG + "Identifier", (identifier_of(name) for name in found))
+
+    def loadTable(self, identifier: JavaObject, *how: Any) -> SparkTable:
+        """A table, as it is now or as it was: a version, a time, or a context that says either, with options."""
+        return SparkTable(self._engine, TableState.of(self._engine, self._resolved(identifier), *travel(how)))
+
+    def tableExists(self, identifier: JavaObject) -> bool:
+        """Whether there is such a table."""
+        return self._engine.registry.resolve(self._parts(identifier)) is not None
+
+    def createTable(self, identifier: JavaObject, *what: Any) -> SparkTable:
+        """Create a table, of a `TableInfo` or of columns, partitioning and properties."""
+        if len(what) == 1:
+            columns, partitions, properties = what[0].columns(), what[0].partitions(), what[0].properties()
+        else:
+            columns, partitions, properties = what
+        try:
+            self._run(create_statement(self._parts(identifier), columns, partitions, dict(properties)))
+        except AlreadyExistsError:
+            raise java_error(ANALYSIS + "TableAlreadyExistsException", identifier) from None
+        except NotFoundError:
+            raise java_error(ANALYSIS + "NoSuchNamespaceException", identifier.namespace()) from None
+        return self.loadTable(identifier)
+
+    def alterTable(self, identifier: JavaObject, changes: Sequence[JavaObject]) -> SparkTable:
+        """Change a table."""
+        self._resolved(identifier)
+        for action in alter_actions(changes):
+            self._run(AlterTable(table=reference_of(self._parts(identifier)), action=action))
+        return self.loadTable(identifier)
+
+    def dropTable(self, identifier: JavaObject) -> bool:
+        """Drop a table and keep its files; false if there is none."""
+        return self._dropped(identifier, purge=False)
+
+    def purgeTable(self, identifier: JavaObject) -> bool:
+        """Drop a table and its files; false if there is none."""
+        return self._dropped(identifier, purge=True)
+
+    def renameTable(self, identifier: JavaObject, new: JavaObject) -> None:
+        """Rename a table."""
+        action = RenameTable(new_name=self._parts(new), span=NOWHERE)
+        try:
+            self._run(AlterTable(table=reference_of(self._parts(identifier)), action=action))
+        except AlreadyExistsError:
+            raise java_error(ANALYSIS + "TableAlreadyExistsException", new) from None
+        except NotFoundError:
+            if self._engine.registry.resolve(self._parts(identifier)) is None:
+                raise java_error(ANALYSIS + "NoSuchTableException", identifier) from None
+            raise java_error(ANALYSIS + "NoSuchNamespaceException", new.namespace()) from None
+
+    # ---- namespaces
+
+    def listNamespaces(self, *parent: Sequence[str]) -> JavaObject:
+        """The namespaces below one, or the topmost."""
+        above = tuple(parent[0]) if parent else ()
+        with namespace_errors(above):
+            found = catalogs.list_namespaces(self._catalog, above)
+        names = [name if name[: len(above)] == above and len(name) > len(above) else (*above, *name) for name in found]
+        rows = java_class("java.lang.reflect.Array").newInstance(strings(()).getClass(), len(names))
+        for index, name in enumerate(names):
+            java_class("java.lang.reflect.Array").set(rows, index, strings(name))
+        return rows
+
+    def namespaceExists(self, namespace: Sequence[str]) -> bool:
+        """Whether there is such a namespace."""
+        return not namespace or catalogs.namespace_exists(self._catalog, tuple(namespace))
+
+    def loadNamespaceMetadata(self, namespace: Sequence[str]) -> JavaObject:
+        """The properties of a namespace."""
+        with namespace_errors(namespace):
+            return java_map(catalogs.namespace_properties(self._catalog, tuple(namespace)) if len(namespace) else {})
+
+    def createNamespace(self, namespace: Sequence[str], properties: Any) -> None:
+        """Create a namespace."""
+        given = tuple((str(key), str(value)) for key, value in dict(properties).items() if key != "owner")
+        try:
+            self._run(CreateNamespace(name=(self._name, *namespace), span=NOWHERE, properties=given))
+        except AlreadyExistsError:
+            raise java_error(ANALYSIS + "NamespaceAlreadyExistsException", strings(namespace)) from None
+
+    def alterNamespace(self, namespace: Sequence[str], changes: Sequence[JavaObject]) -> None:
+        """Set and remove properties of a namespace."""
+        given: dict[str, str] = {}
+        removed: set[str] = set()
+        for change in changes:
+            if simple_name(change) == "SetProperty":
+                given[str(change.property())] = str(change.value())
+            else:
+                removed.add(str(change.property()))
+        with namespace_errors(namespace):
+            catalogs.change_namespace_properties(self._catalog, tuple(namespace), given, removed)
+
+    def dropNamespace(self, namespace: Sequence[str], cascade: bool) -> bool:
+        """Drop a namespace; false if there is none."""
+        if not catalogs.namespace_exists(self._catalog, tuple(namespace)):
+            return False
+        try:
+            self._run(DropNamespace(name=(self._name, *namespace), span=NOWHERE, cascade=cascade))
+        except NotFoundError:
+            return False
+        except AnalysisError as error:
+            if "is not empty" in error.message:
+                raise java_error(ANALYSIS + "NonEmptyNamespaceException", strings(namespace)) from None
+            raise
+        return True
+
+    # ---- inside
+
+    @property
+    def _catalog(self) -> Catalog:
+        return self._engine.registry.catalog(self._name)
+
+    def _parts(self, identifier: JavaObject) -> tuple[str, ...]:
+        return (self._name, *map(str, identifier.namespace()), str(identifier.name()))
+
+    def _resolved(self, identifier: JavaObject) -> ResolvedTable:
+        found = self._engine.registry.resolve(self._parts(identifier))
+        if found is None:
+            raise java_error(ANALYSIS + "NoSuchTableException", identifier)
+        return found
+
+    def _dropped(self, identifier: JavaObject, *, purge: bool) -> bool:
+        if not catalogs.table_exists(self._catalog, self._parts(identifier)[1:]):
+            return False
+        self._run(DropTable(table=reference_of(self._parts(identifier)), if_exists=True, purge=purge))
+        return True
+
+    def _run(self, statement: ddl.DdlStatement) -> None:
+        time_zone = StatementSettings.of(self._engine.spark).time_zone
+        ddl.execute(statement, self._engine.registry, time_zone=time_zone)
+
+
+@contextmanager
+def namespace_errors(namespace: Sequence[str]) -> Iterator[None]:
+    """What is not there is the namespace."""
+    try:
+        yield
+    except NotFoundError:
+        raise java_error(ANALYSIS + "NoSuchNamespaceException", strings(namespace)) from None
+
+
+def identifier_of(name: Sequence[str]) -> JavaObject:
+    """Spark's identifier of a table."""
+    return java_class(CATALOG + "Identifier").of(strings(name[:-1]), name[-1])
+
+
+def travel(how: Sequence[Any]) -> tuple[str | None, int | None]:
+    """The version, and the time in microseconds, that a table is to be loaded at."""
+    match how:
+        case [str() as version]:
+            return version, None
+        case [int() as micros]:
+            return None, micros
+    return None, None

@@ -1,0 +1,79 @@
+"""Our catalogs in a Spark session. Driver; on Spark Connect nothing happens.
+
+Input: a session and its catalogs. Output: the same catalogs under the same names in Spark's `CatalogManager`, so that
+`spark.table("lake.db.t")`, `df.writeTo(...)`, `spark.catalog` and views find their tables. Spark makes catalogs of Java
+classes that its settings name; ours are put where Spark keeps the ones that it has made, in a field that has no name
+for others.
+"""
+
+from typing import Final
+
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from dml.connector.catalog import SparkCatalog
+from dml.connector.java import java_class
+from dml.connector.workers import has_python_readers
+from dml.engine.engine import Engine, is_connect
+from dml.spark.jvm import session_state, take_callbacks
+
+__all__ = ["install", "uninstall"]
+
+SESSION_CATALOG: Final = "spark_catalog"
+
+
+def install(engine: Engine) -> bool:
+    """Let Spark find the catalogs of a session; those that it has already are put anew.
+
+    A catalog that Spark's own settings define (`spark.sql.catalog.<name>`) stays Spark's.
+
+    Args:
+        engine: The session and its catalogs.
+
+    Returns:
+        Whether it has them now: not on Spark Connect, nor on a Spark that cannot run Python readers.
+    """
+    if is_connect(engine.spark):
+        return False
+    catalogs = catalogs_of(engine)
+    if catalogs is None or not has_python_readers():
+        return False
+    take_callbacks()
+    for name in engine.registry.catalogs:
+        if name != SESSION_CATALOG and engine.spark.conf.get(f"spark.sql.catalog.{name}", None) is None:
+            catalogs.put(name, SparkCatalog(engine, name))
+    return True
+
+
+def uninstall(engine: Engine) -> None:
+    """Leave Spark without the catalogs of a session; nothing happens where it has none, or has ended."""
+    if is_connect(engine.spark):
+        return
+    try:
+        catalogs = catalogs_of(engine)
+        if catalogs is None:
+            return
+        for name in engine.registry.catalogs:
+            if is_ours(catalogs.get(name)):
+                catalogs.remove(name)
+    except (Py4JError, PySparkException, OSError, AttributeError):
+        return  # the JVM or the session has ended, and the catalogs with it
+
+
+def catalogs_of(engine: Engine) -> JavaObject | None:
+    """Where a session's Spark keeps the catalogs that it has made; None where this Spark keeps them elsewhere."""
+    manager = session_state(engine.spark).catalogManager()
+    kind = manager.getClass()
+    while kind is not None:
+        for field in kind.getDeclaredFields():
+            if field.getName() == "catalogs":
+                field.setAccessible(True)
+                return field.get(manager)
+        kind = kind.getSuperclass()
+    return None
+
+
+def is_ours(found: JavaObject) -> bool:
+    """Whether what is under a name, if anything is, is implemented in Python."""
+    return bool(found.nonEmpty()) and bool(java_class("java.lang.reflect.Proxy").isProxyClass(found.get().getClass()))

@@ -1,0 +1,70 @@
+"""What of a table is read: the table as it was loaded, a snapshot, a schema. Driver.
+
+Input: a table, and the version or time that is asked for. Output: `TableState`.
+"""
+
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from dml.catalog.registry import ResolvedTable
+from dml.connector.changes import reference_of
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.query import as_of_instant, as_of_version, snapshot_to_read
+
+__all__ = ["TableState"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table, and what of it is read.
+
+    Attributes:
+        resolved: The table as it was loaded, with the part of it that its name says.
+        snapshot_id: The snapshot; None where there is none yet.
+        schema: The schema it is read with.
+        pinned: The version or time that was asked for, as text; None where the table is read as it is now.
+    """
+
+    resolved: ResolvedTable
+    snapshot_id: int | None
+    schema: Schema
+    pinned: str | None = None
+
+    @staticmethod
+    def of(engine: Engine, resolved: ResolvedTable, version: str | None, micros: int | None) -> "TableState":
+        """The table as a session reads it.
+
+        Args:
+            engine: The session and its catalogs.
+            resolved: The table.
+            version: The snapshot, branch or tag that is asked for.
+            micros: The time that is asked for, since 1970.
+
+        Raises:
+            NotFoundError: there is no such version, or was no snapshot at the time.
+        """
+        reference = reference_of((resolved.catalog_name, *resolved.identifier))
+        snapshot_id: int | None
+        if micros is not None:
+            snapshot_id, schema = as_of_instant("", resolved.table, reference, micros // 1000, "the time asked for")
+        elif version is not None:
+            snapshot_id, schema = as_of_version(resolved.table, version, reference, "")
+        else:
+            settings = StatementSettings.of(engine.spark)
+            snapshot_id, schema = snapshot_to_read(engine, settings, "", resolved, reference)
+        pinned = version if micros is None else str(micros)
+        return TableState(resolved=resolved, snapshot_id=snapshot_id, schema=schema, pinned=pinned)
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+        return self.resolved.table
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What tells the table from others, and from parts and states of it that are asked for by name."""
+        resolved = self.resolved
+        parts = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms, self.pinned)
+        return (resolved.name, *("" if part is None else str(part) for part in parts))

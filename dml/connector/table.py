@@ -1,0 +1,131 @@
+"""A table of ours, in one state, as Spark's. Driver, classic Spark only.
+
+Input: a table and the snapshot that is read of it. Output: its columns, partitioning and properties, and builders of
+scans (`dml.connector.scan`).
+
+Two are equal that stand for the same table, in whatever state: so Spark finds what is to be refreshed after a change.
+A branch, a tag or an older state is another table.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import ClassVar
+
+from py4j.java_gateway import JavaObject
+from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransform
+from pyspark.sql.types import StructType
+
+from dml.connector.java import CATALOG, CONNECTOR, array, constant, java_class, java_map, struct_type
+from dml.connector.proxies import Proxy, default_method
+from dml.connector.scan import SparkScanBuilder
+from dml.connector.state import TableState
+from dml.engine.engine import Engine
+from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
+from dml.spark.types import spark_field
+from dml.sqlparse.quoting import quote_name
+
+__all__ = ["SparkTable"]
+
+CAPABILITIES = ("BATCH_READ",)
+
+
+class SparkTable(Proxy):
+    """A table in one state.
+
+    Args:
+        engine: The session and its catalogs.
+        state: The table.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
+
+    def __init__(self, engine: Engine, state: TableState) -> None:
+        self.engine = engine
+        self.state = state
+
+    def name(self) -> str:
+        """Its full name."""
+        return self.state.resolved.name
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """The table, in whatever snapshot it is now."""
+        return self.state.identity
+
+    def id(self) -> str:
+        """What stays when it is renamed, and goes when it is dropped."""
+        return str(self.state.table.metadata.table_uuid)
+
+    def version(self) -> str | None:
+        """The state it is in."""
+        return None if self.state.snapshot_id is None else str(self.state.snapshot_id)
+
+    def schema(self) -> JavaObject:
+        """Its columns."""
+        return self._java_schema
+
+    def columns(self) -> JavaObject:
+        """Its columns, as Spark makes them of the schema."""
+        return self._java_columns
+
+    def partitioning(self) -> JavaObject:
+        """The partition fields that new files have."""
+        return array(CONNECTOR + "expressions.Transform", self._transforms())
+
+    def properties(self) -> JavaObject:
+        """What Iceberg shows of a table: its own properties, and where and in what state it is."""
+        table = self.state.table
+        snapshot = self.state.snapshot_id
+        return java_map(
+            {
+                "provider": "iceberg",
+                "format": f"iceberg/{table.properties.get(DEFAULT_FILE_FORMAT, 'parquet')}",
+                FORMAT_VERSION: str(table.format_version),
+                "location": table.location(),
+                "current-snapshot-id": "none" if snapshot is None else str(snapshot),
+                **{str(key): str(value) for key, value in table.properties.items()},
+            }
+        )
+
+    def capabilities(self) -> JavaObject:
+        """What can be done with it."""
+        made = java_class("java.util.HashSet")()
+        for name in CAPABILITIES:
+            made.add(constant(CATALOG + "TableCapability", name))
+        return made
+
+    def newScanBuilder(self, _: JavaObject) -> SparkScanBuilder:
+        """A builder of scans."""
+        return SparkScanBuilder(self.engine, self.state)
+
+    @property
+    def _spark_schema(self) -> StructType:
+        return StructType([spark_field(field) for field in self.state.schema.fields])
+
+    @cached_property
+    def _java_schema(self) -> JavaObject:
+        return struct_type(self._spark_schema)
+
+    @cached_property
+    def _java_columns(self) -> JavaObject:
+        return default_method(self, "columns")
+
+    def _transforms(self) -> Iterator[JavaObject]:
+        schema, expressions = self.state.schema, java_class(CONNECTOR + "expressions.Expressions")
+        for field in self.state.table.spec().fields:
+            name = schema.find_column_name(field.source_id)
+            if name is None or isinstance(field.transform, VoidTransform):
+                continue
+            column = expressions.column(quote_name(tuple(name.split("."))))
+            match field.transform:
+                case BucketTransform(num_buckets=count):
+                    arguments, kind = [expressions.literal(count), column], "bucket"
+                case TruncateTransform(width=width):
+                    arguments, kind = [expressions.literal(width), column], "truncate"
+                case transform:
+                    kind = PLURAL.get(str(transform), str(transform))
+                    arguments = [column]
+            yield expressions.apply(kind, array(CONNECTOR + "expressions.Expression", arguments))
+
+
+PLURAL = {"year": "years", "month": "months", "day": "days", "hour": "hours"}

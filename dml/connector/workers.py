@@ -1,0 +1,89 @@
+"""Python functions on executors, as readers of Spark's connector API. Driver, classic Spark only.
+
+Input: a function from Arrow batches to Arrow batches, and the schema of what it gives. Output: Spark's
+`PythonPartitionReaderFactory`, which runs it in a Python worker: what Spark's Python data sources are read with.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+import pyarrow as pa
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JJavaError
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql.types import StructType
+
+from dml.connector.java import java_class, none, struct_type
+from dml.spark.jvm import gateway, python_function
+
+__all__ = [
+    "PYTHON_SOURCES",
+    "BatchFunction",
+    "has_python_readers",
+    "python_partition",
+    "python_source",
+    "reader_factory",
+]
+
+PYTHON_SOURCES = "org.apache.spark.sql.execution.datasources.v2.python."
+
+BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def has_python_readers() -> bool:
+    """Whether this version of Spark has what carries Python functions to executors."""
+    classes = java_class("java.lang.Class")
+    try:
+        classes.forName(PYTHON_SOURCES + "PythonPartitionReaderFactory")
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def python_partition(number: int, data: bytes) -> JavaObject:
+    """A partition of a scan.
+
+    Args:
+        number: Its place.
+        data: What the function gets of it: the only value of the first column of the only row.
+    """
+    return java_class(PYTHON_SOURCES + "PythonInputPartition")(number, bytearray(data))
+
+
+def reader_factory(function: BatchFunction, schema: StructType) -> JavaObject:
+    """What reads partitions.
+
+    Args:
+        function: Reads them, in a Python worker.
+        schema: The columns of what it gives.
+    """
+    return factory("PythonPartitionReaderFactory", function, schema, struct_type(schema))
+
+
+def factory(kind: str, function: BatchFunction, result: StructType, schema: JavaObject) -> JavaObject:
+    """A factory of readers or writers.
+
+    Args:
+        kind: The name of Spark's class.
+        function: What runs in a Python worker.
+        result: The columns of what it gives.
+        schema: The schema that Spark's class asks for.
+    """
+    pickled = bytearray(CloudPickleSerializer().dumps((function, result)))  # type: ignore[no-untyped-call]
+    made = java_class(PYTHON_SOURCES + kind)
+    nothing = none()
+    # Before Spark 4.1 a worker knew of its job's artifacts alone, not of its session.
+    rest = [nothing] * (parameters(gateway(), PYTHON_SOURCES + kind) - 3)
+    return made(python_source(), pickled, schema, *rest)
+
+
+@cache
+def parameters(_: object, name: str) -> int:
+    """How many arguments the constructor of a class of a gateway's JVM takes."""
+    (constructor,) = java_class("java.lang.Class").forName(name).getConstructors()
+    return int(constructor.getParameterCount())
+
+
+def python_source() -> JavaObject:
+    """What Spark knows of the Python that runs the functions: a data source that is never asked for anything."""
+    return java_class(PYTHON_SOURCES + "UserDefinedPythonDataSource")(python_function(len))
