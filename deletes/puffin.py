@@ -7,10 +7,10 @@ its manifest entry gives.
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 __all__ = ["DELETION_VECTOR_V1", "Blob", "BlobMetadata", "PuffinWriter", "deletion_vector_blob"]
 
@@ -109,25 +109,18 @@ FOOTER_END = struct.Struct("<iI4s")
 NO_FLAGS = 0
 
 
-class OutputStream(Protocol):
-    """What is asked of a stream: both Python's files and PyIceberg's have it."""
-
-    def write(self, data: bytes, /) -> int:
-        """Writes all of the bytes."""
-
-
 class PuffinWriter:
     """Writes blobs one after the other; the caller opens the stream at its start and closes it afterwards.
 
     Blobs and footer are not compressed: the specification forbids it for deletion vectors, and the footer is small.
 
     Args:
-        stream: An empty binary stream.
+        write: Writes all of some bytes to an empty stream.
         created_by: Application and version, for the file's property of that name.
     """
 
-    def __init__(self, stream: OutputStream, created_by: str) -> None:
-        self._stream = stream
+    def __init__(self, write: Callable[[bytes], object], created_by: str) -> None:
+        self._write_bytes = write
         self._properties = {CREATED_BY: created_by}
         self._blobs: list[BlobMetadata] = []
         self._size = 0
@@ -185,5 +178,5 @@ class PuffinWriter:
             self.close()
 
     def _write(self, data: bytes) -> None:
-        self._stream.write(data)
+        self._write_bytes(data)
         self._size += len(data)

@@ -19,8 +19,8 @@ action                 who commits it                             operation
 =====================  =========================================  =====================================================
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -46,27 +46,53 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendFiles:
+class RowsRead:
+    """What a row-level statement read of the table: its commit is validated against the changes of others by it.
+
+    Attributes:
+        conflict_detection_filter: The rows that it read.
+        starting_snapshot_id: The snapshot that it read; None where the table had none.
+        rests_on_rows: Whether the result rests on rows of the filter that the statement leaves as they are: under
+            serializable isolation no other commit may have taken one away.
+        case_sensitive: How names in the filter match.
+        row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
+    """
+
+    conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
+    starting_snapshot_id: int | None = None
+    rests_on_rows: bool = False
+    case_sensitive: bool = False
+    row_probe: RowProbe | None = None
+
+    def validation(self, *, serializable: bool) -> Validation:
+        """What is validated for all of these statements.
+
+        Args:
+            serializable: Whether rows of others that the statement would have met are a conflict.
+        """
+        return Validation(
+            starting_snapshot_id=self.starting_snapshot_id,
+            conflict_filter=self.conflict_detection_filter,
+            case_sensitive=self.case_sensitive,
+            new_data_files=serializable,
+            removed_rows=serializable and self.rests_on_rows,
+            new_delete_files=serializable and self.rests_on_rows,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendFiles(RowsRead):
     """Add data files.
 
     Attributes:
         data_files: The files; may be empty, the snapshot is then as well.
         validate_new_data_files: Fail where a data file that may hold rows of `conflict_detection_filter` was added
-            since `starting_snapshot_id`: a MERGE that only inserts must not insert a key twice.
-        rests_on_rows: Whether the files rest on rows of the filter: if so, nobody may have taken one away either.
-        conflict_detection_filter: What the statement read.
-        starting_snapshot_id: The snapshot that it read.
-        case_sensitive: How names in the filter match.
-        row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
+            since `starting_snapshot_id`: a MERGE that only inserts must not insert a key twice. Where the files rest on
+            rows of the filter, nobody may have taken one away either.
     """
 
     data_files: tuple[ContentFile, ...] = ()
     validate_new_data_files: bool = False
-    rests_on_rows: bool = False
-    conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
-    starting_snapshot_id: int | None = None
-    case_sensitive: bool = False
-    row_probe: RowProbe | None = None
 
 
 def append_changes(action: AppendFiles) -> FileChanges:
@@ -75,19 +101,12 @@ def append_changes(action: AppendFiles) -> FileChanges:
         operation=Operation.APPEND,
         added_data_files=action.data_files,
         row_probe=action.row_probe,
-        validation=Validation(
-            starting_snapshot_id=action.starting_snapshot_id,
-            conflict_filter=action.conflict_detection_filter,
-            case_sensitive=action.case_sensitive,
-            new_data_files=action.validate_new_data_files,
-            removed_rows=action.validate_new_data_files and action.rests_on_rows,
-            new_delete_files=action.validate_new_data_files and action.rests_on_rows,
-        ),
+        validation=action.validation(serializable=action.validate_new_data_files),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverwriteFiles:
+class OverwriteFiles(RowsRead):
     """Replace data files that a statement has read.
 
     Attributes:
@@ -96,27 +115,16 @@ class OverwriteFiles:
         removed_delete_files: Keys of delete files that go with them. Deletion vectors of removed data files are
             removed in any case.
         listing: Where all of these were listed, if known: so other manifests need not be opened.
-        conflict_detection_filter: Rows that the statement read.
-        starting_snapshot_id: The snapshot that it read; None where the table had none.
         isolation_level: Of the command.
-        rests_on_rows: Whether the result rests on rows of the filter that the statement leaves as they are: under
-            serializable isolation no other commit may have taken one away.
-        case_sensitive: How names in the filter match.
         row_level: The rows that are changed, to stand beside concurrent deletes of others; None judges by files.
-        row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
     """
 
     data_files: tuple[ContentFile, ...] = ()
     removed_data_files: frozenset[str] = frozenset()
     removed_delete_files: frozenset[DeleteFileKey] = frozenset()
     listing: Listing | None = None
-    conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
-    starting_snapshot_id: int | None = None
     isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
-    rests_on_rows: bool = False
-    case_sensitive: bool = False
     row_level: RowLevelChanges | None = None
-    row_probe: RowProbe | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +159,8 @@ def overwrite_changes(action: OverwriteFiles) -> FileChanges:
         listing=action.listing,
         row_level=action.row_level,
         row_probe=action.row_probe,
-        validation=Validation(
-            starting_snapshot_id=action.starting_snapshot_id,
-            conflict_filter=action.conflict_detection_filter,
-            case_sensitive=action.case_sensitive,
-            new_data_files=serializable,
-            removed_rows=serializable and action.rests_on_rows,
-            new_delete_files=serializable and action.rests_on_rows,
+        validation=replace(
+            action.validation(serializable=serializable),
             deletes_of_replaced_files=bool(action.removed_data_files),
         ),
     )
@@ -260,7 +263,7 @@ def delete_changes(action: DeleteFiles) -> FileChanges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowDelta:
+class RowDelta(RowsRead):
     """Delete rows by position and add rows.
 
     Attributes:
@@ -271,15 +274,9 @@ class RowDelta:
         removed_data_files: Paths of data files to remove.
         listing: Where the files that are removed were listed, if known: so other manifests need not be opened.
         referenced_data_files: Paths of the data files that `delete_files` point to.
-        conflict_detection_filter: Rows that the statement read.
-        starting_snapshot_id: The snapshot that it read; None where the table had none.
         isolation_level: Of the command.
-        rests_on_rows: Whether the result rests on rows of the filter that the statement leaves as they are: under
-            serializable isolation no other commit may have taken one away.
-        case_sensitive: How names in the filter match.
         rows_deleted: How many rows are deleted, by data file, if known.
         row_level: The rows that are deleted, to stand beside concurrent deletes of others; None judges by files.
-        row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
     """
 
     command: Command
@@ -289,23 +286,16 @@ class RowDelta:
     removed_data_files: frozenset[str] = frozenset()
     listing: Listing | None = None
     referenced_data_files: frozenset[str] = frozenset()
-    conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
-    starting_snapshot_id: int | None = None
     isolation_level: IsolationLevel = IsolationLevel.SERIALIZABLE
-    rests_on_rows: bool = False
-    case_sensitive: bool = False
     rows_deleted: Mapping[str, int] = field(default_factory=dict, repr=False)
     row_level: RowLevelChanges | None = None
-    row_probe: RowProbe | None = None
 
 
 def row_delta_changes(action: RowDelta) -> FileChanges:
     """The changes of a `RowDelta`."""
     serializable = action.isolation_level is IsolationLevel.SERIALIZABLE
     only_deletes = action.command is Command.DELETE
-    referenced = action.referenced_data_files | {
-        file.referenced_data_file for file in action.delete_files if file.referenced_data_file is not None
-    }
+    validation = action.validation(serializable=serializable)
     return FileChanges(
         operation=delta_operation(action),
         added_data_files=action.data_files,
@@ -318,24 +308,21 @@ def row_delta_changes(action: RowDelta) -> FileChanges:
         rows_deleted=action.rows_deleted,
         row_level=action.row_level,
         row_probe=action.row_probe,
-        validation=Validation(
-            starting_snapshot_id=action.starting_snapshot_id,
-            conflict_filter=action.conflict_detection_filter,
-            case_sensitive=action.case_sensitive,
+        validation=replace(
+            validation,
             must_descend=True,
-            new_data_files=serializable,
-            removed_rows=serializable and action.rests_on_rows,
-            new_delete_files=not only_deletes or (serializable and action.rests_on_rows),
-            referenced_data_files=frozenset(referenced),
+            new_delete_files=validation.new_delete_files or not only_deletes,
+            referenced_data_files=action.referenced_data_files | referenced_by(action.delete_files),
             tolerate_deleted=only_deletes,
             deletes_of_replaced_files=bool(action.removed_data_files),
-            added_vectors=frozenset(
-                file.referenced_data_file
-                for file in action.delete_files
-                if file.is_deletion_vector and file.referenced_data_file is not None
-            ),
+            added_vectors=referenced_by(file for file in action.delete_files if file.is_deletion_vector),
         ),
     )
+
+
+def referenced_by(delete_files: Iterable[ContentFile]) -> frozenset[str]:
+    """Paths of the data files that delete files name as theirs alone."""
+    return frozenset(file.referenced_data_file for file in delete_files if file.referenced_data_file is not None)
 
 
 def delta_operation(action: RowDelta) -> Operation:
@@ -377,9 +364,6 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
     Raises:
         ValidationFailedError: files are added that replace none of their kind.
     """
-    referenced = frozenset(
-        file.referenced_data_file for file in action.delete_files if file.referenced_data_file is not None
-    )
     changes = FileChanges(
         operation=Operation.REPLACE,
         added_data_files=action.data_files,
@@ -391,12 +375,8 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
             deletes_of_replaced_files=bool(action.removed_data_files),
-            referenced_data_files=referenced,
-            added_vectors=frozenset(
-                file.referenced_data_file
-                for file in action.delete_files
-                if file.is_deletion_vector and file.referenced_data_file is not None
-            ),
+            referenced_data_files=referenced_by(action.delete_files),
+            added_vectors=referenced_by(file for file in action.delete_files if file.is_deletion_vector),
         ),
     )
     check_rewrite_replaces_files(changes)

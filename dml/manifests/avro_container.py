@@ -1,6 +1,6 @@
 """Avro's object container files: the header, then blocks of records. Worker-safe.
 
-Input: a stream of a file whose size is known. Output: the header's metadata; each block's number of records and its
+Input: what reads a file whose size is known. Output: the header's metadata; each block's number of records and its
 bytes. Spec: Avro 1.11, "Object Container Files".
 
 Bytes read here may come from anybody: every length is checked against the file before it is used, a block that
@@ -9,12 +9,12 @@ decompresses to much more than blocks do is refused before it is large, and a fi
 
 import bz2
 import zlib
-from collections.abc import Iterator
-from typing import Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["AvroContainer", "ByteStream"]
+__all__ = ["AvroContainer"]
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
@@ -33,18 +33,11 @@ MAX_RATIO: Final = 256
 """A longer one has at most so many bytes for each compressed one: entries hold names that no codec makes shorter."""
 
 
-class ByteStream(Protocol):
-    """What is asked of a stream: Arrow's and Python's have it."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Reads up to so many bytes; none at the end."""
-
-
 class AvroContainer:
     """An open container file; its header is read at once.
 
     Args:
-        stream: At the start of the file.
+        read: Reads up to so many bytes from where the last call ended, at first the start of the file; none at its end.
         size: Bytes of the file.
 
     Attributes:
@@ -55,8 +48,8 @@ class AvroContainer:
         EOFError: it ends in its header.
     """
 
-    def __init__(self, stream: ByteStream, size: int) -> None:
-        self._stream = stream
+    def __init__(self, read: Callable[[int], bytes], size: int) -> None:
+        self._read = read
         self._size = size
         if self._exactly(len(MAGIC)) != MAGIC:
             raise ValueError("it is no Avro file")
@@ -73,7 +66,7 @@ class AvroContainer:
             ValueError: a block breaks the format.
             EOFError: the file ends in a block.
         """
-        while first := self._stream.read(1):
+        while first := self._read(1):
             count = self._long(first)
             data = self._exactly(self._long())
             if self._exactly(SYNC_BYTES) != self._sync:
@@ -105,7 +98,7 @@ class AvroContainer:
     def _exactly(self, length: int) -> bytes:
         if not 0 <= length <= self._size:
             raise ValueError(f"a part of it has the length {length}, of {self._size} bytes")
-        data = bytes(self._stream.read(length))
+        data = bytes(self._read(length))
         if len(data) != length:
             raise EOFError(f"it ends {length - len(data)} bytes too early")
         return data

@@ -262,7 +262,7 @@ def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[Str
     content = content_of(io, location)
     if length is not None and length != len(content):
         raise ValueError(f"it has {len(content)} bytes where its manifest list says {length}")
-    container = AvroContainer(BytesIO(content), len(content))
+    container = AvroContainer(BytesIO(content).read, len(content))
     file_type = AvroSchemaConversion().avro_to_iceberg(json.loads(container.metadata[SCHEMA_KEY])).as_struct()
     check_elements(file_type)
     return file_type, container.blocks()

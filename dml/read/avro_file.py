@@ -269,7 +269,7 @@ class AvroFile:
     rows = None
 
     def __init__(self, source: pa.NativeFile, name_mapping: NameMapping | None) -> None:
-        self.container = AvroContainer(pa.BufferedInputStream(source, BUFFER_BYTES), source.size())
+        self.container = AvroContainer(pa.BufferedInputStream(source, BUFFER_BYTES).read, source.size())
         self.decoders = avro_fields(json.loads(self.container.metadata[SCHEMA_KEY]))
         self.fields = with_ids(self.decoders, name_mapping)
         # Rows are not counted in the file's header, so any position may be in it.

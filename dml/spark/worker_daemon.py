@@ -12,8 +12,8 @@ Named by `spark.python.daemon.module` (see `dml.spark.launch`); Spark runs it as
 
 import gc
 import importlib
-import socket
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, ParamSpec
 
 from pyspark import daemon
 
@@ -32,22 +32,19 @@ PRELOADED: Final = (
 )
 
 
-class Serve(Protocol):
-    """Serves one task, and gives an exit code."""
-
-    def __call__(self, sock: socket.socket, authenticated: bool) -> int: ...
+P = ParamSpec("P")
 
 
-def quiet(serve: Serve) -> Serve:
+def quiet(serve: Callable[P, int]) -> Callable[P, int]:
     """A worker's loop that takes it as its end when Spark has closed the connection.
 
     Args:
-        serve: PySpark's.
+        serve: PySpark's: serves one task, and gives an exit code.
     """
 
-    def served(sock: socket.socket, authenticated: bool) -> int:
+    def served(*args: P.args, **kwargs: P.kwargs) -> int:
         try:
-            return serve(sock, authenticated)
+            return serve(*args, **kwargs)
         except (BrokenPipeError, ConnectionResetError):
             return 1
 

@@ -238,7 +238,7 @@ class VectorFile:
     def _open(self) -> PuffinWriter:
         self._file = self._output.open("puffin", deletes=True)
         with write_errors(self._file.location):
-            self._puffin = PuffinWriter(self._file.stream, CREATED_BY)
+            self._puffin = PuffinWriter(self._file.stream.write, CREATED_BY)
         return self._puffin
 
 

@@ -7,9 +7,10 @@ A failure that another attempt would only repeat is returned, not raised: Spark 
 report it as text inside a `SparkException`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.table.sorting import SortOrder
@@ -32,43 +33,24 @@ from dml.write.row_log import MAX_ENCODED_BYTES, OriginLog, within_limit
 from dml.write.sorting import SortingDataWriter, row_order
 from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriteJob, WriterSpec, current_spec
 
-__all__ = [
-    "TASK_COMMIT",
-    "TASK_COMMIT_SCHEMA",
-    "CopyOnWriteJob",
-    "MergeOnReadJob",
-    "OpenJob",
-    "RowsJob",
-    "WriteTask",
-    "open_job",
-    "write_task",
-]
+__all__ = ["TASK_COMMIT", "TASK_COMMIT_SCHEMA", "WriteTask", "run_job", "write_task"]
 
 
-class OpenJob(Protocol):
-    """A job in one task."""
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
-        """Writes all rows of the task."""
-
-    def abort(self) -> None:
-        """Gives up the open files."""
-
-
-def open_job(spec: WriterSpec, output: OutputFileFactory) -> OpenJob:
-    """The job with its writers open; no file is created before there is a row for it.
+def run_job(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+    """Writes all rows of a task; no file is created before there is a row for it.
 
     Args:
         spec: The job.
-        output: Opens new files.
+        output: Opens new files; the caller deletes them if the job fails.
+        batches: The rows.
     """
     match spec.job:
         case WriteJob.ROWS:
-            return RowsJob(spec, output)
+            return write_rows(spec, output, batches)
         case WriteJob.COPY_ON_WRITE:
-            return CopyOnWriteJob(spec, output)
+            return rewrite_files(spec, output, batches)
         case WriteJob.MERGE_ON_READ:
-            return MergeOnReadJob(spec, output)
+            return write_row_delta(spec, output, batches)
 
 
 def open_data_writer(
@@ -98,116 +80,108 @@ def open_data_writer(
     return FanoutDataWriter(router, open_partition)
 
 
-class RowsJob:
+@contextmanager
+def data_writer(
+    spec: WriterSpec, layout: FileLayout, output: OutputFileFactory, origins: OriginLog | None = None
+) -> Iterator[DataWriter]:
+    """A writer of new data files, which gives up its open files where the block fails."""
+    writer = open_data_writer(spec, layout, output, origins)
+    try:
+        yield writer
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def write_rows(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
     """New rows into data files."""
-
-    def __init__(self, spec: WriterSpec, output: OutputFileFactory) -> None:
-        layout = file_layout(spec.context, row_lineage=spec.row_lineage)
-        self._rows = RowBuilder(layout, spec.layout)
-        self._writer = open_data_writer(spec, layout, output)
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
-        """Writes all rows of the task."""
-        inserted = 0
+    layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+    rows = RowBuilder(layout, spec.layout)
+    inserted = 0
+    with data_writer(spec, layout, output) as writer:
         for batch in batches:
             if batch.num_rows:
-                self._writer.write(self._rows.inserted(batch))
+                writer.write(rows.inserted(batch))
                 inserted += batch.num_rows
-        files = self._writer.close()
-        return TaskCommit(data_files=files, metrics=TaskMetrics(rows_inserted=inserted))
-
-    def abort(self) -> None:
-        """Gives up the open files."""
-        self._writer.abort()
+        return TaskCommit(data_files=writer.close(), metrics=TaskMetrics(rows_inserted=inserted))
 
 
-class CopyOnWriteJob:
-    """A delta into rewritten data files."""
-
-    def __init__(self, spec: WriterSpec, output: OutputFileFactory) -> None:
-        assert spec.files is not None
-        self._layout = spec.layout
-        layout = file_layout(spec.context, row_lineage=spec.row_lineage)
-        self._max_report_bytes = spec.max_report_bytes
-        max_encoded_bytes = min(MAX_ENCODED_BYTES, spec.max_report_bytes)
-        self._origins = OriginLog(max_encoded_bytes=max_encoded_bytes) if spec.tracks_origins else None
-        self._writer = open_data_writer(spec, layout, output, self._origins)
-        self._patch = PatchWriter(
+def rewrite_files(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+    """Copy-on-write: the data files that a delta changes are written anew."""
+    assert spec.files is not None
+    layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+    max_encoded_bytes = min(MAX_ENCODED_BYTES, spec.max_report_bytes)
+    origins = OriginLog(max_encoded_bytes=max_encoded_bytes) if spec.tracks_origins else None
+    with data_writer(spec, layout, output, origins) as writer:
+        patch = PatchWriter(
             files=spec.files,
             layout=layout,
             delta=spec.layout,
-            writer=self._writer,
+            writer=writer,
             row_lineage=spec.row_lineage,
             spec_id=spec.context.default_spec_id,
             source_ids=PartitionRouter(current_spec(spec.context), layout.columns).source_ids,
-            origins=self._origins,
+            origins=origins,
         )
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
-        """Rewrites the data files that the task's delta changes."""
-        counts = DeltaCounts()
-        for run in delta_runs(batches, self._layout, counts):
-            if isinstance(run, FileDelta):
-                self._patch.patch(run)
-            else:
-                for values in run.batches:
-                    self._patch.insert(values)
-        files = self._writer.close()
+        counts = apply_delta(spec, batches, change=patch.patch, insert=patch.insert)
         return TaskCommit(
-            data_files=files,
-            removed_data_files=self._patch.removed_data_files,
-            changed_files=within_limit(self._patch.changed_files, self._max_report_bytes),
-            row_origins=() if self._origins is None else self._origins.report(),
-            metrics=counts.metrics(rows_carried=self._patch.rows_carried),
+            data_files=writer.close(),
+            removed_data_files=patch.removed_data_files,
+            changed_files=within_limit(patch.changed_files, spec.max_report_bytes),
+            row_origins=() if origins is None else origins.report(),
+            metrics=counts.metrics(rows_carried=patch.rows_carried),
         )
 
-    def abort(self) -> None:
-        """Gives up the open files."""
-        self._writer.abort()
 
-
-class MergeOnReadJob:
-    """A delta into delete files and new data files."""
-
-    def __init__(self, spec: WriterSpec, output: OutputFileFactory) -> None:
-        assert spec.files is not None
-        self._layout = spec.layout
-        self._max_report_bytes = spec.max_report_bytes
-        self._deletes = open_delete_writer(spec, output)
-        self._new_rows: NewRows | None = None
-        self._writer: DataWriter | None = None
+def write_row_delta(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+    """Merge-on-read: a delta into delete files and new data files."""
+    assert spec.files is not None
+    delete_writer = open_delete_writer(spec, output)
+    with ExitStack() as stack:
+        writer, new_rows = None, None
         if spec.writes_rows:  # a table with a column that cannot be written can still be deleted from
             layout = file_layout(spec.context, row_lineage=spec.row_lineage)
-            self._writer = open_data_writer(spec, layout, output)
-            self._new_rows = NewRows(
-                files=spec.files, layout=layout, delta=spec.layout, writer=self._writer, row_lineage=spec.row_lineage
+            writer = stack.enter_context(data_writer(spec, layout, output))
+            new_rows = NewRows(
+                files=spec.files, layout=layout, delta=spec.layout, writer=writer, row_lineage=spec.row_lineage
             )
-        self._delta = PositionDeltaWriter(deletes=self._deletes, new_rows=self._new_rows)
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
-        """Writes what the task's delta deletes, updates and inserts."""
-        counts = DeltaCounts()
-        for run in delta_runs(batches, self._layout, counts):
-            if isinstance(run, FileDelta):
-                self._delta.apply(run)
-            else:
-                for values in run.batches:
-                    self._delta.insert(values)
-        files = self._writer.close() if self._writer is not None else ()
-        deletes = self._deletes.close()
+        delta = PositionDeltaWriter(deletes=delete_writer, new_rows=new_rows)
+        counts = apply_delta(spec, batches, change=delta.apply, insert=delta.insert)
+        files = writer.close() if writer is not None else ()
+        deletes = delete_writer.close()
         return TaskCommit(
             data_files=files,
             delete_files=deletes.delete_files,
             rewritten_delete_files=deletes.rewritten_delete_files,
             referenced_data_files=deletes.referenced_data_files,
-            changed_files=within_limit(self._delta.changed_files, self._max_report_bytes),
+            changed_files=within_limit(delta.changed_files, spec.max_report_bytes),
             metrics=counts.metrics(),
         )
 
-    def abort(self) -> None:
-        """Gives up the open files."""
-        if self._writer is not None:
-            self._writer.abort()
+
+def apply_delta(
+    spec: WriterSpec,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    change: Callable[[FileDelta], None],
+    insert: Callable[[pa.RecordBatch], None],
+) -> DeltaCounts:
+    """Give the rows of a delta to their writers, in the order in which they come.
+
+    Args:
+        spec: The job.
+        batches: The rows.
+        change: Takes the changes of one data file.
+        insert: Takes inserted rows.
+    """
+    counts = DeltaCounts()
+    for run in delta_runs(batches, spec.layout, counts):
+        if isinstance(run, FileDelta):
+            change(run)
+        else:
+            for values in run.batches:
+                insert(values)
+    return counts
 
 
 def open_delete_writer(spec: WriterSpec, output: OutputFileFactory) -> DeleteWriter:
@@ -237,13 +211,9 @@ def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskId
         Exception: it failed, everything written was deleted, and another attempt may succeed.
     """
     output = OutputFileFactory(spec.context, task)
-    job = None
     try:
-        job = open_job(spec, output)
-        commit = job.run(batches)
+        commit = run_job(spec, output, batches)
     except BaseException as error:
-        if job is not None:
-            job.abort()
         output.abort()
         failure = final_failure(error, spec, task)
         if failure is None:

@@ -52,7 +52,7 @@ def test_vector_of_the_first_row_has_the_bytes_of_the_reference():
 def test_writer_gives_the_golden_puffin_bytes(name, tmp_path):
     case, path = PUFFINS[name], tmp_path / name
     with path.open("wb") as stream:
-        writer = PuffinWriter(stream, case["created_by"])
+        writer = PuffinWriter(stream.write, case["created_by"])
         for blob in case["blobs"]:
             index = PositionDeleteIndex.from_positions(positions_of(VECTORS[blob["vector"]]["ranges"]))
             writer.write_blob(deletion_vector_blob(blob["data_file"], len(index)), encode(index))

@@ -25,7 +25,7 @@ BLOBS = st.builds(
 @given(st.lists(st.tuples(BLOBS, st.binary(max_size=50)), max_size=4), TEXT)
 def test_others_read_what_is_written(blobs, created_by):
     stream = io.BytesIO()
-    with PuffinWriter(stream, created_by) as writer:
+    with PuffinWriter(stream.write, created_by) as writer:
         for blob, payload in blobs:
             writer.write_blob(blob, payload)
     file = PuffinFile(stream.getvalue())
@@ -40,7 +40,7 @@ def test_others_read_what_is_written(blobs, created_by):
 
 def test_writer_tells_offsets_lengths_and_size():
     stream = io.BytesIO()
-    writer = PuffinWriter(stream, "test")
+    writer = PuffinWriter(stream.write, "test")
     first = writer.write_blob(deletion_vector_blob("a.parquet", 3), b"abc")
     second = writer.write_blob(deletion_vector_blob("b.parquet", 1), b"")
     assert (first.offset, first.length, second.offset, second.length) == (4, 3, 7, 0)
@@ -52,7 +52,7 @@ def test_writer_tells_offsets_lengths_and_size():
 def test_failed_writer_leaves_no_footer():
     """So that nobody takes the file for a whole one."""
     stream = io.BytesIO()
-    with contextlib.suppress(RuntimeError), PuffinWriter(stream, "test") as writer:
+    with contextlib.suppress(RuntimeError), PuffinWriter(stream.write, "test") as writer:
         writer.write_blob(deletion_vector_blob("a.parquet", 3), b"abc")
         raise RuntimeError
     assert stream.getvalue() == b"PFA1abc"

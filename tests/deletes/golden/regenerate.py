@@ -25,7 +25,7 @@ def index_of(ranges: Any) -> PositionDeleteIndex:
 def puffin_of(created_by: str, blobs: list[dict[str, str]], vectors: dict[str, Any]) -> bytes:
     """The Puffin file that `golden.json` describes."""
     stream = io.BytesIO()
-    with PuffinWriter(stream, created_by) as writer:
+    with PuffinWriter(stream.write, created_by) as writer:
         for blob in blobs:
             index = index_of(vectors[blob["vector"]]["ranges"])
             writer.write_blob(deletion_vector_blob(blob["data_file"], len(index)), encode(index))

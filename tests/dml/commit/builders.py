@@ -134,7 +134,7 @@ def vectors(table: Table, deletes: Sequence[tuple[ContentFile, Iterable[int]]]) 
     local = Path(path.removeprefix("file://"))
     written = []
     with local.open("wb") as stream:
-        writer = PuffinWriter(stream, "tests")
+        writer = PuffinWriter(stream.write, "tests")
         for of, positions in deletes:
             index = PositionDeleteIndex.from_positions(list(positions))
             blob = deletion_vector_blob(of.path, len(index))

@@ -33,7 +33,7 @@ def rows_in(path: str) -> int:
                 return orc.ORCFile(path).nrows
             case _:
                 data = Path(path).read_bytes()
-                return sum(count for count, _ in AvroContainer(BytesIO(data), len(data)).blocks())
+                return sum(count for count, _ in AvroContainer(BytesIO(data).read, len(data)).blocks())
     except (OSError, ValueError, EOFError):
         return 0
 
