@@ -1,5 +1,6 @@
 """What all tests share: one Spark session, the profiles of Hypothesis, and that CI skips nothing."""
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        **json.loads(os.environ.get("TEST_SPARK_SETTINGS", "{}")),  # of the part of tests/suite.py
     }
     try:
         with pytest.MonkeyPatch.context() as patched:

@@ -3,17 +3,19 @@
 Each part is a pytest process with one Spark session: a part that goes wrong does not take the others with it. A part
 keeps one core and a bit of another busy, so that by default there are as many at a time as the machine has cores.
 
-    python tests/suite.py                   what a change has to pass
+    python tests/suite.py                   what everybody runs who changes something
+    python tests/suite.py --all             what a change has to pass: faults, loads and services too
     python tests/suite.py engine golden     these parts alone
     python tests/suite.py --nightly         what is marked nightly or soak, with many random examples
     python tests/suite.py --demo            and the demo, beside them
     python tests/suite.py --coverage        and how much of the package ran, with the floor of pyproject.toml
 
-What it is at is said while it runs; the output of a part that failed is shown in the end, and then seconds by part. The
-last line counts all tests. The exit code is 0 if every part passed.
+What it is at is said while it runs; the output of a part that failed is shown in the end, and then seconds by part and
+of the files that took longest. The last line counts all tests. The exit code is 0 if every part passed.
 """
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -22,13 +24,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from xml.etree import ElementTree
 
-__all__ = ["PARTS", "REST", "Counts", "Part", "counts_of", "files_of", "main", "parts_with_the_rest"]
+__all__ = ["PARTS", "REST", "Counts", "Part", "counts_of", "files_of", "main", "parts_with_the_rest", "seconds_by_file"]
 
 TESTS: Final = Path(__file__).resolve().parent
 ROOT: Final = TESTS.parent
@@ -47,33 +51,41 @@ class Part:
         name: How it is called.
         paths: Files and folders below `tests/`; a file that is listed is in no other part's folder.
         command: A module to run instead of tests.
-        measured: Whether lines that run count: not where it is about time.
+        everyday: Whether it runs unless all parts are asked for.
+        measured: Whether lines that run count: not where it is about time, or where others have run them before.
+        compiles: Whether Spark compiles each query, as it does for users. Where a part is about commits, the queries
+            are small and always the same; to interpret them takes a seventh less time.
     """
 
     name: str
     paths: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    everyday: bool = True
     measured: bool = True
+    compiles: bool = True
 
 
 # The longest first: what begins last should not end long after the others.
 PARTS: Final = (
     Part(name="engine", paths=("dml/engine",)),
-    Part(name="isolation", paths=("dml/engine/test_isolation.py",)),
-    Part(name="golden", paths=("golden",)),
-    Part(name="faults", paths=("faults",), measured=False),
-    Part(name="soak", paths=("soak",), measured=False),
+    Part(name="golden", paths=("golden",), measured=False),
+    Part(name="interop", paths=("interop", "stateful"), measured=False),
     Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
-    Part(name="interop", paths=("interop", "stateful")),
+    Part(name="faults", paths=("faults",), everyday=False, measured=False, compiles=False),
+    Part(name="isolation", paths=("dml/engine/test_isolation.py",), measured=False, compiles=False),
     Part(
         name="tables",
         paths=("dml/catalog", "dml/commit", "dml/ddl", "dml/maintenance", "dml/pruning", "dml/verification"),
+        compiles=False,
     ),
-    Part(name="services", paths=("services",)),
-    Part(name="damage", paths=("damage",)),
+    Part(name="soak", paths=("soak",), everyday=False, measured=False, compiles=False),
+    Part(name="services", paths=("services",), everyday=False, measured=False),
+    Part(name="damage", paths=("damage",), compiles=False),
 )
 REST: Final = "rest"
 DEMO: Final = Part(name="demo", command=("dml", "demo"), measured=False)
+INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+SLOWEST: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +194,7 @@ class Suite:
             python += ["-m", "coverage", "run", f"--rcfile={ROOT / 'pyproject.toml'}"]
             python += [f"--data-file={self.folder / f'.coverage.{part.name}'}"]
         settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
+        settings += [f"--junit-xml={self.folder / part.name}.xml"]
         marks = ["-m", "nightly or soak"] if self.nightly else []
         paths = [str(TESTS / path) for path in part.paths] + [f"--ignore={path}" for path in files_of_others(part)]
         return [*python, "-m", "pytest", *settings, "--durations=8", *marks, *paths]
@@ -190,6 +203,8 @@ class Suite:
         """Run a part to its end."""
         run = Run(part=part, log=self.folder / f"{part.name}.log")
         environment = dict(os.environ)
+        if not part.compiles:
+            environment["TEST_SPARK_SETTINGS"] = json.dumps(INTERPRETED)
         if self.nightly:
             environment.setdefault("HYPOTHESIS_PROFILE", "nightly")
         self.say(f"started  {part.name}")
@@ -257,6 +272,21 @@ class Suite:
         return f" {found[-1]}%" if found else ""
 
 
+def seconds_by_file(times: Iterable[Path]) -> dict[str, float]:
+    """The seconds of each test file.
+
+    Args:
+        times: What pytest wrote by `--junit-xml`; a file that is missing belongs to a part that broke off.
+    """
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for path in times:
+        if path.exists():
+            for case in ElementTree.parse(path).iter("testcase"):
+                file = case.get("classname", "").replace(".", "/")
+                seconds[file] += float(case.get("time", "0"))
+    return seconds
+
+
 def report(runs: Iterable[Run], *, verbose: bool) -> None:
     """The output of what failed, or of all parts; then seconds and counts by part."""
     listed = list(runs)
@@ -268,6 +298,9 @@ def report(runs: Iterable[Run], *, verbose: bool) -> None:
         one = run.counts
         broken = "" if run.passed or one.failed else f"  broke off with exit code {run.code}"
         print(f"{run.part.name:<12}{run.seconds:>8.0f}{one.passed:>8}{one.failed:>8}{one.skipped:>8}{broken}")
+    seconds = seconds_by_file(run.log.with_suffix(".xml") for run in listed)
+    slowest = sorted(seconds.items(), key=lambda one: one[1], reverse=True)[:SLOWEST]
+    print("\nseconds of the files that took longest: " + ", ".join(f"{file} {time:.0f}" for file, time in slowest))
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -277,6 +310,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
         "parts", nargs="*", choices=[*names, []], metavar="PART", help=f"of {', '.join(names)}; else all"
     )
     parser.add_argument("--jobs", type=int, default=max(2, os.cpu_count() or 2), help="parts at a time")
+    parser.add_argument("--all", action="store_true", help="the parts too that are not for every day")
     parser.add_argument("--nightly", action="store_true", help="what is marked nightly or soak, and nothing else")
     parser.add_argument("--demo", action="store_true", help="the demo too")
     parser.add_argument("--coverage", action="store_true", help="measure which lines of the package run")
@@ -291,12 +325,17 @@ def main(given: Sequence[str] | None = None) -> int:
         0 if all of them passed.
     """
     options = arguments(given)
-    parts = [part for part in parts_with_the_rest() if not options.parts or part.name in options.parts]
+    everything = options.all or options.nightly
+    known = parts_with_the_rest()
+    parts = [part for part in known if (part.name in options.parts if options.parts else everything or part.everyday)]
     if options.demo:
         parts.append(DEMO)
     with tempfile.TemporaryDirectory(prefix="suite-") as folder:
         suite = Suite(folder=Path(folder), nightly=options.nightly, coverage=options.coverage)
         suite.say(f"{len(parts)} parts, {options.jobs} at a time: {', '.join(part.name for part in parts)}")
+        left = [part.name for part in known if part not in parts]
+        if left and not options.parts:
+            suite.say(f"not every day, but for each change by .ci/run (--all): {', '.join(left)}")
         runs = suite.run_all(parts, options.jobs)
         report(runs, verbose=options.verbose)
         total = sum((run.counts for run in runs), Counts())

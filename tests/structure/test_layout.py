@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import suite
-from tests.suite import Counts, Part, counts_of, files_of, parts_with_the_rest
+from tests.suite import Counts, Part, counts_of, files_of, parts_with_the_rest, seconds_by_file
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -119,6 +119,32 @@ def test_the_suite_says_what_failed(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CI", "true")
     assert suite.main(["good"]) == 0
     assert suite.main(["left_out"]) == 1
+
+
+def test_the_suite_knows_the_seconds_of_each_file(tmp_path):
+    """As pytest wrote them; a part that broke off wrote nothing."""
+    cases = "".join(f'<testcase classname="{f}" time="{s}"/>' for f, s in [("a.b", 2), ("c", 1), ("a.b", 3)])
+    (tmp_path / "one.xml").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    assert seconds_by_file([tmp_path / "one.xml", tmp_path / "dead.xml"]) == {"a/b": 5.0, "c": 1.0}
+
+
+def test_what_is_not_for_every_day_runs_where_it_is_asked_for(tmp_path, monkeypatch, capsys):
+    """By name, or with all parts; Spark interprets queries where the part says so."""
+    (tmp_path / "test_always.py").write_text("def test_always(): pass")
+    (tmp_path / "test_loads.py").write_text(
+        "import os\ndef test_settings(): assert 'NO_CODEGEN' in os.environ['TEST_SPARK_SETTINGS']"
+    )
+    parts = (
+        Part(name="always", paths=("test_always.py",)),
+        Part(name="loads", paths=("test_loads.py",), everyday=False, compiles=False),
+    )
+    monkeypatch.setattr(suite, "TESTS", tmp_path)
+    monkeypatch.setattr(suite, "PARTS", parts)
+    for given, count in ([], 1), (["--all"], 2), (["loads"], 1):
+        assert suite.main(given) == 0
+        said = capsys.readouterr().out
+        assert re.search(rf"^{count} passed, 0 failed, 0 skipped", said.splitlines()[-1])
+        assert ("not every day, but for each change by .ci/run (--all): loads" in said) == (not given)
 
 
 def test_the_suite_ends_its_parts_when_it_is_told_to_end(tmp_path):
