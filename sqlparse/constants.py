@@ -1,65 +1,354 @@
-"""Constant expressions: one walk through them, for all who want their values. Pure; driver.
+"""Constants of SQL as values, where their meaning is certain, for conditions and for DEFAULT. Pure; driver.
 
-Input: sqlglot's tree, and what its parts become. Output: the value. Conditions want values that are certain in every
-mode of Spark (`dml.plan.literals`); DEFAULT takes more, and says why a constant does not fit (`dml.ddl.literals`).
+Input: sqlglot's tree of an expression without columns. Output: a value with its Spark type, as Spark's optimiser would
+fold it, or None: "not certain".
+Source: Spark's SQL reference, "Literals" and "ANSI compliance" (casts that ANSI and legacy mode do alike).
 """
 
-from collections.abc import Callable
+import datetime as dt
+import re
+import struct
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from decimal import Decimal, InvalidOperation, localcontext
+from enum import StrEnum
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import exp
 
-__all__ = ["Values", "evaluated"]
+__all__ = [
+    "EPOCH",
+    "INTEGER_TEXT",
+    "MICROSECOND",
+    "MICROS_OF_DAY",
+    "Constant",
+    "Kind",
+    "TimeZone",
+    "boolean",
+    "constant",
+    "text_date",
+    "text_time",
+    "text_timestamp",
+]
 
-V = TypeVar("V")
+
+class Kind(StrEnum):
+    """Spark types of constants."""
+
+    NULL = "void"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    DOUBLE = "double"
+    STRING = "string"
+    BINARY = "binary"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_NTZ = "timestamp_ntz"
+    TIME = "time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Values(Generic[V]):
-    """What the parts of a constant expression become.
+class Constant:
+    """A constant: int, Decimal, float, str, bytes or bool; days for dates, microseconds for timestamps and times."""
+
+    kind: Kind
+    value: Any = None
+
+
+NULL = Constant(kind=Kind.NULL)
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)  # noqa: UP017
+MICROSECOND = dt.timedelta(microseconds=1)
+MICROS_OF_DAY = 86_400_000_000
+
+DATE_TEXT = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
+TIMESTAMP_TEXT = re.compile(
+    r"(\d{4}-\d{2}-\d{2})"
+    r"(?:[ T](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)(?:(Z|[+-]\d{2}:\d{2})| ([A-Za-z]\S*))?)?",
+    re.ASCII,
+)
+TIME_TEXT = re.compile(r"(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?", re.ASCII)
+INTEGER_TEXT = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
+DECIMAL_TEXT = re.compile(r"\d*\.\d*|\d+", re.ASCII)
+DOUBLE_TEXT = re.compile(r"-?\d{1,17}(\.\d{1,17})?", re.ASCII)
+EXACT_TEXT = re.compile(r"-?\d{1,38}(\.\d{1,38})?", re.ASCII)
+OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{2}):(\d{2})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeZone:
+    """A time zone, as Python knows it.
 
     Attributes:
-        null: NULL.
-        boolean: Of TRUE and FALSE.
-        text: Of a string.
-        number: Of a number, as written without its sign and suffix.
-        binary: Of the digits of X'1F'.
-        negated: Of a value after a minus sign.
-        cast: Of a value and the type of its CAST; DATE '2020-01-31' and 5L are casts too.
-        other: Of an expression that is no constant.
+        offset: Minutes from UTC where they are always the same.
+        region: A zone with a history.
+        certain: Whether only those years are known in which Python's table of a region is certain to be Java's.
     """
 
-    null: V
-    boolean: Callable[[bool], V]
-    text: Callable[[str], V]
-    number: Callable[[str], V]
-    binary: Callable[[str], V]
-    negated: Callable[[V], V]
-    cast: Callable[[V, exp.DataType], V]
-    other: Callable[[], V]
+    offset: int | None = None
+    region: ZoneInfo | None = None
+    certain: bool = True
+
+    @staticmethod
+    def of(name: str, *, certain: bool = True) -> "TimeZone":
+        """The zone of a name, as in `spark.sql.session.timeZone`; one that is not known has no instants.
+
+        Args:
+            name: The name, or an offset.
+            certain: Whether no instant is wanted that Java might take for another.
+        """
+        if name.upper() in {"UTC", "Z", "GMT", "ETC/UTC", "UT", "ETC/GMT", "UNIVERSAL", "ETC/UNIVERSAL"}:
+            return TimeZone(offset=0, certain=certain)
+        if match := OFFSET.fullmatch(name):
+            minutes = int(match[2]) * 60 + int(match[3])
+            return TimeZone(offset=-minutes if match[1] == "-" else minutes, certain=certain)
+        try:
+            known = "/" in name or not certain
+            return TimeZone(region=ZoneInfo(name) if known else None, certain=certain)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            return TimeZone(certain=certain)
+
+    def instant(self, local_micros: int) -> int | None:
+        """Microseconds since 1970 in UTC of a local time given as if it were UTC."""
+        if self.offset is not None:
+            return local_micros - self.offset * 60_000_000
+        if self.region is None:
+            return None
+        try:
+            local = (EPOCH + local_micros * MICROSECOND).replace(tzinfo=None)
+        except OverflowError:
+            return None
+        # Outside these years the two libraries' tables of a zone may differ.
+        if self.certain and not 1970 < local.year < 2100:
+            return None
+        offset = local.replace(tzinfo=self.region).utcoffset()
+        return None if offset is None else local_micros - offset // MICROSECOND
+
+    def local(self, instant_micros: int) -> int | None:
+        """The local time of an instant, as if it were UTC; None where the zone is not known."""
+        if self.offset is not None:
+            return instant_micros + self.offset * 60_000_000
+        if self.region is None:
+            return None
+        try:
+            offset = (EPOCH + instant_micros * MICROSECOND).astimezone(self.region).utcoffset()
+        except OverflowError:
+            return None
+        return None if offset is None else instant_micros + offset // MICROSECOND
 
 
-def evaluated(node: Any, values: Values[V]) -> V:
-    """The value of an expression.
+def constant(node: Any, zone: TimeZone) -> Constant | None:
+    """The value of a constant expression; None where it is none, or where its value is not certain.
 
     Args:
         node: Its tree.
-        values: What its parts become.
+        zone: The session's time zone, for timestamps without one.
     """
     match node:
         case exp.Literal():
-            return values.text(node.this) if node.is_string else values.number(node.this)
+            return Constant(kind=Kind.STRING, value=node.this) if node.is_string else number(node.this)
         case exp.Neg():
-            return values.negated(evaluated(node.this, values))
+            return negated(constant(node.this, zone))
         case exp.Cast():
-            return values.cast(evaluated(node.this, values), node.to)
+            return cast(constant(node.this, zone), node.to, zone)
         case exp.Paren():
-            return evaluated(node.this, values)
+            return constant(node.this, zone)
         case exp.Null():
-            return values.null
+            return NULL
         case exp.Boolean():
-            return values.boolean(bool(node.this))
+            return boolean(bool(node.this))
         case exp.HexString():
-            return values.binary(node.this)
-    return values.other()
+            return hexadecimal(node.this)
+    return None
+
+
+def boolean(value: bool) -> Constant:
+    """A boolean constant."""
+    return Constant(kind=Kind.BOOLEAN, value=bool(value))
+
+
+def number(text: str) -> Constant | None:
+    """A number as written: 1, 1.5, 1e3."""
+    if text.isdigit() and text.isascii():
+        return Constant(kind=Kind.INTEGER, value=int(text))
+    if "e" in text.lower():
+        try:
+            return Constant(kind=Kind.DOUBLE, value=float(text))
+        except ValueError:
+            return None
+    if DECIMAL_TEXT.fullmatch(text) and text != ".":
+        return Constant(kind=Kind.DECIMAL, value=Decimal(text))
+    return None
+
+
+def hexadecimal(text: str) -> Constant | None:
+    """X'1F'; an odd number of digits has a zero in front."""
+    try:
+        return Constant(kind=Kind.BINARY, value=bytes.fromhex(text if len(text) % 2 == 0 else "0" + text))
+    except ValueError:
+        return None
+
+
+def negated(value: Constant | None) -> Constant | None:
+    """A number with the other sign."""
+    if value is None or value.kind is Kind.NULL:
+        return value
+    if value.kind in {Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}:
+        return Constant(
+            kind=value.kind, value=value.value.copy_negate() if value.kind is Kind.DECIMAL else -value.value
+        )
+    return None
+
+
+INTEGER_BITS = {exp.DType.TINYINT: 8, exp.DType.SMALLINT: 16, exp.DType.INT: 32, exp.DType.BIGINT: 64}
+INSTANTS = {exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ}
+
+
+def cast(value: Constant | None, to: exp.DataType, zone: TimeZone) -> Constant | None:
+    """CAST of a constant, where nothing can go wrong or differ between modes; also DATE '...', 1L and the like."""
+    if value is None or value.kind is Kind.NULL:
+        return value
+    kind = to.this
+    if kind in INTEGER_BITS:
+        return cast_integer(value, INTEGER_BITS[kind])
+    if kind is exp.DType.DECIMAL:
+        return cast_decimal(value, to)
+    if kind in {exp.DType.DOUBLE, exp.DType.FLOAT}:
+        return cast_double(value, single=kind is exp.DType.FLOAT)
+    if kind in {exp.DType.TEXT, exp.DType.VARCHAR} and not to.expressions:
+        return cast_string(value)
+    if kind is exp.DType.DATE:
+        return cast_date(value)
+    if kind in INSTANTS or kind is exp.DType.TIMESTAMPNTZ:
+        return cast_timestamp(value, zone, instant=kind in INSTANTS)
+    if kind is exp.DType.BOOLEAN and value.kind is Kind.BOOLEAN:
+        return value
+    if kind is exp.DType.TIME and value.kind is Kind.STRING:
+        micros = text_time(value.value)
+        return None if micros is None else Constant(kind=Kind.TIME, value=micros)
+    return None
+
+
+def cast_integer(value: Constant, bits: int) -> Constant | None:
+    """To a whole number of so many bits."""
+    if value.kind is Kind.STRING and INTEGER_TEXT.fullmatch(value.value):
+        result = int(value.value)
+    elif value.kind is Kind.INTEGER:
+        result = value.value
+    else:
+        return None
+    limit = 1 << (bits - 1)
+    return Constant(kind=Kind.INTEGER, value=result) if -limit <= result < limit else None
+
+
+def cast_decimal(value: Constant, to: exp.DataType) -> Constant | None:
+    """To DECIMAL(p, s), without rounding."""
+    sizes = [parameter.this for parameter in to.expressions]
+    if not all(isinstance(size, exp.Literal) and size.this.isdigit() for size in sizes):
+        return None
+    precision, scale = ([int(size.this) for size in sizes] + [10, 0][len(sizes) :])[:2]
+    plain = value.kind is Kind.STRING and EXACT_TEXT.fullmatch(value.value)
+    if not plain and value.kind not in {Kind.INTEGER, Kind.DECIMAL}:
+        return None
+    try:
+        with localcontext(prec=80):
+            exact = Decimal(value.value)
+            result = exact.quantize(Decimal(1).scaleb(-scale))
+    except InvalidOperation:
+        return None
+    fits = result == exact and len(result.as_tuple().digits) <= precision
+    return Constant(kind=Kind.DECIMAL, value=result) if fits else None
+
+
+def cast_double(value: Constant, *, single: bool) -> Constant | None:
+    """To DOUBLE or FLOAT."""
+    if value.kind is Kind.STRING:
+        if value.value.lower() == "nan":
+            result = float("nan")
+        elif DOUBLE_TEXT.fullmatch(value.value):
+            result = float(value.value)
+        else:
+            return None
+    elif value.kind in {Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}:
+        result = float(value.value)
+    else:
+        return None
+    if not single:
+        return Constant(kind=Kind.DOUBLE, value=result)
+    try:
+        return Constant(kind=Kind.FLOAT, value=struct.unpack("<f", struct.pack("<f", result))[0])
+    except OverflowError:
+        return None
+
+
+def cast_string(value: Constant) -> Constant | None:
+    """To STRING."""
+    if value.kind is Kind.STRING:
+        return value
+    return Constant(kind=Kind.STRING, value=str(value.value)) if value.kind is Kind.INTEGER else None
+
+
+def cast_date(value: Constant) -> Constant | None:
+    """To DATE."""
+    if value.kind is Kind.DATE:
+        return value
+    days = text_date(value.value) if value.kind is Kind.STRING else None
+    return None if days is None else Constant(kind=Kind.DATE, value=days)
+
+
+def cast_timestamp(value: Constant, zone: TimeZone, *, instant: bool) -> Constant | None:
+    """To TIMESTAMP or TIMESTAMP_NTZ."""
+    kind = Kind.TIMESTAMP if instant else Kind.TIMESTAMP_NTZ
+    if value.kind is kind:
+        return value
+    micros = None
+    if value.kind is Kind.STRING:
+        micros = text_timestamp(value.value, zone if instant else None)
+    elif value.kind is Kind.DATE:
+        local = value.value * MICROS_OF_DAY
+        micros = zone.instant(local) if instant else local
+    return None if micros is None else Constant(kind=kind, value=micros)
+
+
+def text_date(text: str) -> int | None:
+    """Days since 1970 of a date written in full, `2020-01-31`."""
+    match = DATE_TEXT.fullmatch(text)
+    try:
+        return dt.date(*map(int, match.groups())).toordinal() - 719_163 if match else None
+    except ValueError:
+        return None
+
+
+def text_time(text: str) -> int | None:
+    """Microseconds since midnight of a time written in full, `12:34` or `12:34:56.789`."""
+    match = TIME_TEXT.fullmatch(text)
+    if match is None:
+        return None
+    hour, minute, second = (int(part or 0) for part in match.group(1, 2, 3))
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    return ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((match[4] or "").ljust(6, "0"))
+
+
+def text_timestamp(text: str, zone: TimeZone | None) -> int | None:
+    """Microseconds since 1970 of a timestamp written in full.
+
+    Args:
+        text: `2020-01-31 12:34:56.789`, with or without a zone.
+        zone: The zone of a text without one, for an instant; None for a local time, whose text must have none.
+    """
+    match = TIMESTAMP_TEXT.fullmatch(text)
+    days = text_date(match[1]) if match else None
+    if match is None or days is None:
+        return None
+    time = 0 if match[2] is None else text_time(match[2])
+    if time is None:
+        return None
+    local, written = days * MICROS_OF_DAY + time, match[3] or match[4]
+    if zone is None:
+        return local if written is None else None
+    if zone.certain and match[4] is not None:  # Java may not know a name that Python knows
+        return None
+    return (zone if written is None else TimeZone.of(written, certain=zone.certain)).instant(local)

@@ -11,8 +11,7 @@ import struct
 import uuid
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation, localcontext
-from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Any
 
 from pyiceberg.types import (
     BinaryType,
@@ -31,20 +30,18 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
-from sqlglot import expressions as exp
 
 from dml.ddl.types import type_text
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
-from dml.sqlparse.constants import Values, evaluated
+from dml.sqlparse.constants import EPOCH, MICROS_OF_DAY, MICROSECOND, Constant, Kind, TimeZone, text_time
+from dml.sqlparse.constants import constant as constant_value
 from dml.sqlparse.dialect import parse_expression
 from dml.sqlparse.quoting import quote_string, string_value
-from dml.sqlparse.tokens import Kind, read_source
+from dml.sqlparse.tokens import Kind as TokenKind
+from dml.sqlparse.tokens import read_source
 
 __all__ = ["constant", "literal_text"]
 
-FRACTIONS = {exp.DType.FLOAT, exp.DType.DOUBLE}
-WHOLE = {exp.DType.TINYINT: 7, exp.DType.SMALLINT: 15, exp.DType.INT: 31, exp.DType.BIGINT: 63}
-MOMENTS = {exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMP}
 NOT_CONSTANT = "A default is a constant: a number, a string, TRUE, FALSE, NULL, X'..', DATE '..', TIMESTAMP '..'"
 
 
@@ -70,8 +67,9 @@ def constant(text: str, kind: IcebergType, *, column: str, time_zone: str = "UTC
         NotSupportedError: columns of the type can have no default.
     """
     try:
-        value = value_of(text)
-        return None if value is None else converted(value, kind, ZoneInfo(time_zone))
+        zone = TimeZone.of(time_zone, certain=False)
+        value = value_of(text, zone)
+        return None if value.kind is Kind.NULL else converted(value, kind, zone)
     except (UnfitError, ValueError, OverflowError, InvalidOperation) as error:
         known = isinstance(error, UnfitError)
         raise AnalysisError(
@@ -82,91 +80,28 @@ def constant(text: str, kind: IcebergType, *, column: str, time_zone: str = "UTC
         ) from None
 
 
-def value_of(text: str) -> Any:
+def value_of(text: str, zone: TimeZone) -> Constant:
     source = read_source(text)
-    strings = tuple(source.text(index) for index in range(source.end) if source.tokens[index].kind is Kind.STRING)
+    strings = tuple(source.text(index) for index in range(source.end) if source.tokens[index].kind is TokenKind.STRING)
     if 0 < len(strings) == source.end:  # strings beside each other are one
-        return "".join(map(string_value, strings))
-    return evaluated(parse_expression(text, strings), PYTHON_VALUES)
-
-
-def as_number(text: str) -> int | Decimal | float:
-    if "e" in text.lower():
-        return float(text)
-    return Decimal(text) if "." in text else int(text)
-
-
-def negated(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal | float):
-        raise UnfitError(NOT_CONSTANT)
-    return -value
-
-
-def no_constant() -> Any:
-    raise UnfitError(NOT_CONSTANT)
-
-
-def typed(value: Any, to: exp.DataType) -> Any:
-    # A typed literal, DATE '2020-01-01' or 5L, which sqlglot reads as a cast.
-    kind = to.this
-    number = isinstance(value, int | Decimal | float) and not isinstance(value, bool)
+        return Constant(kind=Kind.STRING, value="".join(map(string_value, strings)))
+    value = constant_value(parse_expression(text, strings), zone)
     if value is None:
-        return None
-    if kind in WHOLE and isinstance(value, int):
-        return whole(value, WHOLE[kind])
-    if kind in FRACTIONS and number:
-        return float(value)
-    if kind == exp.DType.DECIMAL and (number or isinstance(value, str)):
-        return Decimal(str(value))
-    if not isinstance(value, str):
         raise UnfitError(NOT_CONSTANT)
-    if kind == exp.DType.DATE:
-        return datetime.date.fromisoformat(value.strip())
-    if kind in MOMENTS:
-        return as_moment(value.strip())
-    if kind == exp.DType.TIME:
-        return datetime.time.fromisoformat(value.strip())
-    raise UnfitError(NOT_CONSTANT)
+    return value
 
 
-PYTHON_VALUES: Final[Values[Any]] = Values(
-    null=None,
-    boolean=bool,
-    text=str,
-    number=as_number,
-    binary=bytes.fromhex,
-    negated=negated,
-    cast=typed,
-    other=no_constant,
-)
-
-
-def as_moment(text: str) -> datetime.datetime:
-    try:
-        return datetime.datetime.fromisoformat(text)
-    except ValueError:
-        moment, _, zone = text.rpartition(" ")
-        try:
-            return datetime.datetime.fromisoformat(moment).replace(tzinfo=ZoneInfo(zone))
-        except ZoneInfoNotFoundError as error:
-            raise UnfitError(f"'{text}' is no timestamp; write '2020-01-31 12:00:00'") from error
-
-
-def converted(value: Any, kind: IcebergType, zone: ZoneInfo) -> Any:
-    converter = CONVERTERS.get(type(kind))
+def converted(value: Constant, column_type: IcebergType, zone: TimeZone) -> Any:
+    converter = CONVERTERS.get(type(column_type))
     if converter is None:
         raise NotSupportedError(
-            f"A column of type {type_text(kind)} can have no default but NULL",
+            f"A column of type {type_text(column_type)} can have no default but NULL",
             hint="Leave DEFAULT out, and set the value when writing",
         )
-    classes, convert, expected = converter
-    if type(value) not in classes:
+    kinds, convert, expected = converter
+    if value.kind not in kinds:
         raise UnfitError(f"Write {expected}")
-    return convert(value, kind, zone)
-
-
-def midnight(value: datetime.date) -> datetime.datetime:
-    return value if isinstance(value, datetime.datetime) else datetime.datetime.combine(value, datetime.time())
+    return convert(value, column_type, zone)
 
 
 def whole(value: int, bits: int) -> int:
@@ -175,66 +110,84 @@ def whole(value: int, bits: int) -> int:
     return value
 
 
-def fraction(value: float, kind: IcebergType) -> float:
-    if isinstance(kind, FloatType):
+def fraction(value: float, column_type: IcebergType) -> float:
+    if isinstance(column_type, FloatType):
         value = struct.unpack("f", struct.pack("f", value))[0]
-    if not math.isfinite(value):
+    if math.isnan(value):
+        raise UnfitError("NaN is no default")
+    if math.isinf(value):
         raise UnfitError("The number is too large for the type")
     return value
 
 
-def decimal(value: Decimal, kind: DecimalType) -> Decimal:
+def decimal(value: Decimal, column_type: DecimalType) -> Decimal:
     with localcontext(prec=80):
-        scaled = value.quantize(Decimal(1).scaleb(-kind.scale))
-        if scaled != value or len(scaled.as_tuple().digits) > kind.precision:
+        scaled = value.quantize(Decimal(1).scaleb(-column_type.scale))
+        if scaled != value or len(scaled.as_tuple().digits) > column_type.precision:
             raise UnfitError(
-                f"The type holds {kind.precision - kind.scale} digits before the point, {kind.scale} after"
+                f"The type holds {column_type.precision - column_type.scale} digits before the point, "
+                f"{column_type.scale} after"
             )
         return scaled
 
 
-def fixed(value: bytes, kind: FixedType) -> bytes:
-    if len(value) != len(kind):
-        raise UnfitError(f"The type holds {len(kind)} bytes, no more and no less")
+def fixed(value: bytes, column_type: FixedType) -> bytes:
+    if len(value) != len(column_type):
+        raise UnfitError(f"The type holds {len(column_type)} bytes, no more and no less")
     return value
 
 
-def as_time(value: str | datetime.time) -> datetime.time:
-    time = datetime.time.fromisoformat(value) if isinstance(value, str) else value
-    if time.tzinfo is not None:
-        raise UnfitError("Times have no time zone")
-    return time
+def time_of_day(value: Constant) -> datetime.time:
+    micros = text_time(value.value) if value.kind is Kind.STRING else value.value
+    if micros is None:
+        raise UnfitError("Write TIME '12:00:00'")
+    return (EPOCH + micros * MICROSECOND).time()
 
 
-def instant(value: datetime.date, zone: ZoneInfo) -> datetime.datetime:
-    moment = midnight(value)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(datetime.UTC)
+def instant(value: Constant, zone: TimeZone) -> datetime.datetime:
+    micros = value.value * MICROS_OF_DAY if value.kind is Kind.DATE else value.value
+    return moment(micros if value.kind is Kind.TIMESTAMP else zone.instant(micros))
 
 
-def local(value: datetime.date, zone: ZoneInfo) -> datetime.datetime:
-    moment = midnight(value)
-    return moment.astimezone(zone).replace(tzinfo=None) if moment.tzinfo else moment
+def local(value: Constant, zone: TimeZone) -> datetime.datetime:
+    micros = value.value * MICROS_OF_DAY if value.kind is Kind.DATE else value.value
+    return moment(zone.local(micros) if value.kind is Kind.TIMESTAMP else micros).replace(tzinfo=None)
 
 
-MOMENT = (datetime.date, datetime.datetime)
-NUMBER = (int, float, Decimal)
-CONVERTERS: dict[type[IcebergType], tuple[tuple[type, ...], Callable[[Any, Any, ZoneInfo], Any], str]] = {
-    BooleanType: ((bool,), lambda value, _kind, _zone: value, "TRUE or FALSE"),
-    IntegerType: ((int,), lambda value, _kind, _zone: whole(value, 31), "a whole number"),
-    LongType: ((int,), lambda value, _kind, _zone: whole(value, 63), "a whole number"),
-    FloatType: (NUMBER, lambda value, kind, _zone: fraction(float(value), kind), "a number"),
-    DoubleType: (NUMBER, lambda value, kind, _zone: fraction(float(value), kind), "a number"),
-    DecimalType: ((int, Decimal), lambda value, kind, _zone: decimal(Decimal(value), kind), "a decimal number"),
-    StringType: ((str,), lambda value, _kind, _zone: value, "a string in quotes"),
-    UUIDType: ((str,), lambda value, _kind, _zone: uuid.UUID(value), "the UUID in quotes"),
-    BinaryType: ((bytes,), lambda value, _kind, _zone: value, "X'..'"),
-    FixedType: ((bytes,), lambda value, kind, _zone: fixed(value, kind), "X'..'"),
-    DateType: ((datetime.date,), lambda value, _kind, _zone: value, "DATE '2020-01-31'"),
-    TimeType: ((datetime.time, str), lambda value, _kind, _zone: as_time(value), "TIME '12:00:00'"),
-    TimestamptzType: (MOMENT, lambda value, _kind, zone: instant(value, zone), "TIMESTAMP '2020-01-31 12:00:00'"),
-    TimestampType: (MOMENT, lambda value, _kind, zone: local(value, zone), "TIMESTAMP_NTZ '2020-01-31 12:00:00'"),
+def moment(micros: int | None) -> datetime.datetime:
+    if micros is None:
+        raise UnfitError("The session's time zone is not known: write the zone, TIMESTAMP '2020-01-31 12:00:00Z'")
+    return EPOCH + micros * MICROSECOND
+
+
+MOMENTS = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ})
+NUMBERS = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
+Converter = Callable[[Constant, Any, TimeZone], Any]
+CONVERTERS: dict[type[IcebergType], tuple[frozenset[Kind], Converter, str]] = {
+    BooleanType: (frozenset({Kind.BOOLEAN}), lambda found, _type, _zone: found.value, "TRUE or FALSE"),
+    IntegerType: (frozenset({Kind.INTEGER}), lambda found, _type, _zone: whole(found.value, 31), "a whole number"),
+    LongType: (frozenset({Kind.INTEGER}), lambda found, _type, _zone: whole(found.value, 63), "a whole number"),
+    FloatType: (NUMBERS, lambda found, to, _zone: fraction(float(found.value), to), "a number"),
+    DoubleType: (NUMBERS, lambda found, to, _zone: fraction(float(found.value), to), "a number"),
+    DecimalType: (
+        frozenset({Kind.INTEGER, Kind.DECIMAL}),
+        lambda found, to, _zone: decimal(Decimal(found.value), to),
+        "a decimal number",
+    ),
+    StringType: (frozenset({Kind.STRING}), lambda found, _type, _zone: found.value, "a string in quotes"),
+    UUIDType: (frozenset({Kind.STRING}), lambda found, _type, _zone: uuid.UUID(found.value), "the UUID in quotes"),
+    BinaryType: (frozenset({Kind.BINARY}), lambda found, _type, _zone: found.value, "X'..'"),
+    FixedType: (frozenset({Kind.BINARY}), lambda found, to, _zone: fixed(found.value, to), "X'..'"),
+    DateType: (
+        frozenset({Kind.DATE}),
+        lambda found, _type, _zone: datetime.date.fromordinal(EPOCH.toordinal() + found.value),
+        "DATE '2020-01-31'",
+    ),
+    TimeType: (frozenset({Kind.TIME, Kind.STRING}), lambda found, _type, _zone: time_of_day(found), "TIME '12:00:00'"),
+    TimestamptzType: (MOMENTS, lambda found, _type, zone: instant(found, zone), "TIMESTAMP '2020-01-31 12:00:00'"),
+    TimestampType: (MOMENTS, lambda found, _type, zone: local(found, zone), "TIMESTAMP_NTZ '2020-01-31 12:00:00'"),
 }
-"""For each type: the Python classes of constants that it takes, how they become its values, and what to write."""
+"""For each type: the constants that it takes, how they become its values as PyIceberg keeps them, and what to write."""
 
 
 def literal_text(value: Any, kind: IcebergType) -> str:

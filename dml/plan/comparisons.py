@@ -51,7 +51,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dml.plan.literals import INTEGER_TEXT, Constant, Kind, TimeZone, text_date, text_timestamp
+from dml.sqlparse.constants import INTEGER_TEXT, Constant, Kind, TimeZone, text_date, text_timestamp
 
 __all__ = ["Column", "Comparison", "compare", "is_in", "is_null", "starts_with"]
 

@@ -18,9 +18,10 @@ from pyiceberg.types import BooleanType, NestedField, StringType, StructType
 from sqlglot import exp
 
 from dml.plan.comparisons import Column, Comparison, compare, is_in, is_null, starts_with
-from dml.plan.literals import Constant, Kind, TimeZone, constant, fold
+from dml.plan.folding import fold
 from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
+from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
 
 __all__ = ["EquiKey", "Pushdown", "equi_keys", "pushable", "split_conjuncts", "target_only_pushdown"]
 

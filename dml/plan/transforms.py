@@ -31,8 +31,8 @@ from pyiceberg.types import (
 )
 
 from dml.plan.comparisons import Column, Comparison, compare, is_null, starts_with
-from dml.plan.literals import Constant, Kind, TimeZone
 from dml.pruning.bucket_predicate import InBuckets
+from dml.sqlparse.constants import Constant, Kind, TimeZone
 
 __all__ = ["Transformed", "compare_transformed", "is_in_transformed", "is_null_transformed"]
 
