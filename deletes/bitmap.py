@@ -243,7 +243,7 @@ def read_vector(data: memoryview, *, file: str) -> dict[int, BitMap]:
 
 
 def empty_bitmaps_at(data: memoryview, offset: int, limit: int, previous: int, file: str) -> tuple[int, int]:
-    # One high key brings up to a hundred million empty bitmaps with it: they are looked at many at a time.
+    # One high key makes up to a hundred million empty bitmaps: they are looked at many at a time.
     fitting = min(limit, (len(data) - offset) // EMPTY_BITMAP.itemsize)
     records = np.frombuffer(data, EMPTY_BITMAP, fitting, offset) if fitting else np.empty(0, dtype=EMPTY_BITMAP)
     is_empty = (records["cookie"] == NO_RUN_COOKIE) & (records["containers"] == 0)

@@ -88,7 +88,7 @@ def table_of(indexes: Mapping[str, PositionDeleteIndex]) -> pa.Table:
 def bounds(indexes: Mapping[str, PositionDeleteIndex]) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """Lower and upper bounds by field id for the manifest entry of `table_of(indexes)`.
 
-    With one data file they are exact and whole, and tell readers which file that is; with more there are none.
+    With one data file they are exact and whole, and say which file that is; with more there are none.
     """
     if sum(not index.is_empty for index in indexes.values()) != 1:
         return {}, {}

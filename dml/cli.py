@@ -96,7 +96,7 @@ def sql(
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
     limit: Annotated[int, typer.Option(help="Rows that a table shows at most.", min=1)] = 100,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Change rows once only: a second run with this key tells what the first one did.")
+        str | None, typer.Option(help="Change rows once only: a second run with this key shows what the first one did.")
     ] = None,
 ) -> None:
     """Run one SQL statement and print its rows, or what it changed."""

@@ -46,7 +46,7 @@ class Result:
         table: Full name of the table.
         mode: `copy-on-write`, `merge-on-read`, `metadata` (whole files, nothing read), `append` or `none`.
         rows_matched: Target rows that satisfied the condition; None where a metadata-only delete did not look.
-        rows_deleted: Rows deleted; None where a metadata-only delete cannot tell them (delete files apply, or
+        rows_deleted: Rows deleted; None where a metadata-only delete does not know them (delete files apply, or
             another commit came between plan and commit).
         rows_updated: Rows updated.
         rows_inserted: Rows inserted.

@@ -241,7 +241,7 @@ class Session:
             older_than: Only files that were written before, three days ago by default and at least a day ago; without
                 a time zone it is a time of the Spark session's.
             location: Only files below this folder of the table.
-            dry_run: Tell the files, and delete none.
+            dry_run: List the files, and delete none.
             **options: `max_concurrent_deletes`, `equal_schemes`, `equal_authorities` and `prefix_mismatch_mode` of the
                 procedure.
 

@@ -42,7 +42,7 @@ def relation_aliases(
     Returns:
         For each reference that has or may have an alias: the one written, else the last part of its name; another one
         where two tables of one FROM clause (or the target and the source of MERGE) would share it although the
-        statement tells them apart by longer qualifiers.
+        statement distinguishes them by longer qualifiers.
     """
     parsed = read(sql)
     spans = frozenset(relation.reference.span for relation in parsed.relations)

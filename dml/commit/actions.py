@@ -236,7 +236,7 @@ class DeleteFiles:
         listing: Where the files at `paths` were listed, if known.
         case_sensitive: How names in the filter match.
         starting_snapshot_id: The snapshot that the statement read.
-        rows_deleted: Live rows of the files as they were then; None where metadata does not tell.
+        rows_deleted: Live rows of the files as they were then; None where metadata does not say.
     """
 
     row_filter: BooleanExpression | None = None

@@ -26,7 +26,7 @@ WriteDeletes = Callable[[Sequence[FileDeletes]], tuple[ContentFile, ...]]
 RowProbe = Callable[[TableMetadata, int, Sequence[ContentFile]], bool]
 """Whether data files that others added hold a row that the statement matches.
 
-From the table as it is now, the snapshot whose live rows count, and the files; True also where it cannot tell.
+From the table as it is now, the snapshot whose live rows count, and the files; True also where it is not known.
 """
 
 

@@ -1,7 +1,7 @@
 """What became of a commit whose answer is an error. Driver.
 
 Input: the error that the catalog raised. Output: one of three: the race was lost and it may be tried again, it was
-refused for good, or nobody knows: then only the table itself can tell.
+refused for good, or nobody knows: then only the table itself can show it.
 """
 
 from enum import Enum
@@ -89,7 +89,7 @@ def is_another_table(error: Exception, catalog: Catalog, identifier: Identifier,
 def find_commit(
     catalog: Catalog, identifier: Identifier, snapshot: Snapshot, branch: str | None, options: CommitOptions
 ) -> tuple[TableMetadata, str] | None:
-    """Look for a snapshot whose commit was not answered, more than once where the table does not tell.
+    """Look for a snapshot whose commit was not answered, more than once where the table does not show it.
 
     Args:
         catalog: The catalog.

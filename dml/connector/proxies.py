@@ -53,7 +53,7 @@ class Proxy:
         return (id(self),)
 
     def toString(self) -> str:
-        """Its class and identity, by which Java's references to proxies are told apart."""
+        """Its class and identity, by which Java's references to proxies are distinguished."""
         return f"{type(self).__name__}{self.identity!r}"
 
     def hashCode(self) -> int:

@@ -57,7 +57,7 @@ def sorts(table: Table) -> bool:
 
 
 def orders_rows(table: Table) -> bool:
-    """Whether Spark can bring rows in the table's sort order: every field of it is a column as it is."""
+    """Whether Spark can sort rows by the table's sort order: every field of it is a column as it is."""
     order = table.sort_order()
     return not order.is_unsorted and len(sort_columns(table)) == len(order.fields)
 
@@ -97,7 +97,7 @@ def distribute_delta(
 ) -> DataFrame:
     """Distribute the rows of a delta: all of a file to one task, in the order of the file.
 
-    Files go to tasks as `whole_file_groups` says. Inserted rows are brought together by partition, or spread by their
+    Files go to tasks as `whole_file_groups` says. Inserted rows are clustered by partition, or spread by their
     values where there are none; few of them go where the files are.
 
     Args:

@@ -296,7 +296,7 @@ def exact_filter(
                 target.names.resolve(column.parts, column.span)
         span = (place or condition).span
         raise NotSupportedError(
-            "The rows to replace must be told by comparisons of columns with constants",
+            "The rows to replace must be described by comparisons of columns with constants",
             sql=sql,
             position=span.start,
             length=span.end - span.start,

@@ -104,7 +104,7 @@ class MergeSourceFrame:
     persisted: bool = False
 
     def keys(self) -> SourceKeys | None:
-        """Evaluate the source once, keep its rows, and bring its keys to the driver; None where that does not pay."""
+        """Evaluate the source once, keep its rows, and collect its keys on the driver; None where that does not pay."""
         if not self.pushable:
             return None
         columns = [

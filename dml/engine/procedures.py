@@ -198,10 +198,10 @@ def run_remove_orphan_files(engine: Engine, parts: tuple[str, ...], values: Mapp
 def run_verify(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> DataFrame:
     """One row for each number of the snapshot's summary, and one for each problem."""
     found = verify_table(engine, parts, **values)
-    counts = [(count.name, count.said, count.counted, None) for count in found.counts]
+    counts = [(count.name, count.recorded, count.counted, None) for count in found.counts]
     problems = [(None, None, None, problem) for problem in found.problems]
     return engine.spark.createDataFrame(
-        [*counts, *problems], "name string, said bigint, counted bigint, problem string"
+        [*counts, *problems], "name string, recorded bigint, counted bigint, problem string"
     )
 
 

@@ -61,7 +61,7 @@ class StatementProbe:
     max_bytes: int
 
     def matches(self, metadata: TableMetadata, snapshot_id: int, files: Sequence[ContentFile]) -> bool:
-        """Whether some live row of the files is one that the statement would have matched; True if it cannot tell."""
+        """Whether some live row of the files is one that the statement would have matched; True if it is not known."""
         if sum(file.file_size_in_bytes for file in files) > self.max_bytes:
             return True
         try:

@@ -121,7 +121,8 @@ def refuse_other_file(location: str, path: str | None) -> None:
     """PyIceberg's FileIO on PyArrow reads locations as URIs: it drops what follows # or ?, and line ends."""
     if path is not None and urlparse(location).scheme and not location.endswith(path):
         raise NotSupportedError(
-            f"The file '{location}' cannot be told from '{path}': its name has one of the characters # ? or a line end",
+            f"The file '{location}' cannot be distinguished from '{path}': "
+            "its name has one of the characters # ? or a line end",
             hint="Give the table, and its properties such as write.data.path, a location without them",
             file=location,
         )

@@ -1,6 +1,6 @@
 """Maintenance of tables: what changes no row. Driver.
 
-`remove_orphan_files` brings together what its neighbours do, each in one module: `storage` (where files are, and
+`remove_orphan_files` combines what its neighbours do, each in one module: `storage` (where files are, and
 listing them), `reachable_files` (what the table needs), `other_tables` (what other tables need) and `orphan_choice`
 (which files are orphans: no I/O there).
 """

@@ -143,7 +143,7 @@ def may_be(one: str, other: str) -> bool:
 
 
 VERSION_HINT: Final = "version-hint.text"
-"""Tells a catalog of folders which metadata file is the newest; no metadata names it."""
+"""Says to a catalog of folders which metadata file is the newest; no metadata names it."""
 
 HIDDEN: Final = ("_", ".")
 
@@ -165,7 +165,7 @@ class ListedFile:
         relative: Its path below the folder.
         path: Its name in the storage: what is deleted.
         real_location: Its location with links of the file system resolved.
-        modified_ms: When it was written last, in milliseconds since 1970; None where the storage does not tell.
+        modified_ms: When it was written last, in milliseconds since 1970; None where the storage does not say.
     """
 
     folder: str

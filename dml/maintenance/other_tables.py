@@ -1,7 +1,7 @@
 """Other tables whose files lie among a table's own, and the folders in which a table keeps its files. Driver.
 
 Input: the files below a table's folders. Output: the folders of other tables, in which nothing may be touched; or a
-refusal, where another table's files cannot be told from the table's own.
+refusal, where another table's files cannot be distinguished from the table's own.
 
 A table is known by its metadata files. One that lies deeper has a metadata folder of its own, and all that is around
 that is its. Folders outside of the table's location (`write.data.path` ...) may be shared by tables whose metadata is
@@ -128,7 +128,7 @@ def refuse_shared_folders(catalog: Catalog, table: Table, folders: Sequence[str]
             if any(overlap(folder, used, equivalents) for used in folders_of(other.location(), other.properties)):
                 raise NotSupportedError(
                     f"The folder '{folder}' is also used by the table '{'.'.join(other.name())}'",
-                    hint="From one of the tables it cannot be told which of its files are orphans: give each table "
+                    hint="From one of the tables it cannot be known which of its files are orphans: give each table "
                     "folders of its own",
                     folder=folder,
                 )
@@ -175,7 +175,7 @@ def indistinguishable(table: Table, metadata_file: str) -> NotSupportedError:
     return NotSupportedError(
         f"Another table has files in the folders of the table '{'.'.join(table.name())}': '{metadata_file}' is its "
         "metadata",
-        hint="Its files cannot be told from orphans. If that table is gone, delete its metadata files first",
+        hint="Its files cannot be distinguished from orphans. If that table is gone, delete its metadata files first",
         file=metadata_file,
     )
 

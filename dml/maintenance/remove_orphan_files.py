@@ -51,7 +51,7 @@ class RemoveOrphanFiles:
     Attributes:
         older_than: Only files that were written before; three days ago by default.
         location: Only files below this folder of the table; None for all.
-        dry_run: Tell the files, and delete none.
+        dry_run: List the files, and delete none.
         max_concurrent_deletes: How many files are deleted at once.
         equal_schemes: From schemes, with commas between them, to the one that stands for them.
         equal_authorities: The same for authorities.
@@ -297,7 +297,7 @@ class Search:
 
 
 def deleted(search: Search, rules: OrphanRules, orphans: tuple[ListedFile, ...]) -> list[ListedFile]:
-    """Delete the orphans that are still orphans, and tell which those were."""
+    """Delete the orphans that are still orphans, and return which those were."""
 
     def delete(file: ListedFile) -> None:
         search.storages[file.folder].delete(file)
@@ -352,7 +352,7 @@ def prefix_mismatch_error(conflicts: tuple[Conflict, ...]) -> AnalysisError:
         for conflict in conflicts[:SHOWN]
     )
     return AnalysisError(
-        f"Of {len(conflicts)} files it cannot be told whether they are orphans: metadata has the same paths with "
+        f"Of {len(conflicts)} files it is not known whether they are orphans: metadata has the same paths with "
         f"another scheme or authority: {shown}",
         kind=ErrorKind.INVALID_VALUE,
         hint="Say which are equal with equal_schemes and equal_authorities, leave such files alone with "

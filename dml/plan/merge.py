@@ -147,7 +147,7 @@ def assigned_values(clause: Bound) -> dict[int, AssignedValue]:
 
 
 def check_aliases(statement: MergeStatement, context: PlanContext, source: MergeSource) -> None:
-    """Source and target must be told apart: else a condition would compare the source with itself."""
+    """Source and target must be distinguishable: else a condition would compare the source with itself."""
     if context.names.folded(source.alias) == context.names.folded(context.target):
         raise AnalysisError(
             f"The source and the target of the MERGE are both called '{source.alias}'",

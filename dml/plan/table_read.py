@@ -114,7 +114,7 @@ def row_filter(fragment: Fragment, reference: TableReference, alias: str, contex
 
 def table_node(fragment: Fragment, reference: TableReference) -> exp.Table | None:
     """The node of a table reference in the fragment's tree."""
-    # A filter behind `|>` applies to what the pipe has made so far; the tree does not tell.
+    # A filter behind `|>` applies to what the pipe has made so far; the tree does not show it.
     if fragment.ast is None or "|>" in fragment.text:
         return None
     place = reference.span.start - fragment.span.start

@@ -92,7 +92,7 @@ class BoundInBuckets(BoundPredicate):
         raise TypeError("InBuckets is made from its parts")
 
     def projected(self, field: PartitionField) -> BooleanExpression | None:
-        """The same said of a partition field; None where the field does not tell."""
+        """The same said of a partition field; None where the field does not say."""
         transform = field.transform
         if not isinstance(transform, BucketTransform) or transform.num_buckets != self.count:
             return None

@@ -115,7 +115,7 @@ def decoder(field_type: PrimitiveType) -> Callable[[bytes | None], Any]:
 def file_bounds(
     file: ContentFile, columns: Mapping[int, MetricColumn], identity: Mapping[int, ColumnBounds] | None = None
 ) -> BoundsOf:
-    """What a data file's metrics tell of its columns.
+    """What a data file's metrics say of its columns.
 
     Args:
         file: The data file.
@@ -136,7 +136,7 @@ def file_bounds(
 
 @dataclass(frozen=True, slots=True)
 class MetricBounds:
-    """What a data file's metrics tell of one column, each worked out when it is asked for.
+    """What a data file's metrics say of one column, each worked out when it is asked for.
 
     Attributes:
         file: The data file.

@@ -1,6 +1,6 @@
 """Which manifests, partitions and files may hold rows of a filter, and which files hold no others. Driver.
 
-Input: an Iceberg expression, or partitions; what manifests tell of files. Output: answers, for scans, which skip what
+Input: an Iceberg expression, or partitions; what manifests say of files. Output: answers, for scans, which skip what
 cannot match, for commits, which conflict with what may match, and for deletes of whole files, all of whose rows must
 match. Source: Iceberg specification, "Scan Planning"; the semantics of predicates are SQL's.
 """
@@ -43,7 +43,7 @@ class Pruner:
         schema: The schema that the filter's names belong to.
         row_filter: An unbound expression.
         case_sensitive: How its names match.
-        older_schemas: The table's schemas: they tell the types of partition columns that were dropped since.
+        older_schemas: The table's schemas: they have the types of partition columns that were dropped since.
 
     Raises:
         ValueError: the filter does not fit the schema.
@@ -186,7 +186,7 @@ class SpecPruner:
         )
 
     def of_rows(self, bounds: BoundsOf) -> BoundsOf:
-        """What partition values tell of their rows, whoever wrote them: see `one_earlier`."""
+        """What partition values say of their rows, whoever wrote them: see `one_earlier`."""
         rounded = self._rounded
         if not rounded:
             return bounds

@@ -177,7 +177,7 @@ class DataFile(Protocol):
         """Its pieces, in order."""
 
     def bounds(self, piece: Piece, field: NestedField) -> Bounds:
-        """What its statistics tell of a column in one piece."""
+        """What its statistics say of a column in one piece."""
 
     def batches(self, pieces: Sequence[Piece], columns: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of consecutive pieces, in order.

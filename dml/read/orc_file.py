@@ -20,7 +20,7 @@ UNKNOWN = Bounds()
 
 
 class OrcFile:
-    """An open ORC file: its one piece is the whole file, as Arrow tells neither offsets nor rows of stripes.
+    """An open ORC file: its one piece is the whole file, as Arrow shows neither offsets nor rows of stripes.
 
     Args:
         source: The open file.

@@ -52,7 +52,7 @@ class ParquetFile:
         self.leaf_of = dict(plain_leaves(self.fields, self.leaves))
 
     def bounds(self, piece: Piece, field: NestedField) -> Bounds:
-        """What the row group's statistics tell of a column; nothing of one inside a list or map."""
+        """What the row group's statistics say of a column; nothing of one inside a list or map."""
         leaf = self.leaf_of.get(field.field_id)
         if leaf is None:
             return UNKNOWN

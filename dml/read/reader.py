@@ -116,7 +116,7 @@ class TaskReader:
             self.keys = self._key_set(context.key_filter.values)
 
     def _is_floating(self, field_id: int) -> bool:
-        # Arrow tells -0.0 from 0.0 and one NaN from another where Spark's joins do not.
+        # Arrow distinguishes -0.0 from 0.0 and one NaN from another where Spark's joins do not.
         return bool(pa.types.is_floating(arrow_field(self.columns[field_id], spark=False).type))
 
     def _key_set(self, values: bytes) -> KeySet:

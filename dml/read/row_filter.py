@@ -153,7 +153,7 @@ def negate_if(array: pa.Array, *, negated: bool) -> pa.Array:
 
 
 def set_leaf(predicate: BoundPredicate, field_type: PrimitiveType) -> Leaf | None:
-    """IN and NOT IN; floats are left to Spark, as Arrow tells -0.0 from 0.0 there."""
+    """IN and NOT IN; floats are left to Spark, as Arrow distinguishes -0.0 from 0.0 there."""
     if isinstance(field_type, FLOATING):
         return None
     assert isinstance(predicate, (BoundIn, BoundNotIn))
@@ -201,7 +201,7 @@ class KeySet:
 
     Args:
         columns: The columns of the keys, all of one length, in the types of the rows that will be asked for. Floats
-            are no keys: -0.0 and 0.0 are told apart here, which a join does not.
+            are no keys: -0.0 and 0.0 are distinguished here, which a join does not.
     """
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:

@@ -4,7 +4,7 @@ Input: a table, a snapshot, an Iceberg expression. Output: one `ScanTask` for ea
 rows, with the delete files that apply to it. Spec: "Scan Planning".
 
 What cannot match is left out three times: manifests by their partition summaries, files by their partition, files by
-their column metrics. Of the equality delete files of a data file those are left out that, as the metrics of both tell,
+their column metrics. Of the equality delete files of a data file those are left out that, as the metrics of both say,
 have no key in common with it.
 """
 
@@ -171,7 +171,7 @@ def plan_scan(
 
 
 def listed_twice(files: Sequence["PlannedFile"]) -> CorruptFileError:
-    """The error for a snapshot whose rows would come twice, and whose deletes could not be told apart."""
+    """The error for a snapshot whose rows would come twice, and whose deletes could not be distinguished."""
     path = next(path for path, count in Counter(file.path for file in files).items() if count > 1)
     return CorruptFileError(
         f"The table lists the data file '{path}' twice",
@@ -281,7 +281,7 @@ def read_data_manifest(
 
 
 def read_delete_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner) -> tuple[ManifestEntry, ...]:
-    """The delete files of a manifest that may apply to data files with matching rows: their partitions tell."""
+    """The delete files of a manifest that may apply to data files with matching rows: their partitions decide."""
     in_partition = partial(pruner.partition, manifest.partition_spec_id)
     return tuple(entries_of(manifest, io, live_only=True, in_partition=in_partition))
 

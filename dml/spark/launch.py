@@ -1,6 +1,6 @@
 """The Spark session that `dml.connect` works with: the one that is there, or a new one of good settings. Driver.
 
-Input: settings of the user. Output: a session. A machine without Java, or with too old a Java or Python, is told in
+Input: settings of the user. Output: a session. A machine without Java, or with too old a Java or Python, is reported in
 one line what to install, before Spark would fail with a stack trace.
 """
 
@@ -171,16 +171,16 @@ def check_java(environment: Mapping[str, str]) -> int:
     try:
         version = java_version(program)
     except subprocess.TimeoutExpired:
-        return MINIMUM_JAVA  # a machine that is this busy says nothing of its Java: Spark will tell
+        return MINIMUM_JAVA  # a machine that is this busy says nothing of its Java: Spark will report it
     if version is None:
-        raise SetupError(f"{program} does not run, or does not tell its version", hint=JAVA_HINT)
+        raise SetupError(f"{program} does not run, or does not show its version", hint=JAVA_HINT)
     if version < MINIMUM_JAVA:
         raise SetupError(f"Java {version} is too old for Spark: {program}", hint=JAVA_HINT)
     return version
 
 
 def java_version(program: str) -> int | None:
-    """The major version of a Java program; None if it does not tell.
+    """The major version of a Java program; None if it does not show it.
 
     Raises:
         TimeoutExpired: it does not answer in time.

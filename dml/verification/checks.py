@@ -62,9 +62,9 @@ class Evidence:
 
 
 def counts_of(evidence: Evidence) -> tuple[Count, ...]:
-    """Each number that the files tell; those that neither the summary nor the files have are left out."""
+    """Each number that the files show; those that neither the summary nor the files have are left out."""
     counts = [*totals(evidence), *(changes(evidence) if evidence.complete else ()), *rows(evidence)]
-    return tuple(count for count in counts if count.said or count.counted)
+    return tuple(count for count in counts if count.recorded or count.counted)
 
 
 def totals(evidence: Evidence) -> list[Count]:
@@ -72,7 +72,7 @@ def totals(evidence: Evidence) -> list[Count]:
     counted = tally(evidence.after.entries)
     names = ("data-files", "records", "delete-files", "position-deletes", "equality-deletes")
     return [
-        Count(name=f"total-{name}", said=evidence.summary_count(f"total-{name}"), counted=counted[name])
+        Count(name=f"total-{name}", recorded=evidence.summary_count(f"total-{name}"), counted=counted[name])
         for name in names
     ]
 
@@ -87,7 +87,7 @@ def changes(evidence: Evidence) -> list[Count]:
     counts = []
     for name in added:
         for total, key in ((added, f"added-{name}"), (removed, gone.get(name, f"removed-{name}"))):
-            counts.append(Count(name=key, said=evidence.summary_count(key), counted=total[name]))
+            counts.append(Count(name=key, recorded=evidence.summary_count(key), counted=total[name]))
     return counts
 
 
@@ -111,7 +111,7 @@ def tally(entries: Iterable[ManifestEntry]) -> dict[str, int]:
 def rows(evidence: Evidence) -> list[Count]:
     """The rows of a statement: those that it took away and those that it wrote, as the files have them.
 
-    Rows that were updated or carried stand on both sides, so the files tell sums, not each number alone.
+    Rows that were updated or carried stand on both sides, so the files show sums, not each number alone.
     """
     counts = []
     sides: tuple[tuple[str, str, Callable[[Evidence], int | None]], ...] = (
@@ -124,7 +124,7 @@ def rows(evidence: Evidence) -> list[Count]:
             both = (evidence.summary_count(ROWS_UPDATED) or 0) + (evidence.summary_count(ROWS_CARRIED) or 0)
             vanished = (evidence.summary_count(ROWS_VANISHED) or 0) if key is ROWS_DELETED else 0
             counted_rows = None if key is ROWS_DELETED and is_unknown(evidence) else counted(evidence)
-            counts.append(Count(name=name, said=recorded + both - vanished, counted=counted_rows))
+            counts.append(Count(name=name, recorded=recorded + both - vanished, counted=counted_rows))
     return counts
 
 
@@ -213,7 +213,7 @@ def counts_agree(_: Evidence, counts: Sequence[Count]) -> Iterator[str]:
     """The summary says what the files say."""
     for count in counts:
         if not count.agrees:
-            yield f"{count.name}: the summary says {count.said}, the files say {count.counted}"
+            yield f"{count.name}: the summary says {count.recorded}, the files say {count.counted}"
 
 
 def operation_is_true(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:

@@ -52,18 +52,18 @@ class Count:
 
     Attributes:
         name: What is counted: keys of the summary.
-        said: What the summary says; None where it says nothing.
-        counted: What the files say; None where they do not tell.
+        recorded: What the summary says; None where it says nothing.
+        counted: What the files say; None where they do not say.
     """
 
     name: str
-    said: int | None
+    recorded: int | None
     counted: int | None
 
     @property
     def agrees(self) -> bool:
         """Whether the two are equal, as far as both are there."""
-        return self.said is None or self.counted is None or self.said == self.counted
+        return self.recorded is None or self.counted is None or self.recorded == self.counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +126,11 @@ class Verification:
         lines = [f"Snapshot {self.snapshot_id} of {self.table} ({self.operation}{after}): {found}"]
         width = max([len(count.name) for count in self.counts], default=0)
         for count in self.counts:
-            said = "-" if count.said is None else f"{count.said:,}"
-            counted = "not told by the files" if count.counted is None else f"{count.counted:,} counted"
-            lines.append(f"  {count.name:<{width}}  {said:>12} said  {counted}" + ("" if count.agrees else "  <--"))
+            recorded = "-" if count.recorded is None else f"{count.recorded:,}"
+            counted = "not known from the files" if count.counted is None else f"{count.counted:,} counted"
+            lines.append(
+                f"  {count.name:<{width}}  {recorded:>12} recorded  {counted}" + ("" if count.agrees else "  <--")
+            )
         lines += [f"  {shown(file)}" for file in self.files[:SHOWN]]
         if len(self.files) > SHOWN:
             lines.append(f"  and {plural(len(self.files) - SHOWN, 'more data file')}: see .files")

@@ -3,7 +3,7 @@
 Input: the footer of a file that was just written, the table's properties. Output: the metrics of a `ContentFile`.
 Spec: "Manifests" (fields 108 to 128).
 
-Footers tell all but NaNs: Arrow leaves NaN out of a column's least and greatest value. Fields inside lists and maps
+Footers say all but NaNs: Arrow leaves NaN out of a column's least and greatest value. Fields inside lists and maps
 have sizes only, as in Iceberg's Java library: their values are not the rows'.
 
 Which metrics a column has is set by `write.metadata.metrics.*`: Iceberg's documentation, and `MetricsConfig`.
@@ -248,7 +248,7 @@ def add_chunks(result: ColumnMetrics, leaf: Leaf, mode: MetricsMode, chunks: lis
     result.null_value_counts[field_id] = sum(part.null_count for part in statistics)
     filled = [part for part, chunk in zip(statistics, chunks, strict=True) if part.null_count < chunk.num_values]
     # A chunk whose values are too long for the footer has no bounds; one that holds only NaN neither: without a look
-    # at the rows the two cannot be told apart, except that the NaNs of the file are known.
+    # at the rows the two cannot be distinguished, except that the NaNs of the file are known.
     bounded = [part for part in filled if part.has_min_max]
     if not mode.bounds or not bounded or not complete(filled, bounded, leaf):
         return

@@ -4,7 +4,7 @@ Input: record batches of the file's schema. Output: the file, and its size, spli
 "Appendix A: Parquet"; Parquet's key `iceberg.schema` is Java's.
 
 A dictionary makes columns that repeat their values small and fast to read; for others it costs a hash of each value,
-only to be given up when it grows too large: the first rows of a file tell which columns are worth one.
+only to be given up when it grows too large: the first rows of a file show which columns are worth one.
 """
 
 import inspect

@@ -23,7 +23,7 @@ DELETION_VECTOR_VERSION = 3
 DELETE_FILE_VERSION = 2
 
 MAX_REPORT_BYTES = 256 * 2**20
-"""What all tasks together may tell of single rows; Spark gives up a job whose results are larger than 1 GB."""
+"""What all tasks together may report of single rows; Spark gives up a job whose results are larger than 1 GB."""
 
 
 class WriteJob(StrEnum):
@@ -60,7 +60,7 @@ class WriterSpec:
 
     @property
     def max_report_bytes(self) -> int:
-        """What a task may tell of single rows."""
+        """What a task may report of single rows."""
         return MAX_REPORT_BYTES // max(1, self.tasks)
 
     @property

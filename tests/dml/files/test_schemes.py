@@ -158,7 +158,7 @@ def test_a_location_that_is_taken_for_another_file_is_refused(location: str) -> 
     """PyIceberg would open, write or delete the file whose name is the beginning of it."""
     io = restricted(load_file_io({}), frozenset({"file", "s3"}))
     for action in (io.new_input, io.new_output, io.delete):
-        with pytest.raises(NotSupportedError, match="cannot be told from"):
+        with pytest.raises(NotSupportedError, match="cannot be distinguished from"):
             action(location)
 
 

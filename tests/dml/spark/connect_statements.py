@@ -48,7 +48,9 @@ def failure(text):
 
 assert spark_session() is active_session()
 handler = Handler()
-registered = StatementHandler(handles=handler.handles, run=handler.run, bequeath=lambda: lambda _: registered)
+registered: StatementHandler = StatementHandler(
+    handles=handler.handles, run=handler.run, bequeath=lambda: lambda _: registered
+)
 interception.enable(spark, registered)
 assert isinstance(spark.newSession().sql("UPDATE lake.t SET a = 1"), Result)
 assert isinstance(spark.sql("UPDATE lake.t SET a = 1"), Result)

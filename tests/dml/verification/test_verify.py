@@ -57,7 +57,7 @@ def roles(found: Verification) -> dict[str, tuple[int | None, int | None]]:
     return {str(file.role): (file.rows_before, file.rows_after) for file in found.files}
 
 
-def said(found: Verification, name: str) -> Count:
+def count_of(found: Verification, name: str) -> Count:
     return next(count for count in found.counts if count.name == name)
 
 
@@ -85,7 +85,7 @@ def test_each_kind_of_snapshot_agrees_with_its_files(catalog: Catalog, version: 
         assert found.raise_for_problems() is found
     assert "no counts of rows" in verified(table, removed).unverified[0]
     assert len(verified(table, every_file=True).files) == 3  # two live ones, and the removed one
-    assert said(verified(table, removed), "total-records") == Count(name="total-records", said=5, counted=5)
+    assert count_of(verified(table, removed), "total-records") == Count(name="total-records", recorded=5, counted=5)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -115,10 +115,10 @@ def test_deletes_are_read_and_counted(catalog: Catalog, version: int) -> None:
     found = verified(table)
     assert found.ok, repr(found)
     assert roles(found) == {"deleted from": (8, 6), "added": (0, 2)}
-    assert said(found, "rows deleted, updated and carried") == Count(
-        name="rows deleted, updated and carried", said=2, counted=2
+    assert count_of(found, "rows deleted, updated and carried") == Count(
+        name="rows deleted, updated and carried", recorded=2, counted=2
     )
-    assert said(found, "total-position-deletes").counted == 4
+    assert count_of(found, "total-position-deletes").counted == 4
 
 
 def test_equality_deletes_are_compared_with_the_rows(catalog: Catalog) -> None:
@@ -158,7 +158,7 @@ def test_a_snapshot_of_another_engine_is_verified_as_far_as_it_speaks(catalog: C
     table.append(pa.table({"id": [1, 2], "p": ["a", "a"]}, schema=ARROW.remove_metadata()))
     found = verified(table)
     assert found.ok, repr(found)
-    assert said(found, "added-records").counted == 2
+    assert count_of(found, "added-records").counted == 2
     assert "another engine" in found.unverified[0]
 
 
@@ -327,7 +327,7 @@ def test_a_deletion_vector_with_another_cardinality_is_found(catalog: Catalog, w
     found = verified(table)
     assert any("holds 2 positions" in problem and str(wrong) in problem for problem in found.problems), found
     assert roles(found) == {"deleted from": (10, None)}
-    assert said(found, "rows deleted, updated and carried").counted is None
+    assert count_of(found, "rows deleted, updated and carried").counted is None
 
 
 @pytest.mark.parametrize("version", [2, 3])
