@@ -20,8 +20,7 @@ from pyspark.sql.functions import lit
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey
-from dml.connector import install, uninstall
-from dml.engine.dispatch import execute
+from dml.connector import execute_and_refresh, install, uninstall
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import is_ours
 from dml.engine.procedures import remove_orphans, verify_table
@@ -37,6 +36,7 @@ from dml.merge_builder import (
     name_text,
     source_of,
 )
+from dml.merge_writer import leave_merge_into, take_merge_into
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.columns import column_sql
@@ -136,7 +136,7 @@ class Session:
             with running():
                 bound = bind_parameters(text, args, parameter_sql)
                 key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
-                return execute(session.engine, parsed(bound), bound, key)
+                return execute_and_refresh(session.engine, parsed(bound), bound, key)
 
     # ---- rows, from Python
 
@@ -278,7 +278,7 @@ class Session:
     def run_merge(self, text: str, key: IdempotencyKey | None) -> Result:
         """Run the MERGE of a builder, which knows what its key stands for."""
         with self._here(text) as session, running():
-            result = execute(session.engine, parsed(text), text, key)
+            result = execute_and_refresh(session.engine, parsed(text), text, key)
         assert isinstance(result, Result)
         return result
 
@@ -297,7 +297,7 @@ class Session:
     def run(self, text: str, args: Any = None) -> DataFrame | Result:
         """Run a statement; the SQL that this gives to Spark is Spark's, and is not asked for here again."""
         bound = bind_parameters(text, args, parameter_sql)
-        return execute(self.engine, parsed(bound), bound)
+        return execute_and_refresh(self.engine, parsed(bound), bound)
 
     @property
     def handler(self) -> StatementHandler:
@@ -328,11 +328,13 @@ class Session:
         """Take this session's statements at `spark.sql` too."""
         interception.enable(self.spark, self.handler)
         install(self.engine)
+        take_merge_into(self.spark)
         return self
 
     def disable(self) -> None:
         """Leave `spark.sql` to Spark, and take our catalogs out of it."""
         interception.disable(self.spark)
+        leave_merge_into()
         uninstall(self.engine)
 
     # ---- catalogs

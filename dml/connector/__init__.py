@@ -4,6 +4,7 @@ Input: calls of Spark's planner, through py4j. Output: tables, scans and lists o
 statements too; nothing is decided here. `install` puts the catalogs of a session where Spark looks for catalogs.
 """
 
+from dml.connector.caches import execute_and_refresh
 from dml.connector.install import install, uninstall
 
-__all__ = ["install", "uninstall"]
+__all__ = ["execute_and_refresh", "install", "uninstall"]

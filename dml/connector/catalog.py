@@ -7,6 +7,7 @@ exceptions that Spark expects; every other error of ours arrives as itself.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from py4j.java_gateway import JavaObject
@@ -18,6 +19,7 @@ from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import NOWHERE, alter_actions, create_statement, reference_of
 from dml.connector.java import CATALOG, array, java_class, java_error, java_map, simple_name, strings
 from dml.connector.proxies import Proxy
+from dml.connector.staged import SparkStagedTable, stage
 from dml.connector.state import TableState
 from dml.connector.table import SparkTable
 from dml.engine.engine import Engine, StatementSettings
@@ -44,7 +46,7 @@ class SparkCatalog(Proxy):
         name: The catalog's name there.
     """
 
-    interfaces: ClassVar[tuple[str, ...]] = ("catalog.TableCatalog", "catalog.SupportsNamespaces")
+    interfaces: ClassVar[tuple[str, ...]] = ("catalog.StagingTableCatalog", "catalog.SupportsNamespaces")
 
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine
@@ -83,10 +85,7 @@ class SparkCatalog(Proxy):
 
     def createTable(self, identifier: JavaObject, *what: Any) -> SparkTable:
         """Create a table, of a `TableInfo` or of columns, partitioning and properties."""
-        if len(what) == 1:
-            columns, partitions, properties = what[0].columns(), what[0].partitions(), what[0].properties()
-        else:
-            columns, partitions, properties = what
+        columns, partitions, properties = table_parts(what)
         try:
             self._run(create_statement(self._parts(identifier), columns, partitions, dict(properties)))
         except AlreadyExistsError:
@@ -94,6 +93,18 @@ class SparkCatalog(Proxy):
         except NotFoundError:
             raise java_error(ANALYSIS + "NoSuchNamespaceException", identifier.namespace()) from None
         return self.loadTable(identifier)
+
+    def stageCreate(self, identifier: JavaObject, *what: Any) -> SparkStagedTable:
+        """Prepare a new table, which comes with its rows."""
+        return self._staged(identifier, what)
+
+    def stageReplace(self, identifier: JavaObject, *what: Any) -> SparkStagedTable:
+        """Prepare what a table is replaced by, with its rows."""
+        return self._staged(identifier, what, replace_only=True)
+
+    def stageCreateOrReplace(self, identifier: JavaObject, *what: Any) -> SparkStagedTable:
+        """Prepare a table, new or in the place of one that is there."""
+        return self._staged(identifier, what, or_replace=True)
 
     def alterTable(self, identifier: JavaObject, changes: Sequence[JavaObject]) -> SparkTable:
         """Change a table."""
@@ -193,6 +204,21 @@ class SparkCatalog(Proxy):
             raise java_error(ANALYSIS + "NoSuchTableException", identifier)
         return found
 
+    def _staged(
+        self, identifier: JavaObject, what: Sequence[Any], *, or_replace: bool = False, replace_only: bool = False
+    ) -> SparkStagedTable:
+        columns, partitions, properties = table_parts(what)
+        statement = create_statement(self._parts(identifier), (), partitions, dict(properties))
+        schema = ddl.schema_from_json(java_class(CATALOG + "CatalogV2Util").v2ColumnsToStructType(columns).json())
+        try:
+            return stage(self._engine, replace(statement, or_replace=or_replace, replace_only=replace_only), schema)
+        except AlreadyExistsError:
+            raise java_error(ANALYSIS + "TableAlreadyExistsException", identifier) from None
+        except NotFoundError:
+            if replace_only:
+                raise java_error(ANALYSIS + "NoSuchTableException", identifier) from None
+            raise java_error(ANALYSIS + "NoSuchNamespaceException", identifier.namespace()) from None
+
     def _dropped(self, identifier: JavaObject, *, purge: bool) -> bool:
         if not catalogs.table_exists(self._catalog, self._parts(identifier)[1:]):
             return False
@@ -202,6 +228,14 @@ class SparkCatalog(Proxy):
     def _run(self, statement: ddl.DdlStatement) -> None:
         time_zone = StatementSettings.of(self._engine.spark).time_zone
         ddl.execute(statement, self._engine.registry, time_zone=time_zone)
+
+
+def table_parts(what: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Columns, partitioning and properties of a new table, of a `TableInfo` or as Spark gave them before."""
+    if len(what) == 1:
+        return what[0].columns(), what[0].partitions(), what[0].properties()
+    columns, partitions, properties = what
+    return columns, partitions, properties
 
 
 @contextmanager

@@ -34,6 +34,9 @@ NOWHERE: Final = Span(0, 0)
 
 SINGULAR: Final = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 
+PARQUET: Final = "parquet"
+"""The provider of a writer that says none. To Iceberg it is the format of the files, and ours are of this one."""
+
 NOT_KEPT: Final = frozenset({"comment", "external", "is_managed_location", "location", "owner", "path", "provider"})
 """Properties that Spark adds, or that a statement says in another way."""
 
@@ -58,7 +61,7 @@ def create_statement(
     return CreateTable(
         table=reference_of(parts),
         columns=tuple(column_definition(column) for column in columns),
-        provider=given.get("provider"),
+        provider=None if given.get("provider", "").lower() == PARQUET else given.get("provider"),
         partitioning=tuple(term(partition) for partition in partitions),
         properties=tuple(
             (key, value) for key, value in given.items() if key not in NOT_KEPT and key.lower() != "option.path"

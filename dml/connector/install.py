@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from dml.connector.catalog import SparkCatalog
+from dml.connector.iceberg_format import register_format
 from dml.connector.java import java_class
 from dml.connector.workers import has_python_readers
 from dml.engine.engine import Engine, is_connect
@@ -40,6 +41,7 @@ def install(engine: Engine) -> bool:
     if catalogs is None or not has_python_readers():
         return False
     take_callbacks()
+    register_format(session_state(engine.spark))
     for name in engine.registry.catalogs:
         if name != SESSION_CATALOG and engine.spark.conf.get(f"spark.sql.catalog.{name}", None) is None:
             catalogs.put(name, SparkCatalog(engine, name))

@@ -13,20 +13,30 @@ from typing import ClassVar
 
 from py4j.java_gateway import JavaObject
 from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransform
-from pyspark.sql.types import StructType
+from pyiceberg.types import NestedField
+from pyspark.sql.types import StructField, StructType
 
 from dml.connector.java import CATALOG, CONNECTOR, array, constant, java_class, java_map, struct_type
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.scan import SparkScanBuilder
 from dml.connector.state import TableState
+from dml.connector.write import SparkWriteBuilder, WrittenTable
 from dml.engine.engine import Engine
 from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
+from dml.spark.store_assignment import default_sql
 from dml.spark.types import spark_field
 from dml.sqlparse.quoting import quote_name
 
 __all__ = ["SparkTable"]
 
-CAPABILITIES = ("BATCH_READ",)
+CAPABILITIES = (
+    "BATCH_READ",
+    "BATCH_WRITE",
+    "V1_BATCH_WRITE",
+    "TRUNCATE",
+    "OVERWRITE_BY_FILTER",
+    "OVERWRITE_DYNAMIC",
+)
 
 
 class SparkTable(Proxy):
@@ -37,7 +47,7 @@ class SparkTable(Proxy):
         state: The table.
     """
 
-    interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
+    interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead", "catalog.SupportsWrite")
 
     def __init__(self, engine: Engine, state: TableState) -> None:
         self.engine = engine
@@ -98,9 +108,13 @@ class SparkTable(Proxy):
         """A builder of scans."""
         return SparkScanBuilder(self.engine, self.state)
 
+    def newWriteBuilder(self, info: JavaObject) -> SparkWriteBuilder:
+        """A builder of one write."""
+        return SparkWriteBuilder(WrittenTable(engine=self.engine, resolved=self.state.resolved), info)
+
     @property
     def _spark_schema(self) -> StructType:
-        return StructType([spark_field(field) for field in self.state.schema.fields])
+        return StructType([column_field(field) for field in self.state.schema.fields])
 
     @cached_property
     def _java_schema(self) -> JavaObject:
@@ -129,3 +143,12 @@ class SparkTable(Proxy):
 
 
 PLURAL = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
+
+
+def column_field(field: NestedField) -> StructField:
+    """A column, with the default that Spark gives it where a writer leaves it out."""
+    shown = spark_field(field)
+    if field.write_default is not None:
+        before = field.model_copy(update={"write_default": field.initial_default})
+        shown.metadata = {"CURRENT_DEFAULT": default_sql(field), "EXISTS_DEFAULT": default_sql(before)}
+    return shown

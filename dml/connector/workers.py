@@ -1,7 +1,8 @@
-"""Python functions on executors, as readers of Spark's connector API. Driver, classic Spark only.
+"""Python functions on executors, as readers and writers of Spark's connector API. Driver, classic Spark only.
 
 Input: a function from Arrow batches to Arrow batches, and the schema of what it gives. Output: Spark's
-`PythonPartitionReaderFactory`, which runs it in a Python worker: what Spark's Python data sources are read with.
+`PythonPartitionReaderFactory` or `PythonBatchWriterFactory`, which runs it in a Python worker: what Spark's Python data
+sources are read and written with.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +12,7 @@ import pyarrow as pa
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 from pyspark.serializers import CloudPickleSerializer
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from dml.connector.java import java_class, none, struct_type
 from dml.spark.jvm import gateway, python_function
@@ -19,15 +20,21 @@ from dml.spark.jvm import gateway, python_function
 __all__ = [
     "PYTHON_SOURCES",
     "BatchFunction",
+    "WriteFunction",
     "has_python_readers",
     "python_partition",
     "python_source",
     "reader_factory",
+    "writer_factory",
 ]
 
 PYTHON_SOURCES = "org.apache.spark.sql.execution.datasources.v2.python."
 
+MESSAGE = StructType([StructField("message", BinaryType())])
+"""What a function that writes gives, once in a task."""
+
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+WriteFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def has_python_readers() -> bool:
@@ -60,7 +67,17 @@ def reader_factory(function: BatchFunction, schema: StructType) -> JavaObject:
     return factory("PythonPartitionReaderFactory", function, schema, struct_type(schema))
 
 
-def factory(kind: str, function: BatchFunction, result: StructType, schema: JavaObject) -> JavaObject:
+def writer_factory(function: WriteFunction, schema: JavaObject) -> JavaObject:
+    """What writes the rows of tasks.
+
+    Args:
+        function: Writes those of one, in a Python worker, and gives one message: what it says to the driver.
+        schema: The columns of the rows.
+    """
+    return factory("PythonBatchWriterFactory", function, MESSAGE, schema)
+
+
+def factory(kind: str, function: BatchFunction | WriteFunction, result: StructType, schema: JavaObject) -> JavaObject:
     """A factory of readers or writers.
 
     Args:

@@ -29,7 +29,7 @@ from dml.model.columns import value_name
 from dml.result import Result
 from dml.sqlparse.statements import CreateTable
 
-__all__ = ["create_table"]
+__all__ = ["create_table", "drop_empty"]
 
 
 def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame | Result:

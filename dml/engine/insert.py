@@ -86,6 +86,15 @@ TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "compression-level": PARQUET_COMPRESSION_LEVEL,
 }
 """Options that stand for a table property, for this write alone."""
+WITHOUT_EFFECT: Final = frozenset({"check-nullability", "check-ordering", "compression-strategy", "delete-granularity"})
+"""Iceberg's options about what is always so here: NULL is looked for row by row, columns are matched by name or place,
+files are Parquet, and new rows delete none."""
+ONLY_DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
+    "merge-schema": ("false", "Add the columns with ALTER TABLE ... ADD COLUMNS first"),
+    "mergeschema": ("false", "Add the columns with ALTER TABLE ... ADD COLUMNS first"),
+    "use-table-distribution-and-ordering": ("true", "Set the option 'distribution-mode' to 'none'"),
+}
+"""Iceberg's options whose defaults alone are possible, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +127,11 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
     """
     given = {key.lower(): value for key, value in options}
     known = {"branch", "overwrite-mode", "isolation-level", "validate-from-snapshot-id", *TABLE_PROPERTIES}
-    for key in given:
-        if key not in known and not key.startswith(SNAPSHOT_PROPERTY):
+    for key, value in given.items():
+        default, hint = ONLY_DEFAULTS.get(key, ("", ""))
+        if key in ONLY_DEFAULTS and value.strip().lower() != default:
+            raise NotSupportedError(f"The write option '{key}' cannot be '{value}'", hint=hint, option=key)
+        if key not in {*known, *WITHOUT_EFFECT, *ONLY_DEFAULTS} and not key.startswith(SNAPSHOT_PROPERTY):
             raise NotSupportedError(
                 f"The write option '{key}' is not known",
                 hint=f"Known are {', '.join(sorted(known))} and snapshot-property.*",

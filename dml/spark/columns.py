@@ -7,12 +7,13 @@ classic ones in the JVM (`org.apache.spark.sql.internal.ColumnNode`), those of C
 installed. A node that is not known here is refused, never guessed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as spark
 
 from dml.errors import NotSupportedError
@@ -27,6 +28,7 @@ from dml.spark.column_tree import (
     Constant,
     Extract,
     Lambda,
+    Name,
     NamedArgument,
     Node,
     Text,
@@ -40,18 +42,20 @@ from dml.spark.column_tree import (
 )
 from dml.spark.types import type_text
 
-__all__ = ["column_sql", "read_connect"]
+__all__ = ["column_sql", "output_columns", "read_connect"]
 
 SPOKEN_INTERNALS: Final = frozenset(["timestampadd", "timestampdiff"])
+NO_COLUMNS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 DEEPEST: Final = 100
 """Levels of a tree; far less than Python's stack, which must not run out in the middle of a call to the JVM."""
 
 
-def column_sql(column: Column) -> str:
+def column_sql(column: Column, bound: Mapping[int, tuple[str, ...]] = NO_COLUMNS) -> str:
     """A Column as SQL text that means exactly the same in the same session; an alias on top is left out.
 
     Args:
         column: A Column of classic PySpark or of Spark Connect.
+        bound: What `output_columns` says of the DataFrames to which its columns may be bound.
 
     Returns:
         An expression that can stand anywhere in an expression.
@@ -63,9 +67,23 @@ def column_sql(column: Column) -> str:
     try:
         if type(column).__module__.startswith("pyspark.sql.connect."):
             return tree_sql(read_connect(attribute(column, "expr")))
-        return tree_sql(ClassicReader().read(attribute(column, "jc").node()))
+        return tree_sql(ClassicReader(bound).read(attribute(column, "jc").node()))
     except RecursionError:
         raise too_deep() from None
+
+
+def output_columns(frame: DataFrame, default: str) -> tuple[str, Mapping[int, tuple[str, ...]]]:
+    """What a DataFrame of classic PySpark is called in SQL text, and its columns, by Spark's ids of them.
+
+    Args:
+        frame: The DataFrame.
+        default: What it is called where it has no alias, and is not one table or view.
+    """
+    output = list(sequence(attribute(frame, "jdf").queryExecution().analyzed().output()))
+    qualifiers = {tuple(sequence(column.qualifier())) for column in output}
+    qualifier = next(iter(qualifiers)) if len(qualifiers) == 1 else ()
+    alias = str(qualifier[-1]) if qualifier else default
+    return alias, {column.exprId().id(): (alias, str(column.name())) for column in output}
 
 
 def too_deep() -> NotSupportedError:
@@ -79,7 +97,8 @@ def too_deep() -> NotSupportedError:
 class ClassicReader:
     """Reads trees of Spark's JVM, node by node; each call costs 40 microseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, bound: Mapping[int, tuple[str, ...]]) -> None:
+        self.bound = bound
         self.depth = 0
         package = attribute(SparkSession.active().sparkContext, "jvm").org.apache.spark.sql.classic
         # Spark's own way from a literal to its value: the days of a java.sql.Date, the microseconds of a Timestamp.
@@ -124,7 +143,7 @@ class ClassicReader:
             case "UnresolvedExtractValue":
                 return Extract(child=self.read(node.child()), key=self.read(node.extraction()))
             case "ExpressionColumnNode":
-                raise self.bound_expression(node)
+                return self.bound_expression(node)
         raise unknown(kind)
 
     def literal(self, node: Any) -> Constant:
@@ -163,15 +182,17 @@ class ClassicReader:
             raise refusal("A cast with rules of its own", "Use cast() or try_cast()")
         return Cast(child=self.read(node.child()), type_text=checked_type(kind.sql()), may_fail=may_fail)
 
-    def bound_expression(self, node: Any) -> NotSupportedError:
-        """The error for an expression that is resolved already: of a DataFrame, or a Python function."""
+    def bound_expression(self, node: Any) -> Name:
+        """An expression that is resolved already: a column of a DataFrame that is known, or a refusal."""
         expression = self.converter.apply(node)
         kind = expression.getClass().getSimpleName()
         if "UDF" in kind or "UDAF" in kind:
-            return refusal(f"The user-defined function {expression.name()}", UDF_HINT)
+            raise refusal(f"The user-defined function {expression.name()}", UDF_HINT)
+        if kind == "AttributeReference" and expression.exprId().id() in self.bound:
+            return attribute_node(self.bound[expression.exprId().id()], bound=False)
         if kind in {"AttributeReference", "Alias"}:
-            return refusal(f"The column '{expression.name()}', which belongs to a DataFrame,", DATAFRAME_HINT)
-        return refusal(f"The expression {expression.toString()}, which belongs to a DataFrame,", DATAFRAME_HINT)
+            raise refusal(f"The column '{expression.name()}', which belongs to a DataFrame,", DATAFRAME_HINT)
+        raise refusal(f"The expression {expression.toString()}, which belongs to a DataFrame,", DATAFRAME_HINT)
 
 
 def split_classic(node: Any) -> tuple[str, list[Any]] | None:

@@ -21,7 +21,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-__all__ = ["cancelled_on_interrupt", "ended_on_failure"]
+__all__ = ["await_tasks", "cancelled_on_interrupt", "ended_on_failure", "new_tag", "tagged"]
 
 LOG = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession, udf
 
 __all__ = [
     "CallbackError",
+    "cache_manager",
     "carried",
     "gateway",
     "jvm_view",
@@ -103,6 +104,11 @@ def python_function(function: Callable[..., Any]) -> JavaObject:
     context = SparkContext._active_spark_context
     assert context is not None
     return cast("Any", udf)._wrap_function(context, function)
+
+
+def cache_manager(spark: SparkSession) -> JavaObject:
+    """What the sessions of an application have cached."""
+    return cast("Any", spark)._jsparkSession.sharedState().cacheManager()
 
 
 def session_state(spark: SparkSession) -> JavaObject:

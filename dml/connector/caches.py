@@ -1,0 +1,81 @@
+"""Statements, and what Spark has cached of the tables that they change. Driver.
+
+Input: a statement. Output: what the engine says; after it Spark reads anew what it had cached of the table. After a
+DataFrame's writer Spark does so itself.
+"""
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from dml.commit import IdempotencyKey
+from dml.engine.dispatch import execute
+from dml.engine.engine import Engine, is_connect
+from dml.result import Result
+from dml.spark.jvm import cache_manager
+from dml.sqlparse import Statement
+from dml.sqlparse.quoting import quoted
+from dml.sqlparse.statements import (
+    AlterTable,
+    CreateTable,
+    DeleteStatement,
+    DropTable,
+    InsertStatement,
+    MergeStatement,
+    TableReference,
+    Truncate,
+    UpdateStatement,
+)
+
+__all__ = ["execute_and_refresh"]
+
+
+def execute_and_refresh(
+    engine: Engine, statement: Statement, text: str, idempotency_key: IdempotencyKey | None = None
+) -> DataFrame | Result:
+    """Run a statement; what Spark has cached of a table that it changes is read anew after it."""
+    outcome = execute(engine, statement, text, idempotency_key)
+    changed = changed_table(statement)
+    if changed is not None:
+        refresh_caches(engine, changed.parts)
+    return outcome
+
+
+def changed_table(statement: Statement) -> TableReference | None:
+    """The table that a statement changes, if it changes one."""
+    match statement:
+        case (
+            DeleteStatement(target=table)
+            | UpdateStatement(target=table)
+            | MergeStatement(target=table)
+            | InsertStatement(target=table)
+            | Truncate(target=table)
+            | CreateTable(table=table)
+            | AlterTable(table=table)
+            | DropTable(table=table)
+        ):
+            return table
+        case _:
+            return None
+
+
+def refresh_caches(engine: Engine, parts: tuple[str, ...]) -> None:
+    """Let Spark forget the rows that it has cached of a table, and of all that reads it.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name in a statement that has changed it.
+    """
+    if is_connect(engine.spark) or cache_manager(engine.spark).isEmpty():
+        return
+    registry = engine.registry
+    catalog_name, rest = registry.split(parts)
+    resolved = registry.resolve(parts)
+    try:
+        if resolved is None:
+            engine.spark.catalog.clearCache()  # it was dropped, or renamed: what was cached of it has no name
+            return
+        for name in {(catalog_name, *rest), (resolved.catalog_name, *resolved.identifier)}:
+            engine.spark.sql(f"REFRESH TABLE {'.'.join(map(quoted, name))}")
+    except (PySparkException, Py4JError):
+        engine.spark.catalog.clearCache()

@@ -1,0 +1,48 @@
+"""The format `iceberg` of Spark's readers and writers. Driver, classic Spark only.
+
+Output: a data source of that name, so that `df.write.format("iceberg").saveAsTable("lake.db.t")` comes to the catalog
+of the table: Spark looks for the format first, and would find none. It has no `load` and no `save` of its own, and says
+what to call. Where Iceberg's JAR is there, Spark finds the JAR's.
+"""
+
+import importlib
+from typing import Any, Final
+
+from py4j.java_gateway import JavaObject
+
+from dml.connector.java import java_class
+from dml.connector.workers import PYTHON_SOURCES
+from dml.errors import NotSupportedError
+from dml.spark.jvm import python_function
+
+__all__ = ["register_format"]
+
+ICEBERG: Final = "iceberg"
+
+
+def register_format(session_state: JavaObject) -> None:
+    """Let a session have the format.
+
+    Args:
+        session_state: What the session keeps in the JVM.
+    """
+    source = java_class(PYTHON_SOURCES + "UserDefinedPythonDataSource")(python_function(data_source()))
+    session_state.dataSourceManager().registerDataSource(ICEBERG, source)
+
+
+def data_source() -> type:
+    """The class of the format: PySpark before 4.0 has none to derive it from."""
+    base = importlib.import_module("pyspark.sql.datasource").DataSource
+    return type("Iceberg", (base,), {"name": classmethod(lambda _: ICEBERG), "__init__": refuse})
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    """Say what to call instead. Worker.
+
+    Raises:
+        NotSupportedError: always.
+    """
+    raise NotSupportedError(
+        "The format 'iceberg' has no load() and no save() here",
+        hint="Use spark.table('lake.db.t'), df.writeTo('lake.db.t') or df.write.saveAsTable('lake.db.t')",
+    )

@@ -1,0 +1,209 @@
+"""What a DataFrame's writer does to a table of ours. Driver, classic Spark only.
+
+Input: the table as Spark loaded it for the write, the write's options and condition. Output: Spark's `Write`: rows into
+the table, in the place of all, of those of a condition, or of those of their partitions. The rows arrive as a DataFrame
+(Spark's `V1Write`) with the columns and types of the table, and are written and committed as those of an INSERT. Only
+for partitions that the rows themselves choose Spark has no such way: `dml.connector.partition_write`.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from py4j.java_gateway import JavaObject
+from pyiceberg.expressions import AlwaysTrue
+from pyspark.sql import DataFrame
+
+from dml.catalog import LoadState
+from dml.catalog.registry import ResolvedTable
+from dml.connector.partition_write import PartitionWrite, keeping_files_open
+from dml.connector.plans import reading_itself
+from dml.connector.predicates import predicates_fragment
+from dml.connector.proxies import Proxy
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.insert import (
+    InsertOptions,
+    Replaced,
+    RowsWrite,
+    exact_filter,
+    insert_options,
+    plan_rows_write,
+    write_rows,
+)
+from dml.engine.target import Target, writable_target
+from dml.model.columns import value_name
+from dml.result import Result
+from dml.sqlparse.quoting import quote_name
+from dml.sqlparse.statements import Span, TableReference
+
+__all__ = ["OnResult", "SparkWriteBuilder", "WrittenTable"]
+
+OnResult = Callable[[Result], None]
+
+
+def ignored(_: Result) -> None:
+    """What came of a write, where nobody asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenTable:
+    """A table that is written to, as Spark loaded it for the write.
+
+    Attributes:
+        engine: The session and its catalogs.
+        resolved: The table, and what its name says beside it.
+        load_state: Where the table is created or replaced by the same commit: finds it as it is for each attempt.
+    """
+
+    engine: Engine
+    resolved: ResolvedTable
+    load_state: LoadState | None = None
+
+
+class SparkWriteBuilder(Proxy):
+    """Builds one write.
+
+    Args:
+        written: The table.
+        info: What Spark says of the write: its options.
+        on_result: Is told what came of it.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("write.SupportsOverwriteV2", "write.SupportsDynamicOverwrite")
+
+    def __init__(self, written: WrittenTable, info: JavaObject, on_result: OnResult = ignored) -> None:
+        self._written = written
+        self._schema = info.schema()
+        self._on_result = on_result
+        self._options = writer_options(info.options().asCaseSensitiveMap(), creates=written.load_state is not None)
+        self._command = "INSERT"
+        self._predicates: tuple[JavaObject, ...] | None = None
+        self._dynamic = False
+
+    def truncate(self) -> "SparkWriteBuilder":
+        """The rows replace all others; with the option `overwrite-mode` dynamic, those of their partitions."""
+        self._command, self._predicates = "INSERT OVERWRITE", ()
+        return self
+
+    def canOverwrite(self, _: Sequence[JavaObject]) -> bool:
+        """Whether `overwrite` may be asked: it says better than Spark why a condition is refused."""
+        return True
+
+    def overwrite(self, predicates: Sequence[JavaObject]) -> "SparkWriteBuilder":
+        """The rows replace those of a condition."""
+        self._command, self._predicates = "INSERT OVERWRITE", tuple(predicates)
+        return self
+
+    def overwriteDynamicPartitions(self) -> "SparkWriteBuilder":
+        """The rows replace those of their partitions."""
+        self._command, self._dynamic = "INSERT OVERWRITE", True
+        return self
+
+    def build(self) -> Proxy:
+        """The write."""
+        started = time.perf_counter()
+        written, engine = self._written, self._written.engine
+        settings = StatementSettings.of(engine.spark)
+        target = target_of_write(written, self._command, settings, self._options)
+        write = plan_rows_write(
+            engine,
+            target,
+            self._command,
+            started,
+            # A table that is being created or replaced has no rows to replace.
+            replaced=self._replaced(target, settings) if written.load_state is None else None,
+            options=keeping_files_open(self._options, target.table) if self._dynamic else self._options,
+            load_state=written.load_state,
+        )
+        return PartitionWrite(write, self._schema) if self._dynamic else SparkWrite(write, self._on_result)
+
+    def _replaced(self, target: Target, settings: StatementSettings) -> Replaced | None:
+        """Which rows the new ones replace."""
+        if self._dynamic or (self._predicates == () and self._options.dynamic):
+            return Replaced(row_filter=None)
+        if self._predicates is None:
+            return None
+        if not self._predicates:
+            return Replaced(row_filter=AlwaysTrue())
+        condition = predicates_fragment(self._predicates)
+        return Replaced(row_filter=exact_filter(condition, target, condition.text, settings))
+
+
+class SparkWrite(Proxy):
+    """Rows that arrive as a DataFrame.
+
+    Args:
+        write: The write, planned.
+        on_result: Is told what came of it.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("write.V1Write",)
+
+    def __init__(self, write: RowsWrite, on_result: OnResult) -> None:
+        self._write = write
+        self._on_result = on_result
+
+    def description(self) -> str:
+        """What Spark shows."""
+        return f"RowDelta {self._write.command} {self._write.target.resolved.name}"
+
+    def toString(self) -> str:
+        """What Spark shows."""
+        return self.description()
+
+    def toInsertableRelation(self) -> "RowsRelation":
+        """Where the rows go."""
+        return RowsRelation(self._write, self._on_result)
+
+
+class RowsRelation(Proxy):
+    """Takes the rows of a write.
+
+    Args:
+        write: The write, planned.
+        on_result: Is told what came of it.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("org.apache.spark.sql.sources.InsertableRelation",)
+
+    def __init__(self, write: RowsWrite, on_result: OnResult) -> None:
+        self._write = write
+        self._on_result = on_result
+
+    def insert(self, data: JavaObject, _: bool) -> None:
+        """Write rows and commit them.
+
+        Args:
+            data: The rows, with the table's columns, in its order and types.
+            _: Whether they replace others: always false, what is replaced is known before.
+        """
+        write = self._write
+        rows = DataFrame(data, write.engine.spark)
+        rows = rows.toDF(*(value_name(index) for index in range(len(rows.columns))))
+        self._on_result(write_rows(reading_itself(write, data.queryExecution().analyzed()), rows))
+
+
+def target_of_write(written: WrittenTable, command: str, settings: StatementSettings, options: InsertOptions) -> Target:
+    """The branch that a write changes."""
+    resolved = written.resolved
+    suffix = () if resolved.branch is None else (f"branch_{resolved.branch}",)
+    parts = (resolved.catalog_name, *resolved.identifier, *suffix)
+    text = quote_name(parts)
+    reference = TableReference(parts=parts, span=Span(0, len(text)))
+    return writable_target(resolved, reference, text, settings, command, branch_option=options.branch)
+
+
+def writer_options(given: Any, *, creates: bool) -> InsertOptions:
+    """The options of a writer.
+
+    Args:
+        given: They, as Java has them.
+        creates: Whether the write creates its table: the location among its options is the table's then.
+
+    Raises:
+        NotSupportedError: an option that is not known.
+        AnalysisError: a value that the option cannot have.
+    """
+    pairs = [(str(key), str(value)) for key, value in dict(given).items()]
+    return insert_options([pair for pair in pairs if not creates or pair[0].lower() != "path"])

@@ -1,0 +1,179 @@
+"""`df.mergeInto(...)`, PySpark's own chain, on tables of ours: our MERGE. Driver, classic Spark.
+
+Input: the calls of PySpark's `MergeIntoWriter`. Output: the MERGE that `MergeBuilder` puts together, run as `spark.sql`
+would run it. Tables that are none of ours keep PySpark's writer.
+
+The source is called as the DataFrame is: by its alias, or by the table or view that its columns are from. Columns that
+are bound to it (`source.id`, `source["id"]`) are its columns too.
+"""
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from dml.engine.engine import is_connect
+from dml.merge_builder import Condition, MergeBuilder, Value, WhenMatchedBuilder, WhenNotMatchedBuilder
+from dml.result import Result
+from dml.spark.columns import column_sql, output_columns
+from dml.spark.handlers import StatementHandler, find_handler, has_handlers, run_statement, session_key
+
+__all__ = ["MergeIntoWriter", "leave_merge_into", "take_merge_into"]
+
+SOURCE: Final = "source"
+"""The alias of a source that has none."""
+
+ORIGINALS: Final[dict[type, Callable[..., Any]]] = {}
+LOCK: Final = threading.Lock()
+
+
+def take_merge_into(spark: SparkSession) -> None:
+    """Let `mergeInto` of a session's DataFrames look whether the table is ours; PySpark 3.5 has no such method."""
+    if ORIGINALS or is_connect(spark):
+        return
+    owner = class_with_merge_into(spark)
+    with LOCK:
+        if owner is not None and owner not in ORIGINALS:
+            ORIGINALS[owner] = owner.mergeInto
+            owner.mergeInto = intercepted(owner.mergeInto)
+
+
+def leave_merge_into() -> None:
+    """Put PySpark's method back, if no session has a handler any more."""
+    with LOCK:
+        if not has_handlers():
+            for owner, original in ORIGINALS.items():
+                setattr(owner, "mergeInto", original)  # noqa: B010  mypy forbids assigning a method to a type
+            ORIGINALS.clear()
+
+
+def class_with_merge_into(spark: SparkSession) -> Any:
+    """The class that defines `mergeInto` of a session's DataFrames; None where there is none."""
+    frame = type(spark.range(0))
+    return next((kind for kind in frame.__mro__ if "mergeInto" in vars(kind)), None)
+
+
+def intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
+    """PySpark's `DataFrame.mergeInto` with the question in front whether the table is ours."""
+
+    @functools.wraps(original)
+    def merge_into(self: DataFrame, table: str, condition: Condition) -> Any:
+        spark = self.sparkSession
+        handler = find_handler(session_key(spark), f"DELETE FROM {table}", lambda: spark)
+        return original(self, table, condition) if handler is None else writer(handler, self, table, condition)
+
+    return merge_into
+
+
+def writer(handler: StatementHandler, source: DataFrame, table: str, condition: Condition) -> "MergeIntoWriter":
+    """Begin a MERGE into a table of ours."""
+    alias, columns = output_columns(source, SOURCE)
+    naming = Naming(columns=columns)
+    builder = MergeBuilder(
+        run=lambda text, _: cast("Result", run_statement(handler, text, None)),
+        target=table,
+        source=source,
+        source_alias=alias,
+        on=naming.condition(condition) or "TRUE",
+    )
+    return MergeIntoWriter(builder=builder, naming=naming)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Naming:
+    """Columns of the source as SQL text.
+
+    Attributes:
+        columns: The names of the source's columns, by Spark's ids of them.
+    """
+
+    columns: Mapping[int, tuple[str, ...]]
+
+    def condition(self, condition: Condition | None) -> Condition | None:
+        """A condition, without columns that are bound to the source."""
+        return column_sql(condition, self.columns) if isinstance(condition, Column) else condition
+
+    def assignments(self, assignments: Mapping[str, Value]) -> Mapping[str, Value]:
+        """Assignments, without columns that are bound to the source."""
+        return {
+            key: column_sql(value, self.columns) if isinstance(value, Column) else value
+            for key, value in assignments.items()
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeIntoWriter:
+    """PySpark's `MergeIntoWriter` over a `MergeBuilder`."""
+
+    builder: MergeBuilder
+    naming: Naming
+
+    def whenMatched(self, condition: Condition | None = None) -> "WhenMatched":  # noqa: N802 - PySpark's name
+        """`WHEN MATCHED [AND condition] THEN` what is called next."""
+        return WhenMatched(writer=self, clause=self.builder.whenMatched(self.naming.condition(condition)))
+
+    def whenNotMatched(self, condition: Condition | None = None) -> "WhenNotMatched":  # noqa: N802
+        """`WHEN NOT MATCHED [AND condition] THEN` what is called next."""
+        return WhenNotMatched(writer=self, clause=self.builder.whenNotMatched(self.naming.condition(condition)))
+
+    def whenNotMatchedBySource(self, condition: Condition | None = None) -> "WhenMatched":  # noqa: N802
+        """`WHEN NOT MATCHED BY SOURCE [AND condition] THEN` what is called next."""
+        return WhenMatched(writer=self, clause=self.builder.whenNotMatchedBySource(self.naming.condition(condition)))
+
+    def withSchemaEvolution(self) -> "MergeIntoWriter":  # noqa: N802
+        """Add columns of the source that the table lacks."""
+        return self.followed_by(self.builder.withSchemaEvolution())
+
+    def followed_by(self, builder: MergeBuilder) -> "MergeIntoWriter":
+        """The same with one more clause, or another setting."""
+        return MergeIntoWriter(builder=builder, naming=self.naming)
+
+    def merge(self) -> Result:
+        """Run it.
+
+        Returns:
+            What it did; PySpark's own returns nothing.
+
+        Raises:
+            DmlError: as the SQL statement would.
+        """
+        return self.builder.merge()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhenMatched:
+    """What is done with target rows."""
+
+    writer: MergeIntoWriter
+    clause: WhenMatchedBuilder
+
+    def update(self, assignments: Mapping[str, Value]) -> MergeIntoWriter:
+        """`UPDATE SET ...`."""
+        return self.writer.followed_by(self.clause.update(self.writer.naming.assignments(assignments)))
+
+    def updateAll(self) -> MergeIntoWriter:  # noqa: N802
+        """`UPDATE SET *`."""
+        return self.writer.followed_by(self.clause.updateAll())
+
+    def delete(self) -> MergeIntoWriter:
+        """`DELETE`."""
+        return self.writer.followed_by(self.clause.delete())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhenNotMatched:
+    """What is done with source rows that match no target row."""
+
+    writer: MergeIntoWriter
+    clause: WhenNotMatchedBuilder
+
+    def insert(self, assignments: Mapping[str, Value]) -> MergeIntoWriter:
+        """`INSERT (...) VALUES (...)`."""
+        return self.writer.followed_by(self.clause.insert(self.writer.naming.assignments(assignments)))
+
+    def insertAll(self) -> MergeIntoWriter:  # noqa: N802
+        """`INSERT *`."""
+        return self.writer.followed_by(self.clause.insertAll())
