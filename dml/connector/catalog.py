@@ -259,4 +259,11 @@ def travel(how: Sequence[Any]) -> tuple[str | None, int | None]:
             return version, None
         case [int() as micros]:
             return None, micros
+        case [JavaObject() as context, _] if simple_name(context) == "TableContext":
+            asked = context.timeTravel()
+            if asked.isPresent():
+                state = asked.get()
+                if simple_name(state) == "AsOfVersion":
+                    return str(state.version()), None
+                return None, int(state.micros())
     return None, None

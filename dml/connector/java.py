@@ -64,7 +64,10 @@ def array(kind: str, items: Iterable[Any]) -> JavaObject:
     values = list(items)
     made = gateway().new_array(java_class(kind), len(values))
     for index, value in enumerate(values):
-        made[index] = value
+        if hasattr(value, "Java"):  # py4j takes a Python object as an argument, but not as an element
+            java_class("java.lang.reflect.Array").set(made, index, value)
+        else:
+            made[index] = value
     return made
 
 

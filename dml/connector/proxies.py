@@ -43,6 +43,8 @@ class Proxy:
                 setattr(cls, name, answering(method))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if hasattr(type(self), name):  # a property that fails for want of an attribute says so itself
+            return object.__getattribute__(self, name)  # type: ignore[no-any-return]
         if name.startswith("_"):  # py4j probes its own names to tell Java objects from Python ones
             raise AttributeError(name)
         return answering(partial(default_method, self, name))

@@ -3,61 +3,89 @@
 Input: a table in one state, the columns and rows that Spark can need. Output: Spark's `Batch`: one partition for each
 group of scan tasks, read by the reader of `dml.read` in Python workers, and what Spark should know of its size.
 
-Spark carries the reader as the read function of a Python data source: `PythonPartitionReaderFactory`. The tasks of a
-group travel with their partition, the context with the function.
+Spark asks its whole filter again of the rows that it gets, but where the files that are left hold no other rows.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
 from py4j.java_gateway import JavaObject
-from pyiceberg.types import NestedField
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql.types import StructType
 
+from dml.connector.conditions import pushed_down
 from dml.connector.java import CONNECTOR, array, constant, java_class, optional_long, struct_type
 from dml.connector.proxies import Proxy
 from dml.connector.state import TableState
 from dml.connector.workers import python_partition, reader_factory
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.scans import PlannedScan, plan_table_scan, task_groups
+from dml.engine.scans import task_groups
+from dml.model.scan_task import ScanContext, ScanTask
+from dml.pruning.filter_text import filter_text
 from dml.read.packed_groups import GroupReader, pack
-from dml.scan.source import spark_schema
+from dml.scan.planner import ScanPlan, plan_scan
+from dml.scan.source import scan_context, spark_schema
 from dml.spark.workers import check_workers
 
-__all__ = ["SparkScan", "SparkScanBuilder"]
+__all__ = ["ScanRead", "SparkScan"]
+
+FILTER_PREDICATE = CONNECTOR + "expressions.filter.Predicate"
 
 
-class SparkScanBuilder(Proxy):
-    """Learns what Spark needs of a table.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRead:
+    """What a scan reads of a table.
 
-    Args:
-        engine: The session and its catalogs.
-        table: The table.
+    Attributes:
+        state: The table, in one state.
+        columns: Ids of the columns.
+        metadata_columns: Names of metadata columns, after them.
+        row_filter: Rows for which it is not true may be left out.
     """
 
-    interfaces: ClassVar[tuple[str, ...]] = ("read.ScanBuilder", "read.SupportsPushDownRequiredColumns")
+    state: TableState
+    columns: tuple[int, ...]
+    metadata_columns: tuple[str, ...] = ()
+    row_filter: BooleanExpression = field(default_factory=AlwaysTrue)
 
-    def __init__(self, engine: Engine, table: TableState) -> None:
-        self.engine = engine
-        self.table = table
-        self.columns = tuple(field.field_id for field in table.schema.fields)
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What two scans of the same rows have in common."""
+        state = self.state
+        version = (state.table.metadata.table_uuid, state.snapshot_id, state.schema.schema_id)
+        return (*state.identity, *version, self.columns, self.metadata_columns, repr(self.row_filter))
 
-    def pruneColumns(self, wanted: JavaObject) -> None:
-        """Leave out the columns that Spark does not need; of none, one stays, or no row would be counted."""
-        names = set(map(str, wanted.fieldNames()))
-        fields = self.table.schema.fields
-        chosen = tuple(field.field_id for field in fields if field.name in names)
-        self.columns = chosen or (cheapest(fields).field_id,)
+    def plan(self, *, find_whole_files: bool = False) -> ScanPlan:
+        """Its tasks.
 
-    def build(self) -> "SparkScan":
-        """The scan."""
-        return SparkScan(self.engine, self.table, self.columns)
+        Args:
+            find_whole_files: Find out whether the filter is true for every row of the files that it meets.
+        """
+        state = self.state
+        if state.snapshot_id is None:
+            return ScanPlan(snapshot_id=None)
+        return plan_scan(
+            state.table,
+            state.snapshot_id,
+            self.row_filter,
+            case_sensitive=True,  # names in the filter are those of the schema
+            schema=state.schema,
+            find_whole_files=find_whole_files,
+        )
 
-
-def cheapest(fields: tuple[NestedField, ...]) -> NestedField:
-    """The column that is read where only the number of rows matters."""
-    sizes = {"boolean": 1, "int": 2, "date": 2, "long": 3, "float": 4, "double": 5, "timestamp": 6, "timestamptz": 6}
-    return min(fields, key=lambda field: sizes.get(str(field.field_type), 7 if field.field_type.is_primitive else 8))
+    def context(self, plan: ScanPlan) -> ScanContext:
+        """What its tasks share."""
+        return scan_context(
+            self.state.table,
+            plan.tasks,
+            self.columns,
+            metadata_columns=self.metadata_columns,
+            row_filter=None if plan.covers_whole_files or isinstance(self.row_filter, AlwaysTrue) else self.row_filter,
+            case_sensitive=True,
+            schema=self.state.schema,
+        )
 
 
 class SparkScan(Proxy):
@@ -65,46 +93,75 @@ class SparkScan(Proxy):
 
     Args:
         engine: The session and its catalogs.
-        table: The table.
-        columns: Ids of the columns.
+        read: What is read.
+        plan: Its tasks, where they are known.
     """
 
-    interfaces: ClassVar[tuple[str, ...]] = ("read.Scan", "read.SupportsReportStatistics")
+    interfaces: ClassVar[tuple[str, ...]] = (
+        "read.Scan",
+        "read.SupportsReportStatistics",
+        "read.SupportsRuntimeV2Filtering",
+    )
 
-    def __init__(self, engine: Engine, table: TableState, columns: tuple[int, ...]) -> None:
+    def __init__(self, engine: Engine, read: ScanRead, plan: ScanPlan | None = None) -> None:
         self.engine = engine
-        self.table = table
-        self.columns = columns
+        self.read = read
+        self._known_plan = plan
+        self._narrowed: tuple[ScanTask, ...] | None = None
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What two scans of the same rows have in common."""
-        state = self.table
-        return (
-            *state.identity,
-            state.table.metadata.table_uuid,
-            state.snapshot_id,
-            state.schema.schema_id,
-            self.columns,
-        )
+        """What two scans of the same rows have in common; what a join leaves out is none of it."""
+        return self.read.identity
 
     def description(self) -> str:
         """What EXPLAIN shows."""
-        return f"RowDelta {self.table.resolved.name} (snapshot {self.table.snapshot_id})"
+        read = self.read
+        shown = "" if isinstance(read.row_filter, AlwaysTrue) else f", filter {filter_text(read.row_filter)}"
+        return f"RowDelta {read.state.resolved.name} (snapshot {read.state.snapshot_id}{shown})"
 
     def readSchema(self) -> JavaObject:
         """The columns of its rows."""
-        return struct_type(self.schema)
+        return struct_type(self.row_schema)
 
     def toBatch(self) -> "SparkBatch":
         """Its rows."""
         return SparkBatch(self)
 
     def estimateStatistics(self) -> "SparkStatistics":
-        """Rows and bytes."""
-        tasks = self.planned.plan.tasks
-        rows = sum(task.record_count for task in tasks)
-        return SparkStatistics(rows, rows * max(1, width(self.schema)))
+        """Rows and bytes: of the files that are left, and of the columns that are read."""
+        rows = sum(map(live_rows, self.plan.tasks))
+        return SparkStatistics(rows, max(rows * self._row_width, self._share_of_files))
+
+    def filterAttributes(self) -> JavaObject:
+        """The columns whose values in the other side of a join say which files to read: those of partition fields."""
+        state = self.read.state
+        sources = {part.source_id for spec in state.table.specs().values() for part in spec.fields}
+        found = [known for known in state.schema.fields if known.field_id in sources & set(self.read.columns)]
+        reference = java_class(CONNECTOR + "expressions.FieldReference")
+        return array(CONNECTOR + "expressions.NamedReference", (reference.column(known.name) for known in found))
+
+    def filter(self, predicates: Sequence[JavaObject]) -> None:
+        """Leave out files of which the other side of a join wants no row."""
+        settings = self.settings
+        wanted = pushed_down(
+            predicates, self.read.state.schema, time_zone=settings.time_zone, catalogs=self.engine.registry.catalogs
+        )
+        narrower = replace(self.read, row_filter=And(self.read.row_filter, wanted.expression))
+        left = {task.path for task in narrower.plan().tasks}
+        self._narrowed = tuple(task for task in self.tasks if task.path in left)
+
+    def pushedPredicates(self) -> JavaObject:
+        """None that replaces Spark's own filter."""
+        return array(FILTER_PREDICATE, ())
+
+    def supportsIterativePushdown(self) -> bool:
+        """Once is enough."""
+        return False
+
+    def reflectsFullyPushedDownFilters(self) -> bool:
+        """Statistics are those of the files that are left."""
+        return False
 
     def supportedCustomMetrics(self) -> JavaObject:
         """None."""
@@ -118,31 +175,49 @@ class SparkScan(Proxy):
         """Rows, not batches of columns."""
         return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
 
-    @cached_property
-    def schema(self) -> StructType:
-        """The columns of its rows."""
-        return spark_schema(self.planned.context)
+    @property
+    def tasks(self) -> tuple[ScanTask, ...]:
+        """The files that are read."""
+        return self.plan.tasks if self._narrowed is None else self._narrowed
 
     @cached_property
-    def planned(self) -> PlannedScan:
-        """Its tasks."""
-        return plan_table_scan(
-            self.settings,
-            self.table.table,
-            self.table.schema,
-            self.table.snapshot_id,
-            self.columns,
-        )
+    def plan(self) -> ScanPlan:
+        """Its tasks, also those that a join leaves out."""
+        return self._known_plan or self.read.plan()
+
+    @cached_property
+    def context(self) -> ScanContext:
+        """What its tasks share."""
+        return self.read.context(self.plan)
+
+    @cached_property
+    def row_schema(self) -> StructType:
+        """The columns of its rows."""
+        return spark_schema(self.context)
 
     @cached_property
     def settings(self) -> StatementSettings:
         """The session's settings, as they were when it was planned."""
         return StatementSettings.of(self.engine.spark)
 
+    @cached_property
+    def _row_width(self) -> int:
+        return int(struct_type(self.row_schema).defaultSize())
 
-def width(schema: StructType) -> int:
-    """About how many bytes a row takes in memory."""
-    return int(struct_type(schema).defaultSize())
+    @property
+    def _share_of_files(self) -> int:
+        """Bytes of the files, as many of a hundred as columns are read."""
+        state = self.read.state
+        size = sum(task.length for task in self.plan.tasks)
+        return size * len(self.read.columns) // max(1, len(state.schema.fields))
+
+
+def live_rows(task: ScanTask) -> int:
+    """About how many rows a file has that are not deleted."""
+    vector = task.deletion_vector
+    deleted = 0 if vector is None else vector.record_count
+    deleted += sum(ref.record_count for ref in task.position_deletes if ref.referenced_data_file is not None)
+    return max(0, task.record_count - deleted)
 
 
 class SparkBatch(Proxy):
@@ -165,15 +240,14 @@ class SparkBatch(Proxy):
     def planInputPartitions(self) -> JavaObject:
         """A partition for each group of tasks."""
         scan = self.scan
-        groups = task_groups(scan.planned.plan.tasks, scan.table.table, scan.settings, whole_files=False)
+        groups = task_groups(scan.tasks, scan.read.state.table, scan.settings, whole_files=False)
         partitions = (python_partition(number, pack(group)) for number, group in enumerate(groups))
         return array(CONNECTOR + "read.InputPartition", partitions)
 
     def createReaderFactory(self) -> JavaObject:
         """What reads a partition on an executor."""
         check_workers(self.scan.engine.spark)
-        reader = GroupReader(context=pack(self.scan.planned.context))
-        return reader_factory(reader, self.scan.schema)
+        return reader_factory(GroupReader(context=pack(self.scan.context)), self.scan.row_schema)
 
 
 class SparkStatistics(Proxy):
@@ -187,16 +261,16 @@ class SparkStatistics(Proxy):
     interfaces: ClassVar[tuple[str, ...]] = ("read.Statistics",)
 
     def __init__(self, rows: int, size: int) -> None:
-        self._rows = rows
-        self._size = size
+        self.rows = rows
+        self.size = size
 
     def numRows(self) -> JavaObject:
         """Rows."""
-        return optional_long(self._rows)
+        return optional_long(self.rows)
 
     def sizeInBytes(self) -> JavaObject:
         """Bytes."""
-        return optional_long(self._size)
+        return optional_long(self.size)
 
     def columnStats(self) -> JavaObject:
         """Nothing of single columns."""

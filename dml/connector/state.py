@@ -3,7 +3,9 @@
 Input: a table, and the version or time that is asked for. Output: `TableState`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -12,8 +14,14 @@ from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import reference_of
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.query import as_of_instant, as_of_version, snapshot_to_read
+from dml.errors import AnalysisError, ErrorKind
 
 __all__ = ["TableState"]
+
+AS_OF_TIMESTAMP: Final = "as-of-timestamp"
+NUMBERS: Final = frozenset({"snapshot-id", AS_OF_TIMESTAMP})
+TRAVEL_OPTIONS: Final = ("snapshot-id", AS_OF_TIMESTAMP, "branch", "tag")
+"""Options of `spark.read` that ask for a state of a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +64,42 @@ class TableState:
             snapshot_id, schema = snapshot_to_read(engine, settings, "", resolved, reference)
         pinned = version if micros is None else str(micros)
         return TableState(resolved=resolved, snapshot_id=snapshot_id, schema=schema, pinned=pinned)
+
+    def with_options(self, options: Mapping[str, str]) -> "TableState":
+        """The state that options of a read ask for, with the columns of this one.
+
+        Args:
+            options: `snapshot-id`, `as-of-timestamp` in milliseconds, `branch`, `tag`, and others, in lower case.
+
+        Raises:
+            AnalysisError: they ask for more than one.
+            NotFoundError: there is no such snapshot, branch or tag.
+        """
+        given = [(key, options[key]) for key in TRAVEL_OPTIONS if key in options]
+        if not given:
+            return self
+        if len(given) > 1 or self.is_pinned:
+            names = " and ".join(f"'{key}'" for key, _ in given)
+            raise AnalysisError(
+                f"The options {names} ask for more than one state of the table",
+                kind=ErrorKind.INVALID_VALUE,
+                hint="Give one of " + ", ".join(TRAVEL_OPTIONS) + ", and no other version or branch",
+            )
+        ((key, value),) = given
+        reference = reference_of((self.resolved.catalog_name, *self.resolved.identifier))
+        if key in NUMBERS and not value.strip().lstrip("-").isdigit():
+            raise AnalysisError(f"The option '{key}' is '{value}'", kind=ErrorKind.INVALID_VALUE, hint="It is a number")
+        snapshot_id: int | None
+        if key == AS_OF_TIMESTAMP:
+            snapshot_id, _ = as_of_instant("", self.table, reference, int(value), value)
+        else:
+            snapshot_id, _ = as_of_version(self.table, value, reference, "")
+        return replace(self, snapshot_id=snapshot_id, pinned=f"{key}={value}")
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether a version, a branch or a time was asked for."""
+        return self.pinned is not None or self.resolved.is_part
 
     @property
     def table(self) -> Table:

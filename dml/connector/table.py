@@ -18,11 +18,15 @@ from pyspark.sql.types import StructField, StructType
 
 from dml.connector.java import CATALOG, CONNECTOR, array, constant, java_class, java_map, struct_type
 from dml.connector.proxies import Proxy, default_method
-from dml.connector.scan import SparkScanBuilder
+from dml.connector.scan import ScanRead
+from dml.connector.scan_builder import SparkScanBuilder
 from dml.connector.state import TableState
 from dml.connector.write import SparkWriteBuilder, WrittenTable
 from dml.engine.engine import Engine
+from dml.model.columns import METADATA_COLUMNS
 from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
+from dml.scan.planner import ScanPlan
+from dml.scan.source import spark_schema
 from dml.spark.store_assignment import default_sql
 from dml.spark.types import spark_field
 from dml.sqlparse.quoting import quote_name
@@ -47,7 +51,11 @@ class SparkTable(Proxy):
         state: The table.
     """
 
-    interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead", "catalog.SupportsWrite")
+    interfaces: ClassVar[tuple[str, ...]] = (
+        "catalog.SupportsRead",
+        "catalog.SupportsWrite",
+        "catalog.SupportsMetadataColumns",
+    )
 
     def __init__(self, engine: Engine, state: TableState) -> None:
         self.engine = engine
@@ -104,9 +112,22 @@ class SparkTable(Proxy):
             made.add(constant(CATALOG + "TableCapability", name))
         return made
 
-    def newScanBuilder(self, _: JavaObject) -> SparkScanBuilder:
-        """A builder of scans."""
-        return SparkScanBuilder(self.engine, self.state)
+    def metadataColumns(self) -> JavaObject:
+        """What may be named beside its own columns."""
+        return self._metadata_columns
+
+    def newScanBuilder(self, options: JavaObject) -> SparkScanBuilder:
+        """A builder of scans, of another snapshot where options say so."""
+        return SparkScanBuilder(self.engine, self.state.with_options(read_options(options)))
+
+    @cached_property
+    def _metadata_columns(self) -> JavaObject:
+        state = self.state
+        own = {field.name.lower() for field in state.schema.fields}
+        names = METADATA_COLUMNS if state.table.format_version >= 3 else METADATA_COLUMNS[:4]
+        context = ScanRead(state=state, columns=(), metadata_columns=names).context(ScanPlan(snapshot_id=None))
+        fields = [field for field in spark_schema(context).fields if field.name not in own]
+        return array(CATALOG + "MetadataColumn", map(SparkMetadataColumn, fields))
 
     def newWriteBuilder(self, info: JavaObject) -> SparkWriteBuilder:
         """A builder of one write."""
@@ -140,6 +161,47 @@ class SparkTable(Proxy):
                     kind = PLURAL.get(str(transform), str(transform))
                     arguments = [column]
             yield expressions.apply(kind, array(CONNECTOR + "expressions.Expression", arguments))
+
+
+class SparkMetadataColumn(Proxy):
+    """A metadata column.
+
+    Args:
+        field: Its name and type.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("catalog.MetadataColumn",)
+
+    def __init__(self, field: StructField) -> None:
+        self.field = field
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Its name and type."""
+        return self.field.name, self.field.dataType.simpleString()
+
+    def name(self) -> str:
+        """Its name."""
+        return str(self.field.name)
+
+    def dataType(self) -> JavaObject:
+        """Its type."""
+        return struct_type(StructType([self.field])).apply(0).dataType()
+
+    def isNullable(self) -> bool:
+        """It may be NULL."""
+        return True
+
+    def comment(self) -> None:
+        """None."""
+
+    def metadataInJSON(self) -> None:
+        """Nothing: no write keeps it."""
+
+
+def read_options(options: JavaObject) -> dict[str, str]:
+    """The options of a read, in lower case."""
+    return {str(key): str(value) for key, value in dict(options).items()}
 
 
 PLURAL = {"year": "years", "month": "months", "day": "days", "hour": "hours"}

@@ -19,20 +19,7 @@ from dml.scan.source import dataframe, scan_context
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, split, whole_file_groups
 from dml.spark.workers import check_workers
 
-__all__ = ["PlannedScan", "Scan", "plan_table_scan", "scan_files", "scan_table", "task_groups"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedScan:
-    """What a scan reads.
-
-    Attributes:
-        plan: Its tasks, one a data file.
-        context: What its tasks share.
-    """
-
-    plan: ScanPlan
-    context: ScanContext
+__all__ = ["Scan", "scan_files", "scan_table", "task_groups"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,35 +67,6 @@ def scan_table(
         find_whole_files: Find out whether the filter is true for every row of the files that it meets.
     """
     check_workers(spark)
-    planned = plan_table_scan(
-        settings,
-        table,
-        schema,
-        snapshot_id,
-        field_ids,
-        metadata_columns=metadata_columns,
-        row_filter=row_filter,
-        key_filter=key_filter,
-        find_whole_files=find_whole_files,
-    )
-    plan, context = planned.plan, planned.context
-    frame = dataframe(spark, task_groups(plan.tasks, table, settings, whole_files=whole_files), context)
-    return Scan(plan=plan, context=context, frame=frame)
-
-
-def plan_table_scan(
-    settings: StatementSettings,
-    table: Table,
-    schema: Schema,
-    snapshot_id: int | None,
-    field_ids: Sequence[int],
-    *,
-    metadata_columns: Sequence[str] = (),
-    row_filter: BooleanExpression | None = None,
-    key_filter: KeyFilter | None = None,
-    find_whole_files: bool = False,
-) -> PlannedScan:
-    """Plan a scan. The arguments are those of `scan_table`."""
     plan = (
         ScanPlan(snapshot_id=None)
         if snapshot_id is None
@@ -131,7 +89,8 @@ def plan_table_scan(
         case_sensitive=settings.case_sensitive,
         schema=schema,
     )
-    return PlannedScan(plan=plan, context=context)
+    frame = dataframe(spark, task_groups(plan.tasks, table, settings, whole_files=whole_files), context)
+    return Scan(plan=plan, context=context, frame=frame)
 
 
 def scan_files(

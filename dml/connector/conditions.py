@@ -1,0 +1,210 @@
+"""Spark's conditions on a table as Iceberg's. Driver, classic Spark only.
+
+Input: `Predicate`s of Spark's connector API. Output: an Iceberg expression, and whether it says all of them. They
+become the trees that conditions in SQL have, so that one translator decides what Iceberg can (`dml.plan.predicates`):
+names and literals have their types here, and no text comes between. What is not known becomes a call that means
+nothing, which leaves what stands beside it as it is.
+"""
+
+import datetime as dt
+import math
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final
+
+from py4j.java_gateway import JavaObject
+from pyiceberg.expressions import AlwaysTrue, And
+from pyiceberg.schema import Schema
+from sqlglot import exp
+
+from dml.plan.assignments import TargetNames
+from dml.plan.predicates import FUNCTIONS, Pushdown, pushable
+from dml.plan.row_delta_plan import PlanContext
+
+__all__ = ["FUNCTION_PREFIX", "pushed_down"]
+
+FUNCTION_PREFIX: Final = "rowdelta.system."
+"""Starts the canonical names of Iceberg's functions, whatever catalog they were called of."""
+
+UNKNOWN: Final = "__rowdelta_unknown"
+EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  a local time where the type has none
+LONG_LIST: Final = 8
+
+BINARY: Final[dict[str, type[exp.Expression]]] = {
+    "=": exp.EQ,
+    "<>": exp.NEQ,
+    "<=>": exp.NullSafeEQ,
+    "<": exp.LT,
+    "<=": exp.LTE,
+    ">": exp.GT,
+    ">=": exp.GTE,
+    "AND": exp.And,
+    "OR": exp.Or,
+    "STARTS_WITH": exp.StartsWith,
+}
+NAMED: Final = frozenset({"AlwaysFalse", "AlwaysTrue", "And", "GeneralScalarExpression", "Not", "Or", "Predicate"})
+"""Classes of nodes that have a name and children."""
+
+WHOLE_NUMBERS: Final = frozenset({"byte", "short", "integer", "long"})
+PRINTED_AS_NUMBERS: Final = WHOLE_NUMBERS | {"date", "timestamp", "timestamp_ntz"}
+
+
+def pushed_down(
+    predicates: Iterable[JavaObject], schema: Schema, *, time_zone: str, catalogs: Collection[str]
+) -> Pushdown:
+    """What Iceberg can decide of conditions that must all be true.
+
+    Args:
+        predicates: Spark's `Predicate`s; names in them are those of the schema, letter by letter.
+        schema: The schema that the table is read with.
+        time_zone: The session's.
+        catalogs: The names of our catalogs.
+    """
+    context = PlanContext(
+        sql="",
+        schema=schema,
+        target_view="",
+        target="",
+        names=TargetNames(sql="", schema=schema, qualifiers=(), case_sensitive=True),
+        render=lambda part, _: part.text,
+        case_sensitive=True,
+        time_zone=time_zone,
+        catalogs=catalogs,
+    )
+    parts = [pushable(tree(predicate), context) for predicate in predicates]
+    expression = AlwaysTrue()
+    for part in parts:
+        expression = And(expression, part.expression)  # type: ignore[assignment]
+    return Pushdown(expression=expression, complete=all(part.complete for part in parts))
+
+
+def tree(node: JavaObject) -> exp.Expression:
+    """A predicate or a value as sqlglot has it."""
+    kind = str(node.getClass().getSimpleName())
+    if kind == "FieldReference":
+        return column(list(map(str, node.fieldNames())))
+    if kind == "LiteralValue":
+        return literal(node.value(), str(node.dataType().json()).strip('"'))
+    if kind == "UserDefinedScalarFunc":
+        return function(node)
+    if kind not in NAMED:
+        return unknown()
+    name, children = str(node.name()), list(node.children())
+    if name in BINARY and len(children) == 2:
+        left, right = map(tree, children)
+        return BINARY[name](this=left, expression=right)
+    match name:
+        case "NOT":
+            return exp.Not(this=tree(children[0]))
+        case "IS_NULL":
+            return exp.Is(this=tree(children[0]), expression=exp.Null())
+        case "IS_NOT_NULL":
+            return exp.Not(this=exp.Is(this=tree(children[0]), expression=exp.Null()))
+        case "IN":
+            return exp.In(this=tree(children[0]), expressions=listed(node, children))
+        case "ALWAYS_TRUE" | "ALWAYS_FALSE":
+            return exp.Boolean(this=name == "ALWAYS_TRUE")
+    return unknown()
+
+
+def listed(node: JavaObject, children: list[JavaObject]) -> list[exp.Expression]:
+    """The values of IN: many of one type, whose text is plain, are taken in one call."""
+    values = children[1:]
+    if len(values) > LONG_LIST and str(values[0].getClass().getSimpleName()) == "LiteralValue":
+        kind = str(values[0].dataType().json()).strip('"')
+        if kind in PRINTED_AS_NUMBERS:
+            first, *rest = str(node.toString()).removesuffix(")").rsplit(", ", len(values) - 1)
+            texts = (first.rpartition("(")[2], *rest)
+            return [literal(None if text == "null" else int(text), kind) for text in texts]
+    return [tree(value) for value in values]
+
+
+def unknown() -> exp.Expression:
+    """What no column and no constant is."""
+    return exp.Anonymous(this=UNKNOWN, expressions=[])
+
+
+def column(parts: list[str]) -> exp.Expression:
+    """A column, or a field of one."""
+    found: exp.Expression = exp.Column(this=exp.Identifier(this=parts[0], quoted=True))
+    for part in parts[1:]:
+        found = exp.Dot(this=found, expression=exp.Identifier(this=part, quoted=True))
+    return found
+
+
+def function(node: JavaObject) -> exp.Expression:
+    """The call of a function of Iceberg's."""
+    name = str(node.canonicalName())
+    if not name.startswith(FUNCTION_PREFIX):
+        return unknown()
+    arguments = [tree(child) for child in node.children()]
+    called = exp.Anonymous(this=name.removeprefix(FUNCTION_PREFIX).partition("(")[0], expressions=arguments)
+    return exp.Dot(this=exp.Identifier(this=FUNCTIONS), expression=called)
+
+
+def literal(value: Any, kind: str) -> exp.Expression:
+    """A constant: as Spark keeps it inside, of a type as JSON has it."""
+    if value is None:
+        return exp.Null()
+    if kind.startswith("decimal("):
+        precision, scale = kind[len("decimal(") : -1].split(",")
+        sizes = [exp.DataTypeParam(this=exp.Literal.number(int(size))) for size in (precision, scale)]
+        return exp.Cast(this=number(str(value)), to=exp.DataType(this=exp.DType.DECIMAL, expressions=sizes))
+    made = LITERALS.get(kind)
+    return unknown() if made is None else made(value)
+
+
+def number(text: str) -> exp.Expression:
+    """A number, whose sign is an operator in SQL."""
+    if text.startswith("-"):
+        return exp.Neg(this=exp.Literal.number(text[1:]))
+    return exp.Literal.number(text)
+
+
+def typed(kind: exp.DType, value: exp.Expression) -> exp.Expression:
+    """A constant of a type."""
+    return exp.Cast(this=value, to=exp.DataType(this=kind))
+
+
+def floating(kind: exp.DType) -> Callable[[float], exp.Expression]:
+    """Floating-point numbers of a width."""
+
+    def made(value: float) -> exp.Expression:
+        if math.isnan(value):
+            return typed(kind, exp.Literal.string("nan"))
+        return unknown() if math.isinf(value) else typed(kind, number(repr(value)))
+
+    return made
+
+
+def date(days: int) -> exp.Expression:
+    """A date, which Spark counts in days; of years that Python does not know, nothing."""
+    try:
+        return typed(exp.DType.DATE, exp.Literal.string((EPOCH + dt.timedelta(days=days)).date().isoformat()))
+    except OverflowError:
+        return unknown()
+
+
+def timestamp(kind: exp.DType, zone: str) -> Callable[[int], exp.Expression]:
+    """Timestamps, which Spark counts in microseconds."""
+
+    def made(micros: int) -> exp.Expression:
+        try:
+            text = (EPOCH + dt.timedelta(microseconds=micros)).isoformat(" ", "microseconds")
+        except OverflowError:
+            return unknown()
+        return typed(kind, exp.Literal.string(text + zone))
+
+    return made
+
+
+LITERALS: Final[dict[str, Callable[[Any], exp.Expression]]] = {
+    **{kind: lambda value: number(str(value)) for kind in WHOLE_NUMBERS},
+    "boolean": lambda value: exp.Boolean(this=bool(value)),
+    "float": floating(exp.DType.FLOAT),
+    "double": floating(exp.DType.DOUBLE),
+    "string": lambda value: exp.Literal.string(str(value)),
+    "binary": lambda value: exp.HexString(this=bytes(value).hex()),
+    "date": date,
+    "timestamp": timestamp(exp.DType.TIMESTAMPTZ, "+00:00"),
+    "timestamp_ntz": timestamp(exp.DType.TIMESTAMPNTZ, ""),
+}

@@ -1,0 +1,166 @@
+"""What Spark tells of a query before it is planned: columns, conditions, counts. Driver, classic Spark only.
+
+Input: calls of the optimizer, in this order: predicates, aggregates, columns. Output: a `SparkScan`; of `count(*)`,
+where the manifests know it, a row that no job has to make.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, Final
+
+from py4j.java_gateway import JavaObject
+from pyiceberg.types import NestedField
+from pyspark.sql.types import LongType, StructField, StructType
+
+from dml.connector.conditions import pushed_down
+from dml.connector.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
+from dml.connector.proxies import Proxy
+from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkScan
+from dml.connector.state import TableState
+from dml.engine.engine import Engine, StatementSettings
+from dml.model.columns import METADATA_COLUMNS
+from dml.scan.planner import ScanPlan
+
+__all__ = ["SparkScanBuilder"]
+
+CHEAP: Final = ("boolean", "int", "date", "long", "float", "double", "timestamp", "timestamptz")
+"""Types of columns, from those that are read fastest."""
+
+
+class SparkScanBuilder(Proxy):
+    """Learns what Spark needs of a table.
+
+    Args:
+        engine: The session and its catalogs.
+        state: The table.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = (
+        "read.ScanBuilder",
+        "read.SupportsPushDownV2Filters",
+        "read.SupportsPushDownRequiredColumns",
+        "read.SupportsPushDownAggregates",
+    )
+
+    def __init__(self, engine: Engine, state: TableState) -> None:
+        self.engine = engine
+        self.read = ScanRead(state=state, columns=tuple(field.field_id for field in state.schema.fields))
+        self.is_whole = True
+        self.count: CountedRows | None = None
+        self.plan: ScanPlan | None = None
+
+    def pushPredicates(self, predicates: Sequence[JavaObject]) -> Sequence[JavaObject]:
+        """Take conditions into account.
+
+        Returns:
+            Those that Spark has to ask of every row: all, but where the files that are left hold no other rows.
+        """
+        if not len(predicates):
+            return predicates
+        settings = StatementSettings.of(self.engine.spark)
+        state = self.read.state
+        found = pushed_down(
+            predicates, state.schema, time_zone=settings.time_zone, catalogs=self.engine.registry.catalogs
+        )
+        self.read = replace(self.read, row_filter=found.expression)
+        self.plan = self.read.plan(find_whole_files=found.complete)
+        self.is_whole = found.complete and self.plan.covers_whole_files
+        return array(FILTER_PREDICATE, ()) if self.is_whole else predicates
+
+    def pushedPredicates(self) -> JavaObject:
+        """None by Spark's names: the scan's description has the filter."""
+        return array(FILTER_PREDICATE, ())
+
+    def supportsIterativePushdown(self) -> bool:
+        """Once is enough."""
+        return False
+
+    def supportCompletePushDown(self, aggregation: JavaObject) -> bool:
+        """Whether an aggregation needs nothing more from Spark."""
+        kinds = [simple_name(function) for function in aggregation.aggregateExpressions()]
+        return self.is_whole and set(kinds) == {"CountStar"} and not len(aggregation.groupByExpressions())
+
+    def pushAggregation(self, aggregation: JavaObject) -> bool:
+        """Count rows from the manifests, where every file is counted whole."""
+        if not self.supportCompletePushDown(aggregation):
+            return False
+        self.plan = self.plan or self.read.plan()
+        tasks = self.plan.tasks
+        if any(task.deletion_vector or task.position_deletes or task.equality_deletes for task in tasks):
+            return False
+        rows = sum(task.record_count for task in tasks)
+        self.count = CountedRows(self.read, rows, len(aggregation.aggregateExpressions()))
+        return True
+
+    def pruneColumns(self, wanted: JavaObject) -> None:
+        """Leave out the columns that Spark does not need; of none, one stays, or no row would be counted."""
+        names = set(map(str, wanted.fieldNames()))
+        fields = self.read.state.schema.fields
+        own = {field.name for field in fields}
+        columns = tuple(field.field_id for field in fields if field.name in names)
+        metadata = tuple(name for name in METADATA_COLUMNS if name in names - own)
+        if not columns and not metadata:
+            columns = (cheapest(fields).field_id,)
+        self.read = replace(self.read, columns=columns, metadata_columns=metadata)
+
+    def build(self) -> Proxy:
+        """The scan."""
+        return self.count or SparkScan(self.engine, self.read, self.plan)
+
+
+def cheapest(fields: Sequence[NestedField]) -> NestedField:
+    """The column that is read where only the number of rows matters."""
+    costs = {kind: cost for cost, kind in enumerate(CHEAP)}
+    return min(
+        fields, key=lambda field: costs.get(str(field.field_type), len(CHEAP) + (not field.field_type.is_primitive))
+    )
+
+
+class CountedRows(Proxy):
+    """The number of rows of a table, in as many columns as a query asks for.
+
+    Args:
+        read: What is counted.
+        rows: The number.
+        columns: How often it is asked for.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("read.LocalScan",)
+
+    def __init__(self, read: ScanRead, rows: int, columns: int) -> None:
+        self.read = read
+        self.count = rows
+        self.columns = columns
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is counted."""
+        return (*self.read.identity, self.count, self.columns)
+
+    def description(self) -> str:
+        """What EXPLAIN shows."""
+        return f"RowDelta count of {self.read.state.resolved.name} (snapshot {self.read.state.snapshot_id})"
+
+    def readSchema(self) -> JavaObject:
+        """A number in each column."""
+        names = [f"count{number}" for number in range(self.columns)]
+        return struct_type(StructType([StructField(name, LongType(), nullable=False) for name in names]))
+
+    def rows(self) -> JavaObject:
+        """The one row."""
+        row = java_class("org.apache.spark.sql.catalyst.expressions.GenericInternalRow")(self.columns)
+        for place in range(self.columns):
+            row.setLong(place, self.count)
+        return array("org.apache.spark.sql.catalyst.InternalRow", (row,))
+
+    def supportedCustomMetrics(self) -> JavaObject:
+        """None."""
+        return array(CONNECTOR + "metric.CustomMetric", ())
+
+    def reportDriverMetrics(self) -> JavaObject:
+        """None."""
+        return array(CONNECTOR + "metric.CustomTaskMetric", ())
+
+    def columnarSupportMode(self) -> JavaObject:
+        """A row, not batches of columns."""
+        return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
