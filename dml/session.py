@@ -20,7 +20,7 @@ from pyspark.sql.functions import lit
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey
-from dml.connector import execute_and_refresh, install, uninstall
+from dml.connector import execute_and_refresh, inheriting, install, uninstall
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import is_ours
 from dml.engine.procedures import remove_orphans, verify_table
@@ -322,7 +322,7 @@ class Session:
     def _bequeath(self) -> Binding:
         """What a Spark session that is made of this one's gets: these catalogs, and a current namespace of its own."""
         registry = replace(self.registry)
-        return lambda spark: Session(spark, registry, progress=self.engine.progress).handler
+        return inheriting(lambda spark: Session(spark, registry, progress=self.engine.progress).handler, registry)
 
     def enable(self) -> "Session":
         """Take this session's statements at `spark.sql` too."""

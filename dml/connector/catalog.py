@@ -5,7 +5,7 @@ changed or dropped goes through `dml.ddl`, as the statements do. What is not the
 exceptions that Spark expects; every other error of ours arrives as itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -42,14 +42,14 @@ class SparkCatalog(Proxy):
     """A catalog of a session.
 
     Args:
-        engine: The session and its catalogs.
+        engine: Gives the session and its catalogs.
         name: The catalog's name there.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("catalog.StagingTableCatalog", "catalog.SupportsNamespaces")
 
-    def __init__(self, engine: Engine, name: str) -> None:
-        self._engine = engine
+    def __init__(self, engine: Callable[[], Engine], name: str) -> None:
+        self._provide = engine
         self._name = name
 
     def name(self) -> str:
@@ -190,6 +190,10 @@ class SparkCatalog(Proxy):
         return True
 
     # ---- inside
+
+    @property
+    def _engine(self) -> Engine:
+        return self._provide()
 
     @property
     def _catalog(self) -> Catalog:

@@ -6,20 +6,24 @@ classes that its settings name; ours are put where Spark keeps the ones that it 
 for others.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
+from dml.catalog.registry import CatalogRegistry
 from dml.connector.catalog import SparkCatalog
 from dml.connector.iceberg_format import register_format
 from dml.connector.java import java_class
 from dml.connector.workers import has_python_readers
 from dml.engine.engine import Engine, is_connect
-from dml.spark.jvm import session_state, take_callbacks
+from dml.spark.handlers import Binding, StatementHandler, session_key
+from dml.spark.jvm import session_state, take_callbacks, weak_session
 
-__all__ = ["install", "uninstall"]
+__all__ = ["inheriting", "install", "uninstall"]
 
 SESSION_CATALOG: Final = "spark_catalog"
 
@@ -35,6 +39,37 @@ def install(engine: Engine) -> bool:
     Returns:
         Whether it has them now: not on Spark Connect, nor on a Spark that cannot run Python readers.
     """
+    return put(engine, lambda: engine)
+
+
+def inheriting(binding: Binding, registry: CatalogRegistry) -> Binding:
+    """A binding for sessions that are made of others, which gives such a session the catalogs when it is first used.
+
+    Args:
+        binding: Says which handler such a session has.
+        registry: Its catalogs.
+    """
+    seen: set[str] = set()
+
+    def bound(spark: SparkSession) -> StatementHandler:
+        key = session_key(spark)
+        if key not in seen and not is_connect(spark):
+            seen.add(key)
+            # Such a session comes and goes unseen: a catalog that held it would keep both for ever.
+            session = weak_session(spark)
+            put(Engine(spark=spark, registry=registry), lambda: Engine(spark=session(), registry=registry))
+        return binding(spark)
+
+    return bound
+
+
+def put(engine: Engine, provide: Callable[[], Engine]) -> bool:
+    """Put the catalogs where a session's Spark looks for them; whether they are there now.
+
+    Args:
+        engine: The session and its catalogs.
+        provide: Gives both to the catalogs, when these are asked.
+    """
     if is_connect(engine.spark):
         return False
     catalogs = catalogs_of(engine)
@@ -44,7 +79,7 @@ def install(engine: Engine) -> bool:
     register_format(session_state(engine.spark))
     for name in engine.registry.catalogs:
         if name != SESSION_CATALOG and engine.spark.conf.get(f"spark.sql.catalog.{name}", None) is None:
-            catalogs.put(name, SparkCatalog(engine, name))
+            catalogs.put(name, SparkCatalog(provide, name))
     return True
 
 

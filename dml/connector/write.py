@@ -17,21 +17,21 @@ from pyspark.sql import DataFrame
 
 from dml.catalog import LoadState
 from dml.catalog.registry import ResolvedTable
+from dml.connector.conditions import pushed_down
 from dml.connector.partition_write import PartitionWrite, keeping_files_open
 from dml.connector.plans import reading_itself
-from dml.connector.predicates import predicates_fragment
 from dml.connector.proxies import Proxy
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import (
     InsertOptions,
     Replaced,
     RowsWrite,
-    exact_filter,
     insert_options,
     plan_rows_write,
     write_rows,
 )
 from dml.engine.target import Target, writable_target
+from dml.errors import ErrorKind, NotSupportedError
 from dml.model.columns import value_name
 from dml.result import Result
 from dml.sqlparse.quoting import quote_name
@@ -126,8 +126,20 @@ class SparkWriteBuilder(Proxy):
             return None
         if not self._predicates:
             return Replaced(row_filter=AlwaysTrue())
-        condition = predicates_fragment(self._predicates)
-        return Replaced(row_filter=exact_filter(condition, target, condition.text, settings))
+        pushdown = pushed_down(
+            self._predicates,
+            target.table.schema(),
+            time_zone=settings.time_zone,
+            catalogs=self._written.engine.registry.catalogs,
+        )
+        if not pushdown.complete:
+            condition = " AND ".join(str(predicate.describe()) for predicate in self._predicates)
+            raise NotSupportedError(
+                f"The rows to replace must be told by comparisons of columns with constants, not by {condition}",
+                kind=ErrorKind.INVALID_CONDITION,
+                hint="Delete them with this condition, then append",
+            )
+        return Replaced(row_filter=pushdown.expression)
 
 
 class SparkWrite(Proxy):

@@ -66,7 +66,6 @@ __all__ = [
     "RowsWrite",
     "aligned_rows",
     "commit_rows",
-    "exact_filter",
     "insert_options",
     "insert_query",
     "insert_views",

@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.util import default_api_mode, is_remote_only
 
 from dml.result import Result
-from dml.spark.handlers import Arguments, find_handler, forget_session, run_statement
+from dml.spark.handlers import Arguments, find_handler, forget_session, inherit, run_statement
 from dml.spark.jvm import carried, jvm_view, kept, take_callbacks
 
 __all__ = ["ExtendedBuilder", "extend", "is_remote"]
@@ -71,6 +71,8 @@ class InjectedParser:
 
         def call(*arguments: Any) -> JavaObject:
             try:
+                if name.startswith("parse"):  # `spark.table` and writers parse a name, and then ask its catalog
+                    inherit(self.key, self.session)
                 return kept(method(*arguments))
             except Exception as error:
                 raise carried(error) from error

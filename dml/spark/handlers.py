@@ -29,6 +29,7 @@ __all__ = [
     "find_handler",
     "forget_session",
     "has_handlers",
+    "inherit",
     "is_handler",
     "names_a_view_of",
     "passing_on",
@@ -154,6 +155,17 @@ def find_handler(key: str, text: str, session: Callable[[], SparkSession]) -> St
         return None
     handler = handler_of(key, session)
     return handler if handler is not None and handler.handles(text) else None
+
+
+def inherit(key: str, session: Callable[[], SparkSession]) -> None:
+    """Let a session that nobody has enabled get what it inherits, before Spark looks for a table in it.
+
+    Args:
+        key: The session's identity.
+        session: The session.
+    """
+    if ENABLED and not STATE.running:
+        handler_of(key, session)
 
 
 def handler_of(key: str, session: Callable[[], SparkSession]) -> StatementHandler | None:

@@ -30,6 +30,7 @@ __all__ = [
     "python_function",
     "session_state",
     "take_callbacks",
+    "weak_session",
 ]
 
 # What a Java proxy may throw through `parsePlan`; it would wrap other exceptions and hide their text.
@@ -104,6 +105,13 @@ def python_function(function: Callable[..., Any]) -> JavaObject:
     context = SparkContext._active_spark_context
     assert context is not None
     return cast("Any", udf)._wrap_function(context, function)
+
+
+def weak_session(spark: SparkSession) -> Callable[[], SparkSession]:
+    """A way to a classic session that does not keep it: what the JVM keeps with it would keep it for ever."""
+    context = spark.sparkContext
+    reference = jvm_view().java.lang.ref.WeakReference(cast("Any", spark)._jsparkSession)
+    return lambda: SparkSession(context, reference.get())
 
 
 def cache_manager(spark: SparkSession) -> JavaObject:

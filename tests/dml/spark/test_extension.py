@@ -8,6 +8,7 @@ import pytest
 from py4j.clientserver import ClientServerConnection
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors.exceptions import captured
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import lit
 
@@ -73,7 +74,13 @@ def test_an_error_of_ours_reaches_python_through_the_jvm_as_it_was_raised(spark,
     assert caught.value.position == len("UPDATE lake.")
 
 
-def test_an_error_of_ours_reaches_the_jvm_as_text(spark, handler):
+@pytest.fixture
+def unconverted(spark, monkeypatch):
+    """Java exceptions as the JVM has them: PySpark would give back the Python ones that they stand for."""
+    monkeypatch.setattr(captured, "convert_exception", captured.convert_exception.__wrapped__)
+
+
+def test_an_error_of_ours_reaches_the_jvm_as_text(spark, handler, unconverted):
     with pytest.raises(Py4JJavaError) as caught:
         spark._jsparkSession.sql("DELETE FROM lake.fail")
     text = caught.value.java_exception.getMessage()
@@ -81,13 +88,13 @@ def test_an_error_of_ours_reaches_the_jvm_as_text(spark, handler):
     assert "Traceback" not in text
 
 
-def test_an_error_of_spark_inside_a_handler_reaches_the_jvm_as_text(spark, handler):
+def test_an_error_of_spark_inside_a_handler_reaches_the_jvm_as_text(spark, handler, unconverted):
     with pytest.raises(Py4JJavaError) as caught:
         spark._jsparkSession.sql("DELETE FROM lake.spark_error")
     assert "UNRESOLVED_COLUMN" in caught.value.java_exception.getMessage()
 
 
-def test_errors_that_nobody_collects_do_not_pile_up(spark, handler):
+def test_errors_that_nobody_collects_do_not_pile_up(spark, handler, unconverted):
     for _ in range(CARRIED_LIMIT + 5):
         with pytest.raises(Py4JJavaError):
             spark._jsparkSession.sql("DELETE FROM lake.fail")
