@@ -21,13 +21,15 @@ ICEBERG: Final = "iceberg"
 
 
 def register_format(session_state: JavaObject) -> None:
-    """Let a session have the format.
+    """Let a session have the format, unless it has one of that name.
 
     Args:
         session_state: What the session keeps in the JVM.
     """
-    source = java_class(PYTHON_SOURCES + "UserDefinedPythonDataSource")(python_function(data_source()))
-    session_state.dataSourceManager().registerDataSource(ICEBERG, source)
+    manager = session_state.dataSourceManager()
+    if not manager.dataSourceExists(ICEBERG):
+        source = java_class(PYTHON_SOURCES + "UserDefinedPythonDataSource")(python_function(data_source()))
+        manager.registerDataSource(ICEBERG, source)
 
 
 def data_source() -> type:

@@ -31,7 +31,7 @@ from dml.engine.insert import (
     write_rows,
 )
 from dml.engine.target import Target, writable_target
-from dml.errors import ErrorKind, NotSupportedError
+from dml.errors import ErrorKind, ExecutionError, NotSupportedError
 from dml.model.columns import value_name
 from dml.result import Result
 from dml.sqlparse.quoting import quote_name
@@ -192,6 +192,12 @@ class RowsRelation(Proxy):
         """
         write = self._write
         rows = DataFrame(data, write.engine.spark)
+        columns = write.target.table.schema().fields
+        if len(rows.columns) != len(columns):  # values go to columns by their places: these would go to others
+            raise ExecutionError(
+                f"Spark gave {len(rows.columns)} columns for the {len(columns)} of {write.target.resolved.name}",
+                hint="The table has changed meanwhile: write again",
+            )
         rows = rows.toDF(*(value_name(index) for index in range(len(rows.columns))))
         self._on_result(write_rows(reading_itself(write, data.queryExecution().analyzed()), rows))
 
