@@ -8,7 +8,7 @@ whether a text is worth parsing.
 from dml.sqlparse.parser import parse
 from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string, quoted, string_value, unquoted
 from dml.sqlparse.render import relation_aliases, render
-from dml.sqlparse.rewrites import bind_parameters, defaults_in_values, stars_without
+from dml.sqlparse.rewrites import bind_parameters, defaults_in_values, has_parameters, stars_without
 from dml.sqlparse.statements import (
     AddColumns,
     AddPartitionField,
@@ -123,6 +123,7 @@ __all__ = [
     "defaults_in_values",
     "dotted_names",
     "first_keyword",
+    "has_parameters",
     "parse",
     "quote_identifier",
     "quote_name",

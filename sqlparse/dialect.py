@@ -5,6 +5,7 @@ answer. Trees serve analysis only (which columns, which comparisons); Spark alwa
 driver.
 """
 
+from enum import Enum
 from typing import ClassVar
 
 from sqlglot import exp
@@ -15,7 +16,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from dml.sqlparse.quoting import string_value
 
-__all__ = ["RowDeltaSpark", "parse_expression", "parse_query"]
+__all__ = ["RowDeltaSpark", "TreeReading", "parse_expression", "parse_query"]
 
 
 class RowDeltaSpark(Spark):
@@ -91,6 +92,21 @@ def parse(into: type[exp.Expr], text: str, strings: tuple[str, ...]) -> exp.Expr
     if not isinstance(tree, exp.Expression) or tree.find(exp.Command) or not reads_precedence_alike(tree):
         return None
     return tree
+
+
+class TreeReading(Enum):
+    """How far the trees of sqlglot read string literals as the session's Spark does."""
+
+    ALIKE = "alike"
+    WITHOUT_QUOTES = "strings without quotes in them: before Spark 4.0 `'it''s'` is two strings that are joined"
+    OTHERWISE = "otherwise: settings of Spark's parser can change what a literal means"
+
+    def holds(self, tree: exp.Expression) -> bool:
+        """Whether a tree says what Spark reads."""
+        if self is TreeReading.WITHOUT_QUOTES:
+            strings = (node.name for node in tree.find_all(exp.Literal) if node.is_string)
+            return not any("'" in text or '"' in text for text in strings)
+        return self is TreeReading.ALIKE
 
 
 def reads_string_alike(literal: str) -> bool:

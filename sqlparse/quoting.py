@@ -5,7 +5,7 @@ r"""Names and strings in SQL text, written and read as Spark does. Pure; driver.
 
 Spark reads the escapes of a string by these rules wherever the grammar asks for a string (comments, properties,
 locations). In expressions `spark.sql.parser.escapedStringLiterals` may turn them off; then conditions are not analysed
-(`StatementSettings.trees_hold`). Source: Spark's `SparkParserUtils.unescapeSQLString`.
+(`StatementSettings.trees`). Source: Spark's `SparkParserUtils.unescapeSQLString`.
 """
 
 import re

@@ -14,7 +14,7 @@ from dml.errors import ErrorKind, SqlError
 from dml.sqlparse.statements import Span
 from dml.sqlparse.tokens import Kind, Source, read_source
 
-__all__ = ["bind_parameters", "defaults_in_values", "stars_without"]
+__all__ = ["bind_parameters", "defaults_in_values", "has_parameters", "stars_without"]
 
 
 def bind_parameters(sql: str, args: Mapping[str, Any] | Sequence[Any] | None, literal: Callable[[Any], str]) -> str:
@@ -63,6 +63,17 @@ def bind_parameters(sql: str, args: Mapping[str, Any] | Sequence[Any] | None, li
     for start, end, text in reversed(edits):
         sql = sql[:start] + text + sql[end:]
     return sql
+
+
+def has_parameters(sql: str) -> bool:
+    """Whether a statement has markers, `:name` or `?`, in the place of values."""
+    source = read_source(sql)
+    tokens = source.tokens
+    return any(
+        token.key == "?"
+        or (token.key == ":" and tokens[index + 1].kind is Kind.WORD and token.end == tokens[index + 1].start)
+        for index, token in enumerate(tokens[: source.end])
+    )
 
 
 BEFORE = frozenset({"SELECT", "DISTINCT", "ALL", ",", "."})

@@ -8,22 +8,20 @@ Source: Iceberg documentation, "Writing distribution modes"; docs/semantics.md, 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import array, coalesce, col, element_at, expr, lit, pmod, when
 from pyspark.sql.functions import hash as spark_hash
-from pyspark.sql.pandas.functions import arrow_udf
 
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.scan_task import ScanTask
 from dml.options import WRITE_DISTRIBUTION_MODE, DistributionMode, WriteOptions, choice
 from dml.scan.split import whole_file_groups
-from dml.write.partition_values import PartitionHash, partition_sources
+from dml.spark.partition_number import partition_number
+from dml.spark.versions import repartition_by_id
 from dml.write.sorting import row_order
 
 __all__ = ["FEW_ROWS", "distribute_delta", "distribute_rows", "distribution_mode", "orders_rows", "sorts"]
@@ -71,7 +69,7 @@ def distribute_rows(rows: DataFrame, table: Table, properties: Mapping[str, str]
         properties: Its properties, the statement's own options over them.
     """
     mode, spec, schema = distribution_mode(table, properties), table.spec(), table.schema()
-    partition = [] if is_unpartitioned(spec) else [partition_column(spec, schema)]
+    partition = [] if is_unpartitioned(spec) else [partition_number(spec, schema, value_name)]
     order = sort_columns(table) if orders_rows(table) else []
     clustered = WriteOptions.from_properties(properties).fanout is False
     match mode:
@@ -118,10 +116,10 @@ def distribute_delta(
         if is_unpartitioned(spec):
             inserted = lit(0) if few_inserts else spread(frame)
         else:
-            inserted = partition_column(spec, schema)
+            inserted = partition_number(spec, schema, value_name)
             order += [when(col(FILE_ORDINAL).isNull(), inserted)] if clustered else []
         task = when(col(FILE_ORDINAL).isNull(), pmod(inserted, lit(tasks))).otherwise(task)
-    return frame.repartitionById(tasks, task).sortWithinPartitions(*order)
+    return repartition_by_id(frame, tasks, task).sortWithinPartitions(*order)
 
 
 def task_of_file(groups: Sequence[Sequence[ScanTask]], files: int) -> Column:
@@ -143,18 +141,6 @@ def spread(frame: DataFrame) -> Column:
         if field.name not in {FILE_ORDINAL, POS, ROW_OPERATION} and "map<" not in field.dataType.simpleString()
     ]
     return spark_hash(*names) if names else lit(0)
-
-
-def partition_column(spec: PartitionSpec, schema: Schema) -> Column:
-    """A number that is equal for rows of one partition; the rows' columns are `v0`, `v1`, ... in the schema's order."""
-    sources = partition_sources(spec, schema)
-    places = {field.field_id: place for place, field in enumerate(schema.fields)}
-    partition_hash = PartitionHash(schema_json=schema.model_dump_json(), spec_json=spec.model_dump_json())
-    # PySpark's stub knows functions only, not callable objects, which pickle by reference to this package.
-    hashed: Column = arrow_udf(partition_hash, "int")(  # type: ignore[call-overload]
-        *(col(value_name(places[field_id])) for field_id in sources)
-    )
-    return hashed
 
 
 def sort_columns(table: Table) -> list[Column]:

@@ -11,6 +11,8 @@ from dml.catalog.registry import CatalogRegistry
 from dml.errors import AnalysisError, ErrorKind
 from dml.model import summary_keys
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
+from dml.spark.versions import Feature, has
+from dml.sqlparse.dialect import TreeReading
 
 __all__ = ["Engine", "StatementSettings"]
 
@@ -23,7 +25,7 @@ class StatementSettings:
         case_sensitive: `spark.sql.caseSensitive`.
         time_zone: `spark.sql.session.timeZone`.
         policy_name: `spark.sql.storeAssignmentPolicy`.
-        trees_hold: Whether string literals mean what they look like: settings of Spark's parser can change that.
+        trees: How far conditions are analysed: what a string literal means depends on settings and on the version.
         dynamic_overwrite: Whether `spark.sql.sources.partitionOverwriteMode` is dynamic.
         quoted_regex: Whether `spark.sql.parser.quotedRegexColumnNames` lets a quoted name stand for many columns.
         wap_branch: `spark.wap.branch`.
@@ -34,7 +36,7 @@ class StatementSettings:
     case_sensitive: bool = False
     time_zone: str = "UTC"
     policy_name: str = "ansi"
-    trees_hold: bool = True
+    trees: TreeReading = TreeReading.ALIKE
     dynamic_overwrite: bool = False
     quoted_regex: bool = False
     wap_branch: str | None = None
@@ -73,7 +75,7 @@ class StatementSettings:
             case_sensitive=flag("spark.sql.caseSensitive"),
             time_zone=conf.get("spark.sql.session.timeZone") or "UTC",
             policy_name=conf.get("spark.sql.storeAssignmentPolicy", "ansi") or "ansi",
-            trees_hold=not any(flag(key) for key in LITERAL_SETTINGS),
+            trees=tree_reading(any(flag(key) for key in LITERAL_SETTINGS)),
             dynamic_overwrite=(conf.get("spark.sql.sources.partitionOverwriteMode", "static") or "").lower()
             == "dynamic",
             quoted_regex=flag("spark.sql.parser.quotedRegexColumnNames"),
@@ -90,6 +92,13 @@ LITERAL_SETTINGS: Final = (
     "spark.sql.ansi.enforceReservedKeywords",
 )
 """Under these the trees of sqlglot may read a literal otherwise than Spark does: nothing is pruned by them."""
+
+
+def tree_reading(literals_differ: bool) -> TreeReading:
+    """How far the trees of sqlglot can be trusted; whether settings change literals is known."""
+    if literals_differ:
+        return TreeReading.OTHERWISE
+    return TreeReading.ALIKE if has(Feature.DOUBLED_QUOTES) else TreeReading.WITHOUT_QUOTES
 
 
 def parallelism_of(spark: SparkSession) -> int:

@@ -295,7 +295,7 @@ def exact_filter(
         render=lambda fragment, _: fragment.text,
         case_sensitive=settings.case_sensitive,
         time_zone=settings.time_zone,
-        trees_hold=settings.trees_hold,
+        trees=settings.trees,
     )
     tree = condition.ast
     if place is not None and tree is not None:

@@ -30,6 +30,7 @@ from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.spark.jobs import cancelled_on_interrupt
 from dml.spark.store_assignment import widens
 from dml.spark.types import spark_type, type_text
+from dml.spark.versions import arrow_table
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import (
     AddColumns,
@@ -113,7 +114,7 @@ class MergeSourceFrame:
         ]
         selected = self.frame.alias(self.described.alias).selectExpr(*columns).na.drop("any").limit(MAX_KEYS + 1)
         with cancelled_on_interrupt(self.frame.sparkSession):
-            keys = selected.toArrow()
+            keys = arrow_table(selected)
         if keys.num_rows > MAX_KEYS:
             return None
         return source_keys([column for column, _ in self.pushable], keys)

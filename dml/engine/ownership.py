@@ -14,6 +14,7 @@ from dml.engine.procedures import table_of_call
 from dml.engine.query import temporary_view
 from dml.errors import SqlError
 from dml.spark.iceberg_functions import calls_a_function
+from dml.spark.versions import sql_failure
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import (
     AlterTable,
@@ -139,7 +140,7 @@ def spark_has(engine: Engine, parts: tuple[str, ...]) -> bool:
         return bool(engine.spark.catalog.tableExists(".".join(map(quoted, parts))))
     except AnalysisException as error:
         # Spark's own catalog has no names of three parts, and does not say no but fails: `db.t.files`, `db.t.branch_x`.
-        if error.getCondition() != "REQUIRES_SINGLE_PART_NAMESPACE":
+        if sql_failure(error).condition != "REQUIRES_SINGLE_PART_NAMESPACE":
             raise
         return False
 

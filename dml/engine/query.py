@@ -123,7 +123,7 @@ def table_frame(
         row_lineage=table.format_version >= 3,
         case_sensitive=settings.case_sensitive,
         time_zone=settings.time_zone,
-        trees_hold=settings.trees_hold,
+        trees=settings.trees,
         catalogs=engine.registry.catalogs,
         every_column=settings.quoted_regex,
     )
@@ -168,7 +168,7 @@ def metadata_table_frame(
         schema,
         case_sensitive=settings.case_sensitive,
         time_zone=settings.time_zone,
-        trees_hold=settings.trees_hold,
+        trees=settings.trees,
         every_column=settings.quoted_regex,
     )
     needed = MetadataRead(

@@ -132,7 +132,7 @@ def plan_statement(
         render=views.text,
         case_sensitive=settings.case_sensitive,
         time_zone=settings.time_zone,
-        trees_hold=settings.trees_hold,
+        trees=settings.trees,
         catalogs=engine.registry.catalogs,
     )
     source = None

@@ -33,6 +33,7 @@ from dml.model.manifest import FileContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import DeleteFileRef
 from dml.read.projection import arrow_type
 from dml.spark.types import spark_type
+from dml.spark.versions import frame_of_table
 from dml.spark.workers import check_workers
 
 __all__ = ["MetadataRead", "metadata_frame"]
@@ -203,7 +204,8 @@ def entries_frame(
     if sum(manifest.manifest_length for manifest in read_ones) <= DRIVER_BYTES:
         reader = EntryReader(scan, lambda _: table.io)
         rows = list(reader.batches(read_ones))
-        return spark.createDataFrame(
+        return frame_of_table(
+            spark,
             # Spark stops reading at an empty chunk, and takes no table without chunks.
             reader.schema.empty_table() if not rows else pa.Table.from_batches([pa.concat_batches(rows)]),
             target,
@@ -243,7 +245,7 @@ def frame_of_rows(spark: SparkSession, schema: Schema, rows: list[tuple[Any, ...
         for column, found in zip(columns, schema.fields, strict=True)
     ]
     table = pa.Table.from_arrays(arrays, names=[found.name for found in schema.fields])
-    return spark.createDataFrame(table, spark_schema(schema.fields))
+    return frame_of_table(spark, table, spark_schema(schema.fields))
 
 
 def arrow_of(found: NestedField) -> pa.DataType:

@@ -110,7 +110,7 @@ def equi_keys(condition: exp.Expression | None, context: PlanContext, source: Me
     """
     converter = Converter(context, source)
     keys = []
-    for conjunct in split_conjuncts(condition if context.trees_hold else None):
+    for conjunct in split_conjuncts(condition if condition is not None and context.trees.holds(condition) else None):
         if isinstance(conjunct, exp.EQ):
             for side, other in ((conjunct.this, conjunct.expression), (conjunct.expression, conjunct.this)):
                 target, name = converter.top_level(side), converter.source_column(other)
@@ -144,14 +144,14 @@ class Converter:
     def __init__(self, context: PlanContext, source: MergeSource | None) -> None:
         self.names = context.names
         self.zone = TimeZone.of(context.time_zone)
-        self.trees_hold = context.trees_hold
+        self.trees = context.trees
         self.catalogs = frozenset(name.lower() for name in context.catalogs)
         self.source_alias = None if source is None else self.names.folded(source.alias)
         self.source_columns = frozenset() if source is None else frozenset(map(self.names.folded, source.columns))
 
     def condition(self, node: exp.Expression | None) -> Pushdown:
         """A whole condition."""
-        if node is None or not self.trees_hold or sum(1 for _ in node.walk()) > MAX_NODES:
+        if node is None or not self.trees.holds(node) or sum(1 for _ in node.walk()) > MAX_NODES:
             return UNKNOWN
         conjuncts = list(split_conjuncts(node))
         parts = [self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts[:MAX_DEPTH]]

@@ -23,6 +23,7 @@ from dml.model.columns import BY_SOURCE, INTERNAL_PREFIX, RowOperation
 from dml.options import Command
 from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedStruct, AssignedValue, TargetNames
 from dml.sqlparse import quoted
+from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, Span
 
 __all__ = [
@@ -204,7 +205,7 @@ class PlanContext:
             it, by their places.
         case_sensitive: `spark.sql.caseSensitive`.
         time_zone: `spark.sql.session.timeZone`.
-        trees_hold: Whether sqlglot's trees read the statement as Spark does.
+        trees: How far sqlglot's trees read the statement as Spark does.
         catalogs: The names of our catalogs, which may stand before `system.bucket`.
     """
 
@@ -216,7 +217,7 @@ class PlanContext:
     render: Callable[[Fragment, Mapping[Span, str]], str]
     case_sensitive: bool = False
     time_zone: str = "UTC"
-    trees_hold: bool = True
+    trees: TreeReading = TreeReading.ALIKE
     catalogs: Collection[str] = ()
 
     def text(self, fragment: Fragment) -> str:

@@ -18,6 +18,7 @@ from dml.model.columns import METADATA_COLUMNS
 from dml.plan.assignments import TargetNames
 from dml.plan.predicates import pushable, split_conjuncts
 from dml.plan.row_delta_plan import PlanContext
+from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, TableReference
 
 __all__ = ["TableRead", "table_read"]
@@ -48,7 +49,7 @@ def table_read(
     row_lineage: bool = False,
     case_sensitive: bool = False,
     time_zone: str = "UTC",
-    trees_hold: bool = True,
+    trees: TreeReading = TreeReading.ALIKE,
     catalogs: Collection[str] = (),
     every_column: bool = False,
 ) -> TableRead:
@@ -61,7 +62,7 @@ def table_read(
         row_lineage: Whether the table's rows have ids.
         case_sensitive: `spark.sql.caseSensitive`.
         time_zone: `spark.sql.session.timeZone`.
-        trees_hold: Whether sqlglot's trees read the statement as Spark does.
+        trees: How far sqlglot's trees read the statement as Spark does.
         catalogs: The names of our catalogs.
         every_column: Whether names cannot be trusted to tell which columns are read.
     """
@@ -85,7 +86,7 @@ def table_read(
         render=lambda part, _: part.text,
         case_sensitive=case_sensitive,
         time_zone=time_zone,
-        trees_hold=trees_hold,
+        trees=trees,
         catalogs=catalogs,
     )
     return TableRead(

@@ -30,11 +30,13 @@ __all__ = [
     "flattened",
     "name_parts",
     "refusal",
+    "too_deep",
     "unknown",
 ]
 
 UDF_HINT: Final = "Register it with spark.udf.register(name, function) and call it by that name in SQL text"
 DATAFRAME_HINT: Final = "Name the column instead: F.col('name'), or F.col('alias.name') with the alias of its table"
+SUBQUERY_HINT: Final = "Give the whole condition or value as SQL text"
 REFUSED: Final = {
     "InvokeInlineUserDefinedFunction": ("A user-defined function", UDF_HINT),
     "CommonInlineUserDefinedFunction": ("A user-defined function", UDF_HINT),
@@ -43,6 +45,10 @@ REFUSED: Final = {
     "UpdateFields": ("withField or dropFields", "Assign to the field itself, or build the struct with F.struct"),
     "WithField": ("withField", "Assign to the field itself, or build the struct with F.struct"),
     "DropField": ("dropFields", "Build the struct with F.struct"),
+    "Exists": ("A subquery in F.expr", SUBQUERY_HINT),
+    "InSubquery": ("A subquery in F.expr", SUBQUERY_HINT),
+    "ListQuery": ("A subquery in F.expr", SUBQUERY_HINT),
+    "ScalarSubquery": ("A subquery in F.expr", SUBQUERY_HINT),
     "SubqueryExpression": ("A DataFrame as a subquery", "Make a view of it and name that in SQL text"),
     "LazyExpression": ("outer()", "Write the subquery as SQL text"),
     "SortOrder": ("A sort order", "Leave asc() or desc() out"),
@@ -157,6 +163,14 @@ def refusal(what: str, hint: str = "Give the expression as SQL text") -> NotSupp
 def attribute(node: Any, name: str) -> Any:
     """An attribute that PySpark keeps for itself: its Columns have no other access to what they are made of."""
     return getattr(node, f"_{name}")
+
+
+def too_deep() -> NotSupportedError:
+    """The error for a tree that Python cannot walk."""
+    return NotSupportedError(
+        "The Column is nested too deeply to become SQL text",
+        hint="Use isin() for a list of values, or give the expression as SQL text",
+    )
 
 
 def unknown(kind: str) -> NotSupportedError:

@@ -2,12 +2,12 @@
 
 Input: a Column of classic PySpark or of Spark Connect. Output: SQL text. Spark's own `Column.sql` is of no use here: it
 leaves out quotes (`2020-01-01` is a subtraction) and writes operators as functions. So the Column's tree is read:
-classic ones in the JVM (`org.apache.spark.sql.internal.ColumnNode`), those of Connect in Python
-(`pyspark.sql.connect.expressions`), known by the names of their classes, so that nothing of Connect has to be
-installed. A node that is not known here is refused, never guessed.
+classic ones in the JVM (`org.apache.spark.sql.internal.ColumnNode`; before Spark 4.0 see `dml.spark.catalyst_columns`),
+those of Connect in Python (`pyspark.sql.connect.expressions`), known by the names of their classes, so that nothing of
+Connect has to be installed. A node that is not known here is refused, never guessed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from itertools import chain
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as spark
 
-from dml.errors import NotSupportedError
+from dml.spark.catalyst_columns import DEEPEST, CatalystReader, literal_constant, sequence
 from dml.spark.column_text import checked_type, literal_text, tree_sql
 from dml.spark.column_tree import (
     DATAFRAME_HINT,
@@ -38,16 +38,16 @@ from dml.spark.column_tree import (
     flattened,
     name_parts,
     refusal,
+    too_deep,
     unknown,
 )
 from dml.spark.types import type_text
+from dml.spark.versions import Feature, has
 
 __all__ = ["column_sql", "output_columns", "read_connect"]
 
 SPOKEN_INTERNALS: Final = frozenset(["timestampadd", "timestampdiff"])
 NO_COLUMNS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
-DEEPEST: Final = 100
-"""Levels of a tree; far less than Python's stack, which must not run out in the middle of a call to the JVM."""
 
 
 def column_sql(column: Column, bound: Mapping[int, tuple[str, ...]] = NO_COLUMNS) -> str:
@@ -67,7 +67,10 @@ def column_sql(column: Column, bound: Mapping[int, tuple[str, ...]] = NO_COLUMNS
     try:
         if type(column).__module__.startswith("pyspark.sql.connect."):
             return tree_sql(read_connect(attribute(column, "expr")))
-        return tree_sql(ClassicReader(bound).read(attribute(column, "jc").node()))
+        handle = attribute(column, "jc")
+        if has(Feature.CLASSIC_COLUMN_NODES):
+            return tree_sql(ClassicReader(bound).read(handle.node()))
+        return tree_sql(CatalystReader(bound).read(handle.expr()))
     except RecursionError:
         raise too_deep() from None
 
@@ -84,14 +87,6 @@ def output_columns(frame: DataFrame, default: str) -> tuple[str, Mapping[int, tu
     qualifier = next(iter(qualifiers)) if len(qualifiers) == 1 else ()
     alias = str(qualifier[-1]) if qualifier else default
     return alias, {column.exprId().id(): (alias, str(column.name())) for column in output}
-
-
-def too_deep() -> NotSupportedError:
-    """The error for a tree that Python cannot walk."""
-    return NotSupportedError(
-        "The Column is nested too deeply to become SQL text",
-        hint="Use isin() for a list of values, or give the expression as SQL text",
-    )
 
 
 class ClassicReader:
@@ -148,15 +143,7 @@ class ClassicReader:
 
     def literal(self, node: Any) -> Constant:
         """A literal, with the type and the value that Spark gives it."""
-        literal = self.converter.apply(node)
-        kind, value = literal.dataType().json().strip('"'), literal.value()
-        if value is None and kind != "void":
-            return Constant(text=f"CAST(NULL AS {literal.dataType().sql()})")
-        if kind == "string":
-            value = value.toString()
-        elif kind.startswith("decimal("):
-            value = Decimal(value.toString())
-        return Constant(text=literal_text(value, kind))
+        return literal_constant(self.converter.apply(node))
 
     def function(self, node: Any) -> Call:
         """A function or an operator."""
@@ -200,13 +187,6 @@ def split_classic(node: Any) -> tuple[str, list[Any]] | None:
     if node.productPrefix() != "UnresolvedFunction" or node.isUserDefinedFunction():
         return None
     return node.functionName(), list(sequence(node.arguments()))
-
-
-def sequence(values: Any) -> Iterator[Any]:
-    """The elements of a Scala collection."""
-    iterator = values.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
 
 
 INTERNALS: Final = frozenset(

@@ -29,6 +29,7 @@ from dml.errors import (
     NotSupportedError,
     SqlError,
 )
+from dml.spark.versions import java_failure, sql_failure
 from dml.sqlparse.quoting import quoted_parts
 from dml.suggestions import did_you_mean
 
@@ -117,7 +118,7 @@ def failures_of(error: BaseException) -> Iterator[SparkFailure]:
             cause = cause.java_exception
         if isinstance(cause, PySparkException):
             yield failure_in_python(cause)
-            cause = getattr(cause, "_cause", None)
+            cause = sql_failure(cause).cause
         elif isinstance(cause, BaseException):
             yield parsed(str(cause))
             cause = cause.__cause__
@@ -128,14 +129,13 @@ def failures_of(error: BaseException) -> Iterator[SparkFailure]:
 
 def failure_in_python(error: PySparkException) -> SparkFailure:
     """What an exception that PySpark converted says."""
-    raw = error.getMessage() or getattr(error, "_desc", "") or str(error)
-    contexts = [context for context in error.getQueryContext() or () if str(context.contextType()).endswith("SQL")]
+    failure = sql_failure(error)
     return parsed(
-        raw,
-        condition=error.getCondition() or "",
-        state=error.getSqlState() or "",
+        failure.message or str(error),
+        condition=failure.condition or "",
+        state=failure.state or "",
         parameters=error.getMessageParameters() or {},
-        fragments=tuple(context.fragment() for context in contexts),
+        fragments=failure.fragments,
         shown=str(error),
     )
 
@@ -144,7 +144,14 @@ def failure_in_java(error: Any) -> SparkFailure:
     """What an exception that PySpark left as it was says."""
     raw = str(error.getMessage() or error.toString())
     try:
-        return parsed(raw, condition=error.getCondition() or "", parameters=dict(error.getMessageParameters() or {}))
+        failure = java_failure(error)
+        return parsed(
+            raw,
+            condition=failure.condition or "",
+            state=failure.state or "",
+            parameters=dict(error.getMessageParameters() or {}),
+            fragments=failure.fragments,
+        )
     except Py4JError:  # no exception of Spark's own
         return parsed(raw)
 

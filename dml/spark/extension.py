@@ -20,16 +20,17 @@ from typing import Any, Final, cast
 from py4j.java_gateway import JavaObject
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.util import default_api_mode, is_remote_only
 
 from dml.result import Result
 from dml.spark.handlers import Arguments, find_handler, forget_session, inherit, run_statement
 from dml.spark.jvm import carried, jvm_view, kept, take_callbacks
+from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
+from dml.sqlparse import has_parameters
 
 __all__ = ["ExtendedBuilder", "extend", "is_remote"]
 
 EXTENDED: Final = "spark.rowdelta.extended"
-SESSION_CLASS: Final = "org.apache.spark.sql.classic.SparkSession"
+SESSION_CLASS: Final = f"{CLASSIC_PACKAGE}.SparkSession"
 
 
 class InjectedParser:
@@ -85,6 +86,8 @@ class InjectedParser:
             handler = find_handler(self.key, text, self.session)
             if handler is None or not called_to_execute():
                 return kept(delegate())
+            if context is None and has_parameters(text):
+                require(Feature.JVM_PARAMETERS)
             return kept(plan_of(run_statement(handler, text, arguments(context)), self.delegate))
         except Exception as error:
             raise carried(error) from error
@@ -148,11 +151,11 @@ def is_remote(options: dict[str, str]) -> bool:
     """Whether PySpark would make a Connect session of these settings: its own rule."""
     mode = options.get("spark.api.mode", os.environ.get("SPARK_API_MODE", "")).lower()
     return (
-        is_remote_only()
+        is_client_only()
         or "spark.remote" in options
         or "SPARK_REMOTE" in os.environ
         or "SPARK_CONNECT_MODE_ENABLED" in os.environ
-        or (mode if mode in {"classic", "connect"} else default_api_mode()) == "connect"
+        or (mode if mode in {"classic", "connect"} else default_mode()) == "connect"
     )
 
 
@@ -188,7 +191,7 @@ def arguments(context: JavaObject | None) -> Arguments:
     if context is None:
         return None
     jvm = jvm_view()
-    column = getattr(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column
+    column = getattr(jvm, f"{CLASSIC_PACKAGE}.ExpressionUtils").column
     parameters = jvm.scala.jdk.javaapi.CollectionConverters.asJava(context.params())
     if context.productPrefix() == "NamedParameterContext":
         named = {str(name): Column(column(parameters[name])) for name in parameters}

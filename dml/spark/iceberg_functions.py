@@ -19,12 +19,12 @@ from typing import Final
 
 import pyiceberg
 from pyspark.errors import PySparkException
-from pyspark.logger import PySparkLogger
 
 from dml.errors import AnalysisError, ErrorKind
+from dml.spark.versions import query_loggers
 from dml.sqlparse.tokens import Source, read_source
 
-__all__ = ["calls_a_function", "with_iceberg_functions"]
+__all__ = ["MOST_DIGITS", "SparkType", "calls_a_function", "expression", "hash_of_bytes", "with_iceberg_functions"]
 
 VERSION: Final = "iceberg_version"
 FUNCTIONS: Final = {"bucket": 2, "truncate": 2, "years": 1, "months": 1, "days": 1, "hours": 1, VERSION: 0}
@@ -196,7 +196,8 @@ def probed(text: str, analyse: Callable[[str], object]) -> tuple[int, tuple[Spar
     Raises:
         PySparkException: another error.
     """
-    PySparkLogger.getLogger("SQLQueryContextLogger").addFilter(is_no_probe)
+    for logger in query_loggers():
+        logger.addFilter(is_no_probe)
     try:
         analyse(text)
     except PySparkException as error:

@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from dml.errors import SetupError
 from dml.spark.extension import extend, is_remote
+from dml.spark.versions import MINIMUM_JAVA, Feature, query_loggers, require
 
 __all__ = ["active_session", "check_java", "check_python", "default_settings", "spark_session"]
 
-MINIMUM_JAVA: Final = 17
 MINIMUM_PYTHON: Final = (3, 11)
 JAVA_HINT: Final = (
-    f"Install Java {MINIMUM_JAVA} or later (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
+    "Install Java 17 or later (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
     "brew install openjdk@17; conda: conda install openjdk=17), or point JAVA_HOME at one"
 )
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
@@ -54,6 +53,7 @@ def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, s
     check_python(sys.version_info[:2])
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers must find what the driver finds
     if is_remote(chosen):
+        require(Feature.CONNECT)
         return started(chosen)
     check_java(os.environ)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has settings of its own already
@@ -74,8 +74,8 @@ def started(settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # they print what the exception says anyway
+    for logger in query_loggers():
+        logger.setLevel(logging.CRITICAL)  # they print what the exception says anyway
     try:
         return extend(builder).getOrCreate()
     except PySparkException as error:
@@ -157,7 +157,7 @@ def check_java(environment: Mapping[str, str]) -> int:
         environment: `JAVA_HOME` and `PATH`.
 
     Returns:
-        17 or more.
+        The oldest that Spark runs on, or a later one.
 
     Raises:
         SetupError: there is none, it does not run, or it is too old.

@@ -1,16 +1,13 @@
-"""Which partition each row of a batch belongs to, as a tuple or as a hash that Spark can group by. Worker.
+"""Which partition each row of a batch belongs to. Worker.
 
-Input: batches of the file layout; for hashes the source columns of a partition spec, as Spark gives them. Output: the
-partition tuples in a batch, each with its rows; int32 hashes, equal for equal partitions. Spec: "Partition Transforms";
-tuples hold Iceberg's internal form of values (days as int, timestamps as microseconds, ...).
+Input: batches of the file layout. Output: the partition tuples in a batch, each with its rows. Spec: "Partition
+Transforms"; tuples hold Iceberg's internal form of values (days as int, timestamps as microseconds, ...).
 """
 
 import math
 import uuid
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,15 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, Transform, UnknownTransform, VoidTransform
 from pyiceberg.types import DateType, IcebergType, NestedField, StructType
 
 from dml.errors import NotSupportedError
-from dml.write.conversion import converted
-from dml.write.file_layout import arrow_type
 
-__all__ = ["PartitionHash", "PartitionRouter", "partition_sources"]
+__all__ = ["PartitionRouter"]
 
 Codes = npt.NDArray[np.int64]
 INT32_TYPES = (pa.date32(), pa.time32("s"), pa.time32("ms"))
@@ -68,15 +62,6 @@ class PartitionRouter:
         codes = combined([codes for codes, _ in encoded], batch.num_rows)
         for first, rows in groups(batch, codes):
             yield tuple(values[int(field_codes[first])] for field_codes, values in encoded), rows
-
-    def hashes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        """A number for each row: equal partitions have equal numbers, in every process."""
-        result = np.zeros(batch.num_rows, dtype=np.uint32)
-        for field in self._fields:
-            codes, values = self._encoded(batch, field)
-            hashed = np.array([stable_hash(value) for value in values], dtype=np.uint32)
-            result = result * np.uint32(31) + hashed[codes]
-        return result.view(np.int32)
 
     def _encoded(self, batch: pa.RecordBatch, field: FieldValues) -> tuple[Codes, list[Any]]:
         """A code for each row, and the value of each code; the last code is that of NULL."""
@@ -170,12 +155,6 @@ def internal(value: Any, *, as_uuid: bool) -> Any:
     return value
 
 
-def stable_hash(value: Any) -> int:
-    """The same number for equal values in every process; Python's own hash of texts is not."""
-    equal = 0.0 if isinstance(value, float) and value == 0 else value
-    return zlib.crc32(repr(equal).encode("utf-8", "surrogatepass"))
-
-
 def combined(codes: list[Codes], rows: int) -> Codes:
     """One code for each combination of codes."""
     result = np.zeros(rows, dtype=np.int64)
@@ -205,45 +184,3 @@ def groups(batch: pa.RecordBatch, codes: Codes) -> Iterator[tuple[int, pa.Record
     for group in np.argsort(first).tolist():
         rows = order[ends[group] - counts[group] : ends[group]]
         yield int(first[group]), batch.take(pa.array(rows))
-
-
-def partition_sources(spec: PartitionSpec, schema: Schema) -> tuple[int, ...]:
-    """Field ids of the top-level columns that a spec's partitions are made of, in the schema's order."""
-    sources = PartitionRouter(spec, schema.fields).source_ids
-    return tuple(column.field_id for column in schema.fields if column.field_id in sources)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionHash:
-    """Hashes partitions; it can be pickled and called in a worker.
-
-    Attributes:
-        schema_json: The table's schema.
-        spec_json: The partition spec.
-    """
-
-    schema_json: str
-    spec_json: str
-
-    def __call__(self, *columns: pa.Array) -> pa.Array:
-        """The hash of each row's partition.
-
-        Args:
-            *columns: The columns of `partition_sources`, in its order.
-        """
-        router, fields = parsed(self.schema_json, self.spec_json)
-        arrays = [
-            converted(column, arrow_type(field.field_type, field.name), field.name)
-            for column, field in zip(columns, fields, strict=True)
-        ]
-        batch = pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
-        return pa.array(router.hashes(batch), pa.int32())
-
-
-@lru_cache(maxsize=8)
-def parsed(schema_json: str, spec_json: str) -> tuple[PartitionRouter, tuple[NestedField, ...]]:
-    """The router over the source columns alone."""
-    schema, spec = Schema.model_validate_json(schema_json), PartitionSpec.model_validate_json(spec_json)
-    ids = partition_sources(spec, schema)
-    fields = tuple(schema.find_field(field_id) for field_id in ids)
-    return PartitionRouter(spec, fields), fields

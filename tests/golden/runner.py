@@ -19,6 +19,7 @@ from dml.errors import DmlError
 from dml.options import Command
 from dml.result import Result
 from dml.session import Session
+from dml.spark.versions import arrow_table
 from tests.golden.readers import READ
 from tests.golden.script import Combination, Expectation, ExpectationKind, Script, Step
 from tests.golden.values import rendered_rows
@@ -89,11 +90,11 @@ class GoldenRunner:
         for identifier in catalog.list_tables(NAMESPACE):
             catalog.drop_table(identifier)
         conf = self.lake.spark.conf
-        before = dict(conf.getAll.items())
+        before = self.settings()
         try:
             yield
         finally:
-            after = dict(conf.getAll.items())
+            after = self.settings()
             for key in after.keys() - before.keys():
                 conf.unset(key)
             for key, value in before.items():
@@ -102,6 +103,10 @@ class GoldenRunner:
             for view in self.views:
                 self.lake.spark.catalog.dropTempView(view)
             self.views.clear()
+
+    def settings(self) -> dict[str, str]:
+        """The settings of the Spark session."""
+        return {row["key"]: row["value"] for row in self.lake.spark.sql("SET").collect()}
 
     def make_tables(self, statements: tuple[str, ...], combination: Combination) -> None:
         """The tables that a script begins with, in this combination."""
@@ -222,14 +227,14 @@ class GoldenRunner:
         if expectation.text:
             assert self.query_rows(expectation.text) == wanted
         elif isinstance(outcome, DataFrame):
-            assert rendered_rows(outcome.toArrow()) == wanted
+            assert rendered_rows(arrow_table(outcome)) == wanted
         else:
             for reader in script.readers or ("ours",):
                 assert self.rows_by(reader) == wanted, f"read by {reader}"
 
     def query_rows(self, query: str) -> list[str]:
         """Rows of a query of the session."""
-        return rendered_rows(self.lake.query(query).toArrow())
+        return rendered_rows(arrow_table(self.lake.query(query)))
 
     def rows_by(self, reader: str) -> list[str]:
         """Rows of db.t as one reader sees them."""

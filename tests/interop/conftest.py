@@ -13,6 +13,7 @@ import dml
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, FileContent
 from dml.session import Session
+from dml.spark.versions import arrow_table
 from tests.fixtures.java.tables import place_of_tables
 from tests.interop.readers import canonical, read_duckdb, read_pyiceberg
 
@@ -45,7 +46,7 @@ class Lake:
 
     def rows(self, name: str, columns: str = "*") -> list[str]:
         """The rows that we read."""
-        return canonical(self.session.query(f"SELECT {columns} FROM {name}").toArrow())
+        return canonical(arrow_table(self.session.query(f"SELECT {columns} FROM {name}")))
 
     def files(self, name: str, content: FileContent) -> list[ContentFile]:
         """The live files of a kind."""

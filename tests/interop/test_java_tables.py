@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from dml.model.manifest import FileContent
+from dml.spark.versions import arrow_table
 from tests.fixtures.java.tables import NAMES, expected, lay_out
 from tests.fixtures.java.values import rows_of, sorted_rows
 from tests.interop.conftest import MERGE_ON_READ, Lake
@@ -58,7 +59,7 @@ def without_lineage(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read_rows(lake: Lake, table: str, *columns: str) -> list[dict[str, Any]]:
-    return rows_of(lake.session.query(f"SELECT {', '.join(columns) or '*'} FROM {table}").toArrow())
+    return rows_of(arrow_table(lake.session.query(f"SELECT {', '.join(columns) or '*'} FROM {table}")))
 
 
 def changed(rows: list[dict[str, Any]], inserted: dict[str, Any]) -> dict[int, dict[str, Any]]:

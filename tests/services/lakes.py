@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 from dml.manifests.read import entries_of, manifests_of
 from dml.session import Session
+from dml.spark.versions import arrow_table
 from tests.interop.readers import canonical, duckdb_connection
 from tests.services.seaweedfs import ACCESS_KEY, REGION, SECRET_KEY, SeaweedFs
 
@@ -108,7 +109,7 @@ class Lake:
         """We, PyIceberg and DuckDB read these rows, from the storage."""
         table = self.table(name)
         rows = sorted(repr(row) for row in expected.items())
-        assert canonical(self.session.table(name).toArrow()) == rows
+        assert canonical(arrow_table(self.session.table(name))) == rows
         assert canonical(table.scan().to_arrow()) == rows
         location = table.metadata_location.removeprefix("file://")
         found = self.files.duckdb().execute(f"SELECT * FROM iceberg_scan('{location}')").to_arrow_table()

@@ -18,6 +18,7 @@ from dml.errors import DmlError
 from dml.manifests.read import entries_of, manifests_of
 from dml.result import Result
 from dml.session import Session
+from dml.spark.versions import arrow_table
 from tests.stateful.duck import Duck, canonical_rows
 from tests.stateful.merges import Merge, merges
 from tests.stateful.values import BASE_COLUMNS, STRUCT, conditions, literals, new_values, row_literals
@@ -391,7 +392,7 @@ class TableMachine(RuleBasedStateMachine):
     def check_rows(self, ours: str) -> None:
         """Our reader and PyIceberg's find the model's rows."""
         rows = self.duck.rows(self.name)
-        mine = canonical_rows(self.lake.query(f"SELECT * FROM {self.name}").toArrow())
+        mine = canonical_rows(arrow_table(self.lake.query(f"SELECT * FROM {self.name}")))
         assert mine == rows, ours
         assert canonical_rows(self.table().scan().to_arrow()) == rows, f"as PyIceberg reads: {ours}"
 

@@ -14,6 +14,7 @@ PRIVATE_NAMES_OF_LIBRARIES = {
     "dml/catalog/loading.py": "PyIceberg",
     "dml/iceberg.py": "PyIceberg",
     "dml/maintenance/storage.py": "fsspec",
+    "dml/spark/catalyst_columns.py": "Scala",
     "dml/spark/columns.py": "Scala",
     "dml/spark/errors.py": "PySpark",
     "dml/spark/extension.py": "PySpark",
@@ -21,6 +22,7 @@ PRIVATE_NAMES_OF_LIBRARIES = {
     "dml/spark/interception.py": "PySpark",
     "dml/spark/jobs.py": "PySpark",
     "dml/spark/jvm.py": "PySpark",
+    "dml/spark/versions.py": "PySpark",
     "dml/spark/workers.py": "PySpark",
     "sqlparse/dialect.py": "SQLGlot",
 }

@@ -14,6 +14,7 @@ import dml
 from dml.manifests.read import manifests_of
 from dml.metadata_tables import frames
 from dml.metadata_tables.tables import MetadataTable
+from dml.spark.versions import arrow_table
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
@@ -335,7 +336,7 @@ def test_equal_to_pyiceberg_where_it_is_right(lake: Lake, table: str) -> None:
     for name in ("snapshots", "refs", "history", "metadata_log_entries"):
         theirs = getattr(inspect, name)()
         columns = [column for column in theirs.column_names if column != "summary"]
-        ours = lake.session.sql(f"SELECT {', '.join(columns)} FROM {table}.{name}").toArrow()
+        ours = arrow_table(lake.session.sql(f"SELECT {', '.join(columns)} FROM {table}.{name}"))
         expected = [
             [in_utc(part) for part in line]
             for line in zip(*(theirs[column].to_pylist() for column in columns), strict=True)
@@ -348,7 +349,7 @@ def test_equal_to_pyiceberg_where_it_is_right(lake: Lake, table: str) -> None:
     for name in ("files", "data_files", "all_data_files"):
         columns = ["content", "file_path", "record_count", "file_size_in_bytes", "spec_id", "split_offsets"]
         theirs = getattr(inspect, name)().select(columns)
-        ours = lake.session.sql(f"SELECT {', '.join(columns)} FROM {table}.{name}").toArrow()
+        ours = arrow_table(lake.session.sql(f"SELECT {', '.join(columns)} FROM {table}.{name}"))
         assert sorted(map(repr, ours.to_pylist())) == sorted(map(repr, theirs.to_pylist())), name
 
 

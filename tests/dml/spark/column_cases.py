@@ -5,6 +5,8 @@ from decimal import Decimal
 
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users write it
 
+from dml.spark.versions import Feature, has
+
 FRAME = """
     SELECT * FROM VALUES
       (1, 10L, 1.5D, 'abc', DATE '2020-01-01', TIMESTAMP '2020-06-01 12:00:00', array(1, 2, 3),
@@ -19,6 +21,30 @@ FRAME = """
 
 def cases():
     """Columns by a short description."""
+    return older_cases() | (newer_cases() if has(Feature.CLASSIC_COLUMN_NODES) else {})
+
+
+def newer_cases():
+    """What Columns have had since PySpark 4.0: functions, and texts that stay texts."""
+    a, s, ts, flag = map(F.col, ("a", "s", "ts", "flag"))
+    return {
+        "in a scalar subquery": a.isin(F.expr("(select max(id) from range(3))")),
+        "try cast": s.try_cast("int"),
+        "text with subquery": a < F.expr("(select max(id) from range(2))"),
+        "text with in": F.expr("a in (select id from range(2))") | flag,
+        "text with exists": F.expr("exists (select 1 from range(2) where id = a)"),
+        "timestamp functions": F.timestamp_add("HOUR", F.lit(3), ts),
+        "timestamp difference": F.timestamp_diff(
+            "MINUTE", ts, F.lit(datetime.datetime(2021, 1, 1, tzinfo=datetime.UTC))
+        ),
+        "call with path": F.call_function("system.builtin.upper", s),
+        "text with interval": F.expr("dt + interval 1 month"),
+        "like with escape": F.like(s, F.lit("a/%"), F.lit("/")),
+    }
+
+
+def older_cases():
+    """What Columns have had before."""
     names = ["a", "b", "d", "s", "dt", "ts", "arr", "st", "m", "flag"]
     a, b, d, s, dt, ts, arr, st, m, flag = map(F.col, names)
     odd = F.col("`we ird.x```")
@@ -43,7 +69,6 @@ def cases():
         "in nothing": a.isin(),
         "in with null": b.isin(10, None),
         "in strings": s.isin("abc", "it's", "back\\slash"),
-        "in a scalar subquery": a.isin(F.expr("(select max(id) from range(3))")),
         "in columns": a.isin(b, odd),
         "between": a.between(0, 5),
         "between strings": s.between("a", "b'"),
@@ -63,7 +88,6 @@ def cases():
         "cast number": d.cast("float"),
         "cast to varchar": s.cast("varchar(2)"),
         "cast struct": st.cast("struct<`q r`:bigint,z:string>"),
-        "try cast": s.try_cast("int"),
         "cast date": dt.cast("timestamp"),
         "field": F.col("st.b"),
         "field with a blank": F.col("st.`we ird`"),
@@ -90,10 +114,6 @@ def cases():
         "date functions": F.date_add(dt, 3) > F.to_date(F.lit("2020-01-02")),
         "date minus date": dt - F.lit(datetime.date(2019, 1, 1)),
         "timestamp minus interval": ts - F.lit(datetime.timedelta(hours=5, microseconds=3)),
-        "timestamp functions": F.timestamp_add("HOUR", F.lit(3), ts),
-        "timestamp difference": F.timestamp_diff(
-            "MINUTE", ts, F.lit(datetime.datetime(2021, 1, 1, tzinfo=datetime.UTC))
-        ),
         "window struct": F.date_trunc("month", ts),
         "extract": F.extract(F.lit("YEAR"), dt),
         "transform": F.transform(arr, lambda x: x + a),
@@ -108,21 +128,15 @@ def cases():
         "lambda with text": F.transform(arr, lambda x: x + F.expr("a * 2 -- half\n")),
         "call function": F.call_function("abs", a),
         "call operator": F.call_function("`+`", a, b),
-        "call with path": F.call_function("system.builtin.upper", s),
         "text": F.expr("a + 1") * 2,
         "text with or": F.expr("flag or a > 1") & (a > 100),
         "text with comment": F.expr("a + 1 -- no ) here"),
         "text with strings": F.expr("concat(s, ')', \"(\", `s`)"),
-        "text with subquery": a < F.expr("(select max(id) from range(2))"),
-        "text with in": F.expr("a in (select id from range(2))") | flag,
-        "text with exists": F.expr("exists (select 1 from range(2) where id = a)"),
-        "text with interval": F.expr("dt + interval 1 month"),
         "text with case": F.expr("case when flag then 1 else 2 end") + 1,
         "long chain": or_chain(20),
         "substituted text": F.concat(F.lit("${spark.app.name}"), F.lit("${env:HOME}"), F.lit("$")),
         "count distinct text": F.expr("cast(a as string) || s"),
         "dynamic like": F.like(s, F.concat(F.lit("a"), F.lit("%"))),
-        "like with escape": F.like(s, F.lit("a/%"), F.lit("/")),
     }
 
 
@@ -186,6 +200,8 @@ def literals():
         "list": [1, 2, 3],
         "list of strings": ["it's", "b"],
     }
+    if not has(Feature.TIME):
+        values.pop("time")
     found = {f"literal {name}": F.lit(value) for name, value in values.items()}
     for kind in ["tinyint", "smallint", "timestamp_ntz", "array<int>", "interval day to second", "decimal(5,1)"]:
         found[f"null of {kind}"] = F.lit(None).cast(kind)

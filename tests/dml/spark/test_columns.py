@@ -51,12 +51,15 @@ def frame(spark: SparkSession) -> DataFrame:
 def session(request: pytest.FixtureRequest, spark: SparkSession):
     """The session under settings that change how SQL text is read."""
     chosen = SETTINGS[request.param]
-    before = {key: spark.conf.get(key) for key in chosen}
+    before = {key: spark.conf.get(key, None) for key in chosen}
     for key, value in chosen.items():
         spark.conf.set(key, value)
     yield spark
     for key, value in before.items():
-        spark.conf.set(key, value)
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
 
 
 def means_the_same(frame: DataFrame, columns: dict[str, Column]) -> None:
@@ -72,6 +75,7 @@ def means_the_same(frame: DataFrame, columns: dict[str, Column]) -> None:
             assert repr(left[index]) == repr(right[index]), (name, texts[name])
 
 
+@pytest.mark.oldest
 def test_every_kind_of_column_means_the_same_as_its_text(session, frame):
     cases = column_cases.cases()
     if session.conf.get("spark.sql.ansi.doubleQuotedIdentifiers") == "true":

@@ -18,6 +18,7 @@ from dml.spark import interception
 from dml.spark.extension import EXTENDED, extend
 from dml.spark.handlers import INHERITED, session_key
 from dml.spark.jvm import CARRIED, CARRIED_LIMIT
+from dml.spark.versions import Feature, has, sql_failure
 from tests.dml.spark.conftest import LakeHandler
 
 pytestmark = pytest.mark.spark
@@ -28,24 +29,28 @@ def jvm_rows(spark, text, *args):
     return [str(row) for row in spark._jsparkSession.sql(text, *args).collectAsList()]
 
 
+@pytest.mark.oldest
 def test_without_a_handler_everything_is_sparks(spark):
     assert spark.conf.get(EXTENDED) == "true"
     assert spark.sql("SELECT 1 AS a").collect() == [(1,)]
     with pytest.raises(AnalysisException) as caught:
         spark.sql("DELETE FROM lake.t")
-    assert caught.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
+    assert sql_failure(caught.value).condition == "TABLE_OR_VIEW_NOT_FOUND"
 
 
+@pytest.mark.oldest
 def test_a_command_from_the_jvm_runs_once_and_gives_its_counts(spark, handler):
     assert jvm_rows(spark, "UPDATE lake.t SET a = 1") == ["[null,7,null,0]"]
     assert [text for text, _ in handler.calls] == ["UPDATE lake.t SET a = 1"]
 
 
+@pytest.mark.oldest
 def test_a_query_from_the_jvm_gives_its_rows(spark, handler):
     assert jvm_rows(spark, "SELECT * FROM lake.t") == [f"[{i}]" for i in range(5)]
     assert len(handler.calls) == 1
 
 
+@pytest.mark.oldest
 def test_asking_only_for_a_plan_runs_nothing(spark, handler):
     parser = spark._jsparkSession.sessionState().sqlParser()
     assert "DeleteFromTable" in parser.parsePlan("DELETE FROM lake.t WHERE x = 1").toString()
@@ -53,10 +58,11 @@ def test_asking_only_for_a_plan_runs_nothing(spark, handler):
     assert handler.calls == []
 
 
+@pytest.mark.oldest
 def test_other_parser_methods_are_delegated(spark, handler):
     parser = spark._jsparkSession.sessionState().sqlParser()
     assert parser.parseDataType("decimal(4,2)").toString() == "DecimalType(4,2)"
-    assert parser.parseMultipartIdentifier("a.`b c`").toString() == "List(a, b c)"
+    assert parser.parseMultipartIdentifier("a.`b c`").mkString("|") == "a|b c"
 
 
 def test_execute_immediate_of_a_text_that_only_spark_knows_is_ours(spark, handler):
@@ -102,6 +108,7 @@ def test_errors_that_nobody_collects_do_not_pile_up(spark, handler, unconverted)
     CARRIED.clear()
 
 
+@pytest.mark.oldest
 def test_sparks_own_errors_come_out_unchanged(spark, handler):
     for text, error, condition in [
         ("SELEC 1", ParseException, "PARSE_SYNTAX_ERROR"),
@@ -110,21 +117,33 @@ def test_sparks_own_errors_come_out_unchanged(spark, handler):
         with pytest.raises(error) as caught:
             spark.sql(text)
         assert type(caught.value).__module__ == "pyspark.errors.exceptions.captured"
-        assert caught.value.getCondition() == condition
+        assert sql_failure(caught.value).condition == condition
     with pytest.raises(ParseException) as caught:
         spark._jsparkSession.sql("SELEC 1")
     assert "py4j" not in str(caught.value).split("JVM stacktrace")[0]
 
 
+@pytest.mark.oldest
 def test_parameters_reach_spark_and_the_handler(spark, handler):
     assert spark.sql("SELECT :x AS a", args={"x": 3}).collect() == [(3,)]
     assert spark.sql("SELECT ? AS a, ? AS b", args=[3, "y"]).collect() == [(3, "y")]
-    jvm_rows(spark, "DELETE FROM lake.t WHERE a = :a", {"a": lit(3)._jc})
-    jvm_rows(spark, "DELETE FROM lake.t WHERE a = ?", spark._jvm.PythonUtils.toArray([lit("z")._jc]))
+    statements = (
+        ("DELETE FROM lake.t WHERE a = :a", {"a": lit(3)._jc}),
+        ("DELETE FROM lake.t WHERE a = ?", spark._jvm.PythonUtils.toArray([lit("z")._jc])),
+    )
+    if not has(Feature.JVM_PARAMETERS):
+        for text, values in statements:
+            with pytest.raises(Exception, match=r"A parameter in a statement .* needs PySpark 4\.1 or later"):
+                jvm_rows(spark, text, values)
+        assert handler.calls == []
+        return
+    for text, values in statements:
+        jvm_rows(spark, text, values)
     named, positional = (args for _, args in handler.calls)
     assert spark.range(1).select(named["a"], positional[0]).collect() == [(3, "z")]
 
 
+@pytest.mark.oldest
 def test_several_threads_at_once_run_their_own_statements(spark, handler):
     def one(i):
         rows = jvm_rows(spark, f"UPDATE lake.t{i} SET a = 1")
@@ -136,6 +155,7 @@ def test_several_threads_at_once_run_their_own_statements(spark, handler):
     assert sorted(text for text, _ in handler.calls) == sorted(f"UPDATE lake.t{i} SET a = 1" for i in range(12))
 
 
+@pytest.mark.oldest
 def test_the_answers_of_callbacks_are_there_when_the_jvm_takes_them(spark, handler, monkeypatch):
     """py4j forgets objects in a thread of its own, which may be faster than the answer that names them."""
     original = ClientServerConnection._call_proxy
@@ -149,16 +169,17 @@ def test_the_answers_of_callbacks_are_there_when_the_jvm_takes_them(spark, handl
     monkeypatch.setattr(ClientServerConnection, "_call_proxy", slow)
     assert spark.sql("SELECT 1 AS a").collect() == [(1,)]
     parser = spark._jsparkSession.sessionState().sqlParser()
-    assert parser.parseMultipartIdentifier("a.`b c`").toString() == "List(a, b c)"
+    assert parser.parseMultipartIdentifier("a.`b c`").mkString("|") == "a|b c"
     assert jvm_rows(spark, "UPDATE lake.t SET a = 1") == ["[null,7,null,0]"]
     with pytest.raises(ParseException, match="SELEKT"):
         spark.sql("SELEKT 1")
 
 
+@pytest.mark.oldest
 def test_what_a_handler_asks_of_spark_is_not_ours_again(spark, handler):
     with pytest.raises(AnalysisException) as caught:
         spark.sql("SELECT * FROM lake.recursive")
-    assert caught.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
+    assert sql_failure(caught.value).condition == "TABLE_OR_VIEW_NOT_FOUND"
     assert len(handler.calls) == 1
 
 
@@ -225,7 +246,7 @@ def test_errors_of_sparks_parser_arrive_as_themselves(spark, handler):
     for method in (parser.parseDataType, parser.parseTableSchema, parser.parseExpression, parser.parseTableIdentifier):
         with pytest.raises(ParseException) as caught:
             method("a b c d (")
-        assert caught.value.getCondition() == "PARSE_SYNTAX_ERROR"
+        assert sql_failure(caught.value).condition == "PARSE_SYNTAX_ERROR"
     assert parser.parseTableSchema("a INT").simpleString() == "struct<a:int>"
 
 

@@ -1,0 +1,254 @@
+"""Columns of classic PySpark before Spark 4.0, which hold expressions of Catalyst and not nodes of their own. Driver.
+
+Input: an expression of the JVM. Output: a tree of ours, as `dml.spark.columns` makes it of Columns of newer versions.
+Many of these expressions are what Spark makes of a function's name. So a name is right if Spark makes an equal
+expression of it and the same arguments; that is tried for each, and what does not come out equal is refused.
+
+Source: `Column` and `FunctionRegistry` of Spark 3.5.
+"""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from dml.spark.column_text import checked_type, literal_text, string_text
+from dml.spark.column_tree import (
+    DATAFRAME_HINT,
+    UDF_HINT,
+    Aliased,
+    Call,
+    Case,
+    Cast,
+    Constant,
+    Extract,
+    Lambda,
+    Name,
+    Node,
+    Variable,
+    attribute,
+    attribute_node,
+    flattened,
+    refusal,
+    too_deep,
+    unknown,
+)
+
+__all__ = ["DEEPEST", "CatalystReader", "literal_constant", "sequence"]
+
+DEEPEST: Final = 100
+"""Levels of a tree; far less than Python's stack, which must not run out in the middle of a call to the JVM."""
+
+# Expressions that nothing but their operands distinguishes from others of their kind.
+PLAIN: Final = {
+    "And": "and",
+    "Contains": "contains",
+    "EndsWith": "endswith",
+    "EqualNullSafe": "<=>",
+    "EqualTo": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "In": "in",
+    "IsNotNull": "isnotnull",
+    "IsNull": "isnull",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "Not": "not",
+    "Or": "or",
+    "StartsWith": "startswith",
+}
+# Expressions whose name in SQL is not the one that they call themselves.
+OPERATORS: Final = {
+    "Add": "+",
+    "BitwiseAnd": "&",
+    "BitwiseNot": "~",
+    "BitwiseOr": "|",
+    "BitwiseXor": "^",
+    "Divide": "/",
+    "Multiply": "*",
+    "Remainder": "%",
+    "Subtract": "-",
+    "UnaryMinus": "negative",
+}
+NULL_IN_NOTHING: Final = "spark.sql.legacy.nullInEmptyListBehavior"
+UDFS: Final = frozenset(["PythonUDF", "PythonUDAF", "ScalaUDF", "ScalaAggregator", "ScalaUDAF"])
+
+
+class CatalystReader:
+    """Reads expressions of Spark's JVM; each call costs 40 microseconds.
+
+    Args:
+        bound: The columns of known DataFrames, by Spark's ids of them.
+    """
+
+    def __init__(self, bound: Mapping[int, tuple[str, ...]]) -> None:
+        self.bound = bound
+        self.depth = 0
+        session = SparkSession.active()
+        catalyst = attribute(session.sparkContext, "jvm").org.apache.spark.sql.catalyst
+        self.identifier = catalyst.FunctionIdentifier
+        self.registry = catalyst.analysis.FunctionRegistry.builtin()
+        is_ansi = session.conf.get("spark.sql.ansi.enabled") == "true"
+        self.cast_mode = "ANSI" if is_ansi else "LEGACY"
+        self.null_in_nothing = session.conf.get(NULL_IN_NOTHING, str(not is_ansi).lower()) == "true"
+
+    def read(self, node: Any) -> Node:
+        """The tree of an expression."""
+        if self.depth >= DEEPEST:
+            raise too_deep()
+        self.depth += 1
+        tree = self.read_level(node)
+        self.depth -= 1
+        return tree
+
+    def read_level(self, node: Any) -> Node:
+        """The tree of an expression that is not too deep inside others."""
+        kind = node.getClass().getSimpleName()
+        match kind:
+            case "UnresolvedAttribute":
+                return attribute_node(sequence(node.nameParts()), bound=False)
+            case "AttributeReference":
+                return self.column(node)
+            case "Literal":
+                return literal_constant(node)
+            case "UnresolvedFunction":
+                return self.function(node)
+            case "AggregateExpression":
+                return self.aggregate(node)
+            case "CaseWhen":
+                branches = tuple((self.read(pair._1()), self.read(pair._2())) for pair in sequence(node.branches()))  # noqa: SLF001 - Scala's names
+                last = node.elseValue()
+                return Case(branches=branches, otherwise=self.read(last.get()) if last.isDefined() else None)
+            case "Cast":
+                return self.cast(node)
+            case "Alias":
+                has_metadata = node.explicitMetadata().isDefined()
+                return Aliased(child=self.read(node.child()), names=(node.name(),), has_metadata=has_metadata)
+            case "LambdaFunction":
+                parameters = tuple(variable.name() for variable in sequence(node.arguments()))
+                return Lambda(parameters=parameters, body=self.read(node.function()))
+            case "UnresolvedNamedLambdaVariable":
+                return Variable(name=node.name())
+            case "UnresolvedExtractValue":
+                return Extract(child=self.read(node.child()), key=self.read(node.extraction()))
+            case "In" if node.list().isEmpty():
+                return self.in_nothing(node)
+            case "CreateNamedStruct":
+                return self.struct(node)
+        return self.named(node, kind)
+
+    def column(self, node: Any) -> Name:
+        """A column of a DataFrame, which may be a known one."""
+        if node.exprId().id() in self.bound:
+            return attribute_node(self.bound[node.exprId().id()], bound=False)
+        raise refusal(f"The column '{node.name()}', which belongs to a DataFrame,", DATAFRAME_HINT)
+
+    def named(self, node: Any, kind: str) -> Call:
+        """An expression that Spark makes of a function's name or of an operator."""
+        if kind in PLAIN:
+            name = PLAIN[kind]
+            operands = flattened(node, name, split) if name in {"and", "or"} else sequence(node.children())
+            return Call(name=(name,), arguments=tuple(map(self.read, operands)))
+        if kind in {"TimestampAdd", "TimestampDiff"}:
+            arguments = (Constant(text=string_text(node.unit())), *map(self.read, sequence(node.children())))
+            return Call(name=(kind.lower(),), arguments=arguments)
+        if kind in UDFS:
+            raise refusal(f"The user-defined function {node.name()}", UDF_HINT)
+        name = OPERATORS.get(kind, node.prettyName())
+        for arguments in self.argument_lists(node):
+            if self.makes(name, arguments, node):
+                return Call(name=(name,), arguments=tuple(map(self.read, sequence(arguments))))
+        raise unknown(kind)
+
+    @staticmethod
+    def argument_lists(node: Any) -> Iterator[Any]:
+        """What the arguments may have been: the children, or what an expression that Spark replaces keeps of them."""
+        yield node.children()
+        if "org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules" in {
+            interface.getName() for interface in node.getClass().getInterfaces()
+        }:
+            yield node.parameters()
+
+    def makes(self, name: str, arguments: Any, node: Any) -> bool:
+        """Whether Spark makes this expression of a name and arguments."""
+        try:
+            return bool(self.registry.lookupFunction(self.identifier(name), arguments).equals(node))
+        except PySparkException:  # there is no such function, or not with these arguments
+            return False
+
+    def in_nothing(self, node: Any) -> Node:
+        """`a.isin()`, which SQL cannot say: false, or by a setting NULL where `a` is NULL."""
+        if not self.null_in_nothing:
+            return Constant(text="FALSE")
+        is_null = Call(name=("isnull",), arguments=(self.read(node.value()),))
+        return Call(name=("and",), arguments=(is_null, Constant(text="CAST(NULL AS BOOLEAN)")))
+
+    def function(self, node: Any) -> Call:
+        """A function that Spark will look up by its name."""
+        if node.filter().isDefined() or node.ignoreNulls():
+            raise refusal(f"The aggregate {node.toString()}")
+        return Call(
+            name=tuple(sequence(node.nameParts())),
+            arguments=tuple(map(self.read, sequence(node.arguments()))),
+            distinct=node.isDistinct(),
+            by_user=True,
+        )
+
+    def aggregate(self, node: Any) -> Call:
+        """An aggregate function."""
+        function = node.aggregateFunction()
+        if node.filter().isDefined():
+            raise refusal(f"The aggregate {node.toString()}")
+        call = self.named(function, function.getClass().getSimpleName())
+        return Call(name=call.name, arguments=call.arguments, distinct=node.isDistinct())
+
+    def struct(self, node: Any) -> Call:
+        """`named_struct('a', 1, 'b', 2)`, also of F.struct; an alias has given its name already."""
+        arguments = [self.read(child) for child in sequence(node.children())]
+        for argument in arguments:
+            if isinstance(argument, Aliased) and argument.has_metadata:
+                raise refusal(f"The metadata of the struct field '{argument.names[0]}'", "Leave the metadata out")
+        return Call(
+            name=("named_struct",),
+            arguments=tuple(each.child if isinstance(each, Aliased) else each for each in arguments),
+        )
+
+    def cast(self, node: Any) -> Cast:
+        """A cast by the session's rules, or one that gives NULL for what it cannot convert."""
+        kind, mode = node.dataType(), node.evalMode().toString()
+        if '"udt"' in kind.json():
+            raise refusal("A cast to a user-defined type")
+        if mode not in {self.cast_mode, "TRY"}:
+            raise refusal("A cast with rules of its own", "Use cast()")
+        return Cast(child=self.read(node.child()), type_text=checked_type(kind.sql()), may_fail=mode != "TRY")
+
+
+def split(node: Any) -> tuple[str, list[Any]] | None:
+    """Name and operands of AND and OR."""
+    kind = node.getClass().getSimpleName()
+    return (PLAIN[kind], list(sequence(node.children()))) if kind in {"And", "Or"} else None
+
+
+def literal_constant(literal: Any) -> Constant:
+    """A literal of the JVM, with the type and the value that Spark gives it.
+
+    Raises:
+        NotSupportedError: SQL has no literal of that type, or not of that value.
+    """
+    kind, value = literal.dataType().json().strip('"'), literal.value()
+    if value is None and kind != "void":
+        return Constant(text=f"CAST(NULL AS {literal.dataType().sql()})")
+    if kind == "string":
+        value = value.toString()
+    elif kind.startswith("decimal("):
+        value = Decimal(value.toString())
+    return Constant(text=literal_text(value, kind))
+
+
+def sequence(values: Any) -> Iterator[Any]:
+    """The elements of a Scala collection."""
+    iterator = values.iterator()
+    while iterator.hasNext():
+        yield iterator.next()

@@ -1,0 +1,274 @@
+"""What each version of PySpark has, and what stands in where one lacks it. Driver.
+
+RowDelta runs on PySpark 3.5 and later. Nothing outside of this module asks for a version: code calls a function here
+that does the same on all of them, by the newest way that there is, or asks for a `Feature`, of whose lack users are
+told in one line.
+
+Source: the release notes of Spark 4.0 and 4.1; `HashPartitioning` and `Murmur3_x86_32` of Spark.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, cast
+
+import pyarrow as pa
+import pyspark
+import pyspark.util
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import element_at, expr
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from dml.errors import NotSupportedError
+
+__all__ = [
+    "CLASSIC_PACKAGE",
+    "MINIMUM_JAVA",
+    "Feature",
+    "SqlFailure",
+    "arrow_table",
+    "default_mode",
+    "frame_of_table",
+    "has",
+    "is_client_only",
+    "java_failure",
+    "query_loggers",
+    "repartition_by_id",
+    "repartition_by_key",
+    "require",
+    "sql_failure",
+]
+
+VERSION: Final = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+
+
+class Feature(Enum):
+    """What not every version has: the first version that has it, and how users call it."""
+
+    ARROW_FRAMES = ((4, 0), "Arrow tables as DataFrames")
+    CLASSIC_COLUMN_NODES = ((4, 0), "Trees of classic Columns")
+    CONDITIONS = ((4, 0), "Error conditions by that name")
+    CONNECT = ((4, 0), "Spark Connect")
+    DATA_SOURCE_V2 = ((4, 0), "RowDelta's catalog inside Spark")
+    DOUBLED_QUOTES = ((4, 0), "A doubled quote in a string")
+    JAVA_17 = ((4, 0), "Java 17 as the least")
+    JVM_PARAMETERS = ((4, 1), "A parameter in a statement that comes from the JVM, not from Python,")
+    TIME = ((4, 1), "A column of type TIME")
+    REPARTITION_BY_ID = ((4, 1), "A partition for each number")
+
+    @property
+    def since(self) -> tuple[int, int]:
+        """The first version that has it."""
+        return self.value[0]
+
+    @property
+    def called(self) -> str:
+        """How messages call it."""
+        return self.value[1]
+
+
+def has(feature: Feature) -> bool:
+    """Whether the PySpark that runs has a feature."""
+    return feature.since <= VERSION
+
+
+def require(feature: Feature) -> None:
+    """Refuse to go on without a feature.
+
+    Raises:
+        NotSupportedError: the PySpark that runs has it not.
+    """
+    if not has(feature):
+        needed = ".".join(map(str, feature.since))
+        raise NotSupportedError(
+            f"{feature.called} needs PySpark {needed} or later, and this is {pyspark.__version__}",
+            hint="docs/known-limits.md lists what older versions cannot do",
+        )
+
+
+CLASSIC_PACKAGE: Final = "org.apache.spark.sql.classic" if has(Feature.CLASSIC_COLUMN_NODES) else "org.apache.spark.sql"
+"""Where the JVM's sessions are that run the work themselves; Connect's share only interfaces with them."""
+
+MINIMUM_JAVA: Final = 17 if has(Feature.JAVA_17) else 8
+"""The oldest Java that this Spark runs on."""
+
+
+# ---- sessions ---------------------------------------------------------------------------------------------------
+
+
+def is_client_only() -> bool:
+    """Whether the PySpark that is installed has no Spark of its own, and so can only be a client of Connect."""
+    found = getattr(pyspark.util, "is_remote_only", None)
+    return bool(found()) if found else False
+
+
+def default_mode() -> str:
+    """`classic` or `connect`: what a session is where nobody says it."""
+    found = getattr(pyspark.util, "default_api_mode", None)
+    return str(found()) if found else "classic"
+
+
+def query_loggers() -> list[logging.Logger]:
+    """The loggers that print the errors of queries, which the exceptions say as well; none before Spark 4.0."""
+    module = getattr(pyspark, "logger", None)
+    names = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+    return [module.PySparkLogger.getLogger(name) for name in names] if module else []
+
+
+# ---- DataFrames and Arrow ---------------------------------------------------------------------------------------
+
+
+def arrow_table(frame: DataFrame) -> pa.Table:
+    """The rows of a DataFrame as an Arrow table."""
+    if has(Feature.ARROW_FRAMES):
+        return frame.toArrow()
+    schema = to_arrow_schema(frame.schema)
+    batches = cast("Any", frame)._collect_as_arrow()  # noqa: SLF001  no public name
+    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+
+
+def frame_of_table(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
+    """An Arrow table of the driver as a DataFrame.
+
+    Args:
+        spark: The session.
+        table: The rows.
+        schema: Their Spark types.
+    """
+    if has(Feature.ARROW_FRAMES):
+        return spark.createDataFrame(table, schema)
+    if not table.num_rows:
+        return spark.createDataFrame([], schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return spark.range(0, 1, 1, 1).mapInArrow(SentTable(stream=sink.getvalue().to_pybytes()).read, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class SentTable:
+    """An Arrow table as a worker reads it. It can be pickled.
+
+    Attributes:
+        stream: The table in Arrow's format of streams.
+    """
+
+    stream: bytes
+
+    def read(self, _: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows: what `mapInArrow` calls."""
+        with pa.ipc.open_stream(self.stream) as reader:
+            yield from reader
+
+
+# ---- partitions by number ---------------------------------------------------------------------------------------
+
+
+def repartition_by_id(frame: DataFrame, partitions: int, number: Column) -> DataFrame:
+    """A DataFrame each of whose rows is in the partition that a column says.
+
+    Args:
+        frame: The rows.
+        partitions: How many partitions there are.
+        number: An int from 0 up to `partitions`, never NULL.
+    """
+    if has(Feature.REPARTITION_BY_ID):
+        return frame.repartitionById(partitions, number)
+    return repartition_by_key(frame, partitions, number)
+
+
+def repartition_by_key(frame: DataFrame, partitions: int, number: Column) -> DataFrame:
+    """As `repartition_by_id`, by Spark's hash: each number is replaced by one whose hash is that number."""
+    keys = expr(f"array({', '.join(str(unhashed(each)) for each in range(max(1, partitions)))})")
+    return frame.repartition(partitions, element_at(keys, number + 1))
+
+
+WORD: Final = 0xFFFFFFFF
+SEED: Final = 42
+FIRST, SECOND = 0xCC9E2D51, 0x1B873593
+LAST, BEFORE_LAST = 0xC2B2AE35, 0x85EBCA6B
+
+
+def unhashed(hashed: int) -> int:
+    """The one int whose hash is a given one: Murmur3 of 32 bits with Spark's seed, step by step backwards."""
+    state = hashed & WORD
+    state ^= state >> 16
+    state = state * pow(LAST, -1, 1 << 32) & WORD
+    state ^= state >> 13 ^ state >> 26
+    state = state * pow(BEFORE_LAST, -1, 1 << 32) & WORD
+    state ^= state >> 16
+    state ^= 4  # the length of an int
+    state = (state - 0xE6546B64) * pow(5, -1, 1 << 32) & WORD
+    state = rotated(state, 32 - 13) ^ SEED
+    state = state * pow(SECOND, -1, 1 << 32) & WORD
+    state = rotated(state, 32 - 15) * pow(FIRST, -1, 1 << 32) & WORD
+    return state - (1 << 32) if state >> 31 else state
+
+
+def rotated(word: int, bits: int) -> int:
+    """The 32 bits of a word, rotated to the left."""
+    return (word << bits | word >> 32 - bits) & WORD
+
+
+# ---- errors -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlFailure:
+    """What an exception of Spark says of itself.
+
+    Attributes:
+        condition: Its error condition; None where it has none.
+        state: Its SQLSTATE; None where it has none.
+        message: Its message; empty where it has none.
+        fragments: The pieces of SQL that it points at.
+        cause: The exception behind it.
+    """
+
+    condition: str | None
+    state: str | None = None
+    message: str = ""
+    fragments: tuple[str, ...] = ()
+    cause: BaseException | None = None
+
+
+def sql_failure(error: PySparkException) -> SqlFailure:
+    """What an exception of PySpark says of itself, by the names that its version has for it."""
+    if has(Feature.CONDITIONS):
+        return SqlFailure(
+            condition=error.getCondition(),
+            state=error.getSqlState(),
+            message=str(error.getMessage() or getattr(error, "_desc", "") or ""),
+            fragments=fragments_of(error.getQueryContext() or ()),
+            cause=getattr(error, "_cause", None),
+        )
+    origin: Any = getattr(error, "_origin", None)
+    is_sparks = origin is not None and error.getErrorClass() is not None
+    return SqlFailure(
+        condition=error.getErrorClass(),
+        state=error.getSqlState(),
+        message=str(getattr(error, "desc", None) or getattr(error, "message", None) or ""),
+        fragments=fragments_of(origin.getQueryContext()) if is_sparks else (),
+        cause=getattr(error, "cause", None),
+    )
+
+
+def java_failure(error: Any) -> SqlFailure:
+    """What an exception of the JVM says of itself.
+
+    Raises:
+        Py4JError: it is no exception of Spark's own.
+    """
+    condition = error.getCondition() if has(Feature.CONDITIONS) else error.getErrorClass()
+    return SqlFailure(
+        condition=condition, state=error.getSqlState(), fragments=fragments_of(error.getQueryContext() or ())
+    )
+
+
+def fragments_of(contexts: Iterable[Any]) -> tuple[str, ...]:
+    """The pieces of SQL that contexts name; before Spark 4.0 no others were."""
+    of_sql = (each for each in contexts if not has(Feature.CONDITIONS) or str(each.contextType()).endswith("SQL"))
+    return tuple(context.fragment() for context in of_sql)
