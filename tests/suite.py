@@ -8,6 +8,7 @@ keeps one core and a bit of another busy, so that by default there are as many a
     python tests/suite.py engine golden     these parts alone
     python tests/suite.py --nightly         what is marked nightly or soak, with many random examples
     python tests/suite.py --demo            and the demo, beside them
+    python tests/suite.py --oldest PYTHON   and what is marked oldest, by the Python of another environment
     python tests/suite.py --coverage        and how much of the package ran, with the floor of pyproject.toml
 
 What it is at is said while it runs; the output of a part that failed is shown in the end, and then seconds by part and
@@ -53,6 +54,7 @@ class Part:
         command: A module to run instead of tests.
         everyday: Whether it runs unless all parts are asked for.
         measured: Whether lines that run count: not where it is about time, or where others have run them before.
+        marks: Which marks its tests have; empty for what is run with every change, or by night.
         compiles: Whether Spark compiles each query, as it does for users. Where a part is about commits, the queries
             are small and always the same; to interpret them takes a seventh less time.
     """
@@ -62,6 +64,7 @@ class Part:
     command: tuple[str, ...] = ()
     everyday: bool = True
     measured: bool = True
+    marks: str = ""
     compiles: bool = True
 
 
@@ -84,6 +87,7 @@ PARTS: Final = (
 )
 REST: Final = "rest"
 DEMO: Final = Part(name="demo", command=("dml", "demo"), measured=False)
+OLDEST: Final = Part(name="oldest", paths=("golden", "dml/spark"), measured=False, marks="oldest", compiles=False)
 INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 SLOWEST: Final = 12
 
@@ -171,11 +175,13 @@ class Suite:
         folder: Where the processes are started, and where their output is.
         nightly: Whether the long tests are run, and not the others.
         coverage: Whether it is measured which lines of the package run, in the process of the tests.
+        oldest: The Python of the environment with the oldest PySpark.
     """
 
     folder: Path
     nightly: bool = False
     coverage: bool = False
+    oldest: str = ""
     said: threading.Lock = field(default_factory=threading.Lock)
     running: set[subprocess.Popen[bytes]] = field(default_factory=set)
     began: float = field(default_factory=time.monotonic)
@@ -187,7 +193,7 @@ class Suite:
 
     def command(self, part: Part) -> list[str]:
         """What runs a part; nothing comes from the checkout but the tests."""
-        python = [sys.executable, "-P", "-u"]
+        python = [self.oldest if part is OLDEST else sys.executable, "-P", "-u"]
         if part.command:
             return [*python, "-m", *part.command]
         if self.coverage and part.measured:
@@ -195,7 +201,8 @@ class Suite:
             python += [f"--data-file={self.folder / f'.coverage.{part.name}'}"]
         settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
         settings += [f"--junit-xml={self.folder / part.name}.xml"]
-        marks = ["-m", "nightly or soak"] if self.nightly else []
+        chosen = part.marks or ("nightly or soak" if self.nightly else "")
+        marks = ["-m", chosen] if chosen else []
         paths = [str(TESTS / path) for path in part.paths] + [f"--ignore={path}" for path in files_of_others(part)]
         return [*python, "-m", "pytest", *settings, "--durations=8", *marks, *paths]
 
@@ -313,6 +320,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="the parts too that are not for every day")
     parser.add_argument("--nightly", action="store_true", help="what is marked nightly or soak, and nothing else")
     parser.add_argument("--demo", action="store_true", help="the demo too")
+    parser.add_argument("--oldest", metavar="PYTHON", default="", help="what is marked oldest too, by this Python")
     parser.add_argument("--coverage", action="store_true", help="measure which lines of the package run")
     parser.add_argument("--verbose", action="store_true", help="show the output of parts that passed, too")
     return parser.parse_args(given)
@@ -330,8 +338,10 @@ def main(given: Sequence[str] | None = None) -> int:
     parts = [part for part in known if (part.name in options.parts if options.parts else everything or part.everyday)]
     if options.demo:
         parts.append(DEMO)
+    if options.oldest:
+        parts.append(OLDEST)
     with tempfile.TemporaryDirectory(prefix="suite-") as folder:
-        suite = Suite(folder=Path(folder), nightly=options.nightly, coverage=options.coverage)
+        suite = Suite(folder=Path(folder), nightly=options.nightly, coverage=options.coverage, oldest=options.oldest)
         suite.say(f"{len(parts)} parts, {options.jobs} at a time: {', '.join(part.name for part in parts)}")
         left = [part.name for part in known if part not in parts]
         if left and not options.parts:

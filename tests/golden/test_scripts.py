@@ -1,7 +1,7 @@
 """Every golden script, in the combinations of format version, mode and partitioning that it is for.
 
 With every change in half of them, so chosen that every pair (version and mode, version and layout, mode and layout) is
-run; by night in the others.
+run; by night in the others. On the oldest PySpark each script is run in one of them, one after the other in turn.
 """
 
 from pathlib import Path
@@ -18,9 +18,12 @@ CASES = [
         script,
         combination,
         id=f"{script.path.relative_to(FOLDER).with_suffix('')}-{combination}",
-        marks=[] if combination in script.balanced_combinations else [pytest.mark.nightly],
+        marks=[
+            *([] if combination in script.balanced_combinations else [pytest.mark.nightly]),
+            *([pytest.mark.oldest] if combination == script.combinations[number % len(script.combinations)] else []),
+        ],
     )
-    for script in SCRIPTS
+    for number, script in enumerate(SCRIPTS)
     for combination in script.combinations
 ]
 
