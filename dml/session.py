@@ -20,7 +20,7 @@ from pyspark.sql.functions import lit
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey
-from dml.connector import execute_and_refresh, inheriting, install, uninstall
+from dml.connector import execute_and_refresh, inheriting, install, table_frame, uninstall
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import is_ours
 from dml.engine.procedures import remove_orphans, verify_table
@@ -138,7 +138,7 @@ class Session:
                 key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
                 return execute_and_refresh(session.engine, parsed(bound), bound, key)
 
-    # ---- rows, from Python
+    # ---- rows and files, from Python
 
     def table(self, name: str) -> DataFrame:
         """A table as a DataFrame of its current snapshot, or of a branch or tag (`db.t.branch_audit`).
@@ -146,7 +146,9 @@ class Session:
         Raises:
             NotFoundError: there is no such table.
         """
-        return self.query(f"SELECT * FROM {name_text(name)}")
+        with self._here(name_text(name)) as session:
+            planned = table_frame(session.engine, name)
+        return self.query(f"SELECT * FROM {name}") if planned is None else planned
 
     def delete(self, table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
         """Delete the rows of a table for which a condition is true; without one, all rows.
@@ -199,8 +201,6 @@ class Session:
             source_alias=alias_of(source_alias),
             on=condition_text(on),
         )
-
-    # ---- files
 
     def verify(self, table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> Verification:
         """Recount a snapshot from its files: rows, deletes, and what its summary says of both.

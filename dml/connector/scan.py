@@ -53,9 +53,7 @@ class ScanRead:
     @property
     def identity(self) -> tuple[object, ...]:
         """What two scans of the same rows have in common."""
-        state = self.state
-        version = (state.table.metadata.table_uuid, state.snapshot_id, state.schema.schema_id)
-        return (*state.identity, *version, self.columns, self.metadata_columns, repr(self.row_filter))
+        return (*self.state.version, self.columns, self.metadata_columns, repr(self.row_filter))
 
     def plan(self, *, find_whole_files: bool = False) -> ScanPlan:
         """Its tasks.

@@ -96,6 +96,10 @@ class TableState:
             snapshot_id, _ = as_of_version(self.table, value, reference, "")
         return replace(self, snapshot_id=snapshot_id, pinned=f"{key}={value}")
 
+    def fixed(self) -> "TableState":
+        """This state by its snapshot, so that it is another table than the one that goes on."""
+        return replace(self, pinned=f"snapshot {self.snapshot_id}")
+
     @property
     def is_pinned(self) -> bool:
         """Whether a version, a branch or a time was asked for."""
@@ -105,6 +109,11 @@ class TableState:
     def table(self) -> Table:
         """The table."""
         return self.resolved.table
+
+    @property
+    def version(self) -> tuple[object, ...]:
+        """What tells this state of the table from every other."""
+        return (*self.identity, str(self.table.metadata.table_uuid), self.snapshot_id, self.schema.schema_id)
 
     @property
     def identity(self) -> tuple[str, ...]:

@@ -3,8 +3,7 @@
 Input: a table and the snapshot that is read of it. Output: its columns, partitioning and properties, and builders of
 scans (`dml.connector.scan`).
 
-Two are equal that stand for the same table, in whatever state: so Spark finds what is to be refreshed after a change.
-A branch, a tag or an older state is another table.
+Two are equal that stand for the same table in the same state.
 """
 
 from collections.abc import Iterator
@@ -67,8 +66,8 @@ class SparkTable(Proxy):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The table, in whatever snapshot it is now."""
-        return self.state.identity
+        """The table in its state: Spark would keep an older state that is equal to the one that it loads anew."""
+        return self.state.version
 
     def id(self) -> str:
         """What stays when it is renamed, and goes when it is dropped."""

@@ -39,6 +39,12 @@ WriteFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def has_python_readers() -> bool:
     """Whether this version of Spark has what carries Python functions to executors."""
+    return knows_python_readers(gateway())
+
+
+@cache
+def knows_python_readers(_: object) -> bool:
+    """Whether the Spark of a gateway's JVM has it."""
     classes = java_class("java.lang.Class")
     try:
         classes.forName(PYTHON_SOURCES + "PythonPartitionReaderFactory")

@@ -23,6 +23,7 @@ __all__ = [
     "CallbackError",
     "cache_manager",
     "carried",
+    "classic_session",
     "gateway",
     "jvm_view",
     "kept",
@@ -119,9 +120,14 @@ def cache_manager(spark: SparkSession) -> JavaObject:
     return cast("Any", spark)._jsparkSession.sharedState().cacheManager()
 
 
+def classic_session(spark: SparkSession) -> JavaObject:
+    """The JVM's session of a classic one."""
+    return cast("Any", spark)._jsparkSession
+
+
 def session_state(spark: SparkSession) -> JavaObject:
     """What a classic session keeps in the JVM: its parser, its catalogs."""
-    return cast("Any", spark)._jsparkSession.sessionState()
+    return classic_session(spark).sessionState()
 
 
 def is_worth_logging(record: logging.LogRecord) -> bool:

@@ -1,0 +1,115 @@
+"""Which state of a table a DataFrame reads: of `lake.table`, of `spark.table`, of views and caches."""
+
+import re
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from dml.errors import NotFoundError
+from dml.spark.handlers import running
+
+pytestmark = pytest.mark.spark
+
+
+def plan_of(frame):
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
+def in_spark(spark, text):
+    """A statement that Spark runs itself, on the catalog that it knows."""
+    with running():
+        return spark.sql(text)
+
+
+@pytest.fixture
+def name(lake):
+    """A table of ten rows, in partitions of one value each."""
+    made = lake.create("id bigint, v string, p int", "PARTITIONED BY (p)")
+    lake.session.sql(f"INSERT INTO {made} SELECT id, concat('v', id), id % 2 FROM range(10)")
+    return made
+
+
+def test_lake_table_prunes_what_is_chosen_later(lake, name):
+    """Columns and files, and it counts without a job."""
+    table = lake.session.table(name)
+    assert re.search(
+        r"BatchScan lake\.\S+\[v#\d+\] RowDelta \S+ \(snapshot \d+, filter \(p IS NOT NULL AND p = 1\)\)",
+        plan_of(table.where("p = 1").select("v")),
+    )
+    assert sorted(row.v for row in table.where("p = 1").select("v").collect()) == ["v1", "v3", "v5", "v7", "v9"]
+    assert "LocalTableScan" in plan_of(table.groupBy().count())
+    last = name.split(".")[1]
+    for qualifier in (last, name, f"lake.{name}"):
+        assert table.where(f"{qualifier}.id = 3").select(f"{qualifier}.v").collect() == [("v3",)]
+
+
+def test_lake_table_stays_at_its_snapshot_and_spark_table_follows(lake, spark, name):
+    """One rule for each way in: see decision 021."""
+    fixed, following = lake.session.table(name), spark.table(f"lake.{name}")
+    assert (fixed.count(), following.count()) == (10, 10)
+    lake.session.sql(f"DELETE FROM {name} WHERE id < 4")
+    assert (fixed.count(), following.count()) == (10, 6)
+    assert (fixed.where("id < 4").count(), following.where("id < 4").count()) == (4, 0)
+    assert lake.session.table(name).count() == 6
+    assert fixed.join(following, "id", "left_anti").count() == 4
+
+
+def test_lake_table_finds_what_it_found_before(lake, spark, name):
+    """Branches, tags, metadata tables, temporary views; and says what is not there."""
+    table = lake.table(name)
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "audit").commit()
+    lake.session.sql(f"DELETE FROM {name} WHERE id < 4")
+    assert lake.session.table(f"{name}.branch_audit").count() == 10
+    assert lake.session.table(f"{name}.files").count() == 2
+    spark.range(3).createOrReplaceTempView("seen_by_table")
+    assert lake.session.table("seen_by_table").count() == 3
+    with pytest.raises(NotFoundError, match="There is no table"):
+        lake.session.table("lake.db.nothing")
+    with pytest.raises(NotFoundError):
+        lake.session.table(f"{name}.branch_other")
+
+
+def test_lake_table_reads_after_the_session_left_spark(lake, name):
+    """The catalog is gone from Spark, not from the DataFrame."""
+    before = lake.session.table(name)
+    lake.session.disable()
+    assert before.where("id = 3").collect() == [(3, "v3", 1)]
+    assert lake.session.table(name).count() == 10
+
+
+def test_caches_are_read_anew_after_changes(lake, spark, name):
+    """CACHE TABLE and cache() of what follows the table; a DataFrame of `lake.table` keeps its rows."""
+    in_spark(spark, f"CACHE TABLE lake.{name}")
+    fixed, following = lake.session.table(name).cache(), spark.table(f"lake.{name}").where("p = 1").cache()
+    assert (fixed.count(), following.count(), spark.table(f"lake.{name}").count()) == (10, 5, 10)
+    assert "InMemoryRelation" in plan_of(spark.table(f"lake.{name}").select("v"))
+    lake.session.sql(f"DELETE FROM {name} WHERE id IN (1, 2)")
+    assert (fixed.count(), following.count(), spark.table(f"lake.{name}").count()) == (10, 4, 8)
+    assert spark.table(f"lake.{name}").where("p = 1").count() == 4
+    in_spark(spark, f"REFRESH TABLE lake.{name}")
+    assert spark.table(f"lake.{name}").count() == 8
+    in_spark(spark, f"UNCACHE TABLE lake.{name}")
+    fixed.unpersist()
+    following.unpersist()
+
+
+def test_views_of_spark_over_our_tables(lake, spark, name):
+    """Temporary ones and those that stay follow the table."""
+    spark.table(f"lake.{name}").where("id > 5").createOrReplaceTempView("late_rows")
+    in_spark(spark, f"CREATE OR REPLACE VIEW default.kept_view AS SELECT p, count(*) AS n FROM lake.{name} GROUP BY p")
+    try:
+        assert spark.table("late_rows").count() == 4
+        assert sorted(spark.table("default.kept_view").collect()) == [(0, 5), (1, 5)]
+        lake.session.sql(f"DELETE FROM {name} WHERE id = 9")
+        assert spark.table("late_rows").count() == 3
+        assert sorted(spark.table("default.kept_view").collect()) == [(0, 5), (1, 4)]
+    finally:
+        in_spark(spark, "DROP VIEW IF EXISTS default.kept_view")
+        spark.catalog.dropTempView("late_rows")
+
+
+def test_a_table_that_is_dropped_is_gone_for_spark_table(lake, spark, name):
+    following = spark.table(f"lake.{name}")
+    lake.session.sql(f"DROP TABLE {name}")
+    with pytest.raises(AnalysisException):
+        following.count()
