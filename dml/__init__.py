@@ -102,7 +102,7 @@ LAZY = {
     "update": "dml.session",
     "verify": "dml.session",
 }
-COMMANDS = ("demo", "shell")  # what the command line runs
+COMMANDS = ("demo", "serve", "shell")  # what the command line runs
 
 
 def __getattr__(name: str) -> Any:

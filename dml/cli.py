@@ -1,8 +1,8 @@
-"""The command line: `dml sql "..."` and `dml demo`. Driver.
+"""The command line: `dml sql "..."`, `dml verify`, `dml serve` and `dml demo`. Driver.
 
 Input: arguments. Output: rows or facts on standard output, errors of ours as one readable message on standard error
-with exit code 1. The work is in `dml.shell` and `dml.demo`, which load Spark: they are taken from the package when a
-command runs, so that `--help` answers at once.
+with exit code 1. The work is in `dml.shell`, `dml.serve` and `dml.demo`, which load Spark: they are taken
+from the package when a command runs, so that `--help` answers at once.
 """
 
 import os
@@ -75,16 +75,10 @@ def options(
     ] = False,
 ) -> None:
     """Row-level DML for Apache Iceberg tables on PySpark."""
-    pairs = [text.partition("=") for text in properties or ()]
-    for key, equals, value in pairs:
-        if not key:
-            raise SetupError(f"The property '={value}' has no name", hint="Write --property KEY=VALUE")
-        if not equals:
-            raise SetupError(f"The property '{key}' has no value", hint="Write --property KEY=VALUE")
     context.obj = Connection(
         warehouse=None if warehouse is None else str(warehouse),
         catalog=catalog,
-        properties={key: value for key, _, value in pairs},
+        properties=pairs_of(properties, "--property", "property"),
     )
 
 
@@ -124,12 +118,61 @@ def verify(
 
 
 @app.command()
+def serve(
+    context: typer.Context,
+    *,
+    port: Annotated[int, typer.Option(help="Port of Spark Connect; 0 takes a free one.", min=0, max=65535)] = 15002,
+    thrift: Annotated[
+        int | None, typer.Option(help="Port of a Thrift server, for JDBC. [default: none]", min=1, max=65535)
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SPARK_CONNECT_AUTHENTICATE_TOKEN",
+            show_envvar=True,
+            help="What clients of Spark Connect have to show. Better in the environment: others see command lines.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let everybody in who reaches the address, without a token.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--conf", "-c", help="Setting of Spark, KEY=VALUE; may be repeated.")
+    ] = None,
+) -> None:
+    """Serve the tables to Spark Connect and JDBC clients that have no RowDelta, until Ctrl-C."""
+    connection: Connection = context.obj
+    listen = dml.serve.Listen(host=host, port=port, thrift_port=thrift, token=token, insecure=insecure)
+    code = dml.serve.run(
+        listen,
+        sys.stdout,
+        warehouse=connection.warehouse,
+        catalog=connection.catalog,
+        settings=pairs_of(settings, "--conf", "setting"),
+        properties=connection.properties,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
 def demo(context: typer.Context) -> None:
     """Correct 336,776 real flights with DELETE, UPDATE and MERGE, and let other engines check every row."""
     connection: Connection = context.obj
     if connection.catalog is not None:
         raise SetupError("The demo makes tables of its own", hint="Leave --catalog out; --warehouse names its folder")
     dml.demo.run(Console(), connection.warehouse)
+
+
+def pairs_of(texts: Sequence[str] | None, option: str, what: str) -> dict[str, str]:
+    """The values of an option that is repeated, KEY=VALUE each."""
+    pairs = [text.partition("=") for text in texts or ()]
+    for key, equals, value in pairs:
+        if not key:
+            raise SetupError(f"The {what} '={value}' has no name", hint=f"Write {option} KEY=VALUE")
+        if not equals:
+            raise SetupError(f"The {what} '{key}' has no value", hint=f"Write {option} KEY=VALUE")
+    return {key: value for key, _, value in pairs}
 
 
 def statement_of_stdin() -> str:

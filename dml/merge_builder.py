@@ -29,6 +29,7 @@ __all__ = [
     "condition_text",
     "name_text",
     "source_of",
+    "where_clause",
 ]
 
 Condition = str | Column
@@ -96,6 +97,13 @@ def alias_of(alias: object) -> str:
     raise AnalysisError(
         f"source_alias is {given}", kind=ErrorKind.INVALID_VALUE, hint="Give the name that the conditions use"
     )
+
+
+def where_clause(condition: Condition | None) -> str:
+    """A WHERE clause, or nothing."""
+    if condition is None:
+        return ""
+    return f" WHERE {condition_text(condition)}"
 
 
 def value_sql_text(value: object) -> str:

@@ -5,24 +5,22 @@ lake.sql("DELETE FROM db.flights WHERE dep_time IS NULL")
 lake.update("db.flights", {"dest": "'BOS'"}, "dest = 'Boston'")
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from pyiceberg.catalog import Catalog
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import lit
+from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey
 from dml.connector import execute_and_refresh, inheriting, install, table_frame, uninstall
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.ownership import is_ours
+from dml.engine.ownership import is_ours, is_query, parsed
 from dml.engine.procedures import remove_orphans, verify_table
 from dml.errors import AnalysisError, ErrorKind, SetupError
 from dml.maintenance import RemoveOrphanFiles
@@ -35,11 +33,12 @@ from dml.merge_builder import (
     condition_text,
     name_text,
     source_of,
+    where_clause,
 )
 from dml.merge_writer import leave_merge_into, take_merge_into
 from dml.result import Result
 from dml.spark import interception
-from dml.spark.columns import column_sql
+from dml.spark.columns import parameter_sql
 from dml.spark.handlers import (
     Binding,
     StatementHandler,
@@ -51,7 +50,7 @@ from dml.spark.handlers import (
     session_key,
 )
 from dml.spark.launch import spark_session
-from dml.sqlparse import Statement, bind_parameters, canonical_text, first_keyword, parse
+from dml.sqlparse import bind_parameters, canonical_text, first_keyword
 from dml.sqlparse.names import name_parts
 from dml.verification import Verification
 
@@ -77,8 +76,6 @@ DEFAULT_CATALOG: Final = "lake"
 DEFAULT_WAREHOUSE: Final = "./warehouse"
 
 ACTIVE: Final[list["Session"]] = []
-
-parsed: Final[Callable[[str], Statement]] = lru_cache(maxsize=64)(parse)
 
 
 class Session:
@@ -302,7 +299,7 @@ class Session:
     @property
     def handler(self) -> StatementHandler:
         """What takes the Spark session's statements."""
-        return StatementHandler(handles=self.handles, run=self.run, bequeath=self._bequeath)
+        return StatementHandler(handles=self.handles, run=self.run, is_query=is_query, bequeath=self._bequeath)
 
     # ---- other Spark sessions of the application
 
@@ -369,18 +366,6 @@ class Session:
         if is_handler(session_key(self.spark), self.handler):
             install(self.engine)
         return catalog
-
-
-def parameter_sql(value: Any) -> str:
-    """The value of a parameter as SQL text."""
-    return column_sql(value if isinstance(value, Column) else lit(value))
-
-
-def where_clause(condition: Condition | None) -> str:
-    """A WHERE clause, or nothing."""
-    if condition is None:
-        return ""
-    return f" WHERE {condition_text(condition)}"
 
 
 def connect(

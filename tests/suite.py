@@ -82,6 +82,7 @@ PARTS: Final = (
         compiles=False,
     ),
     Part(name="soak", paths=("soak",), everyday=False, measured=False, compiles=False),
+    Part(name="serve", paths=("serve",), everyday=False, measured=False),
     Part(name="services", paths=("services",), everyday=False, measured=False),
     Part(name="damage", paths=("damage",), compiles=False),
 )

@@ -5,6 +5,7 @@ for every statement of the session, so it looks at the first keyword before it p
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
@@ -15,6 +16,7 @@ from dml.engine.query import temporary_view
 from dml.errors import SqlError
 from dml.spark.iceberg_functions import calls_a_function
 from dml.spark.versions import sql_failure
+from dml.sqlparse import parse
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import (
     AlterTable,
@@ -42,7 +44,7 @@ from dml.sqlparse.statements import (
     Use,
 )
 
-__all__ = ["TABLE_KEYWORDS", "is_ours", "names_ours", "table_of"]
+__all__ = ["TABLE_KEYWORDS", "is_ours", "is_query", "names_ours", "parsed", "table_of"]
 
 QUERY_KEYWORDS: Final = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES"})
 ROW_LEVEL_KEYWORDS: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT", "TRUNCATE"})
@@ -50,6 +52,15 @@ CALL: Final = "CALL"
 TABLE_KEYWORDS: Final = frozenset(
     {"CREATE", "REPLACE", "DROP", "ALTER", "DESCRIBE", "DESC", "SHOW", "USE", "SET", "EXPLAIN"}
 )
+
+
+parsed: Final[Callable[[str], Statement]] = lru_cache(maxsize=64)(parse)
+"""The statement that a text is; the newest are kept, as each is asked for several times."""
+
+
+def is_query(text: str) -> bool:
+    """Whether a statement is a query."""
+    return isinstance(parsed(text), Query)
 
 
 def is_ours(engine: Engine, keyword: str, text: str, parse: Callable[[str], Statement]) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as spark
+from pyspark.sql.functions import lit
 
 from dml.spark.catalyst_columns import DEEPEST, CatalystReader, literal_constant, sequence
 from dml.spark.column_text import checked_type, literal_text, tree_sql
@@ -44,7 +45,7 @@ from dml.spark.column_tree import (
 from dml.spark.types import type_text
 from dml.spark.versions import Feature, has
 
-__all__ = ["column_sql", "output_columns", "read_connect"]
+__all__ = ["column_sql", "output_columns", "parameter_sql", "read_connect"]
 
 SPOKEN_INTERNALS: Final = frozenset(["timestampadd", "timestampdiff"])
 NO_COLUMNS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
@@ -300,3 +301,8 @@ def connect_cast(node: Any) -> Cast:
         raise refusal("A cast with rules of its own", "Use cast() or try_cast()")
     text = kind if isinstance(kind, str) else type_text(kind)
     return Cast(child=read_connect(attribute(node, "expr")), type_text=checked_type(text), may_fail=mode is None)
+
+
+def parameter_sql(value: Any) -> str:
+    """The value of a parameter as SQL text."""
+    return column_sql(value if isinstance(value, Column) else lit(value))

@@ -5,8 +5,12 @@ from the JVM side (Scala code or a Thrift server in the same driver).
 
 `SparkSessionExtensions.injectParser` wants Scala functions and a `ParserInterface`; py4j makes them of Python objects.
 A parser returns plans and has no other way to answer: a query of ours returns its plan, a command is run while it is
-parsed, as Spark's own commands run when `sql()` is called, and returns a plan of its result rows. Only the parser call
-of `SparkSession.sql` runs anything; whoever else parses a text (to check or to explain it) gets Spark's own plan.
+parsed, as Spark's own commands run when `sql()` is called, and returns a `CommandResult` with its rows. Only the parser
+calls of `SparkSession.sql` and of a Spark Connect server run anything; whoever else parses a text (to check or to
+explain it) gets Spark's own plan.
+
+A Connect server parses the text of `spark.sql` when the client gives it, and again whenever the client asks for rows of
+what it got, unless that was a `CommandResult`: a command runs for the first call, and is Spark's for all others.
 
 Source: `SparkSessionExtensions`, `ParserInterface` and `SparkSession.sql` of Spark 4; py4j, "Callbacks".
 """
@@ -15,14 +19,19 @@ Source: `SparkSessionExtensions`, `ParserInterface` and `SparkSession.sql` of Sp
 import os
 import weakref
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, Final, cast
 
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import expr
 
+from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, NotSupportedError, SqlError
 from dml.result import Result
-from dml.spark.handlers import Arguments, find_handler, forget_session, inherit, run_statement
+from dml.spark.handlers import Arguments, find_handler, forget_session, inherit, run_statement, running
 from dml.spark.jvm import carried, jvm_view, kept, take_callbacks
 from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
 from dml.sqlparse import has_parameters
@@ -31,6 +40,21 @@ __all__ = ["ExtendedBuilder", "extend", "is_remote"]
 
 EXTENDED: Final = "spark.rowdelta.extended"
 SESSION_CLASS: Final = f"{CLASSIC_PACKAGE}.SparkSession"
+CONNECT_PLANNER: Final = "org.apache.spark.sql.connect.planner.SparkConnectPlanner"
+NEAR_FRAMES: Final = 16  # between the parser and the planner's method for commands stand a few of Scala's
+COMMAND_RESULT: Final = "org.apache.spark.sql.catalyst.plans.logical.CommandResult"
+PARSE_EXCEPTION: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
+RAISED_BY_USER: Final = "USER_RAISED_EXCEPTION"
+REFUSALS: Final = (SqlError, AnalysisError, NotFoundError, AlreadyExistsError, NotSupportedError)
+
+
+class Caller(Enum):
+    """Who asks the parser for the plan of a statement."""
+
+    SQL = "SparkSession.sql"
+    CONNECT_COMMAND = "a Connect server, for the client's spark.sql"
+    CONNECT_RELATION = "a Connect server, for a DataFrame of the client's that is the text of a query"
+    SPARK = "whoever only wants to see a plan"
 
 
 class InjectedParser:
@@ -83,14 +107,25 @@ class InjectedParser:
     def plan(self, text: str, context: JavaObject | None, delegate: Callable[[], JavaObject]) -> JavaObject:
         """The plan of a statement, from the handler or from Spark's parser."""
         try:
+            inherit(self.key, self.session)
             handler = find_handler(self.key, text, self.session)
-            if handler is None or not called_to_execute():
+            caller = Caller.SPARK if handler is None else caller_of_parser()
+            if handler is None or caller is Caller.SPARK:
                 return kept(delegate())
             if context is None and has_parameters(text):
                 require(Feature.JVM_PARAMETERS)
-            return kept(plan_of(run_statement(handler, text, arguments(context)), self.delegate))
+            is_query = handler.is_query(text)
+            if caller is Caller.CONNECT_RELATION and not is_query:
+                return kept(delegate())
+            outcome = run_statement(handler, text, arguments(context))
+            if isinstance(outcome, Result):
+                with running():
+                    outcome = self.session().sql(row_sql(outcome))
+                is_query = False
+            execution = cast("Any", outcome)._jdf.queryExecution()
+            return kept(execution.analyzed() if is_query else command_result(execution))
         except Exception as error:
-            raise carried(error) from error
+            raise carried(error, stand_in(error)) from error
 
 
 class InjectParser:
@@ -174,8 +209,8 @@ def create_session(options: dict[str, str]) -> None:
     session.sessionState().sqlParser()  # a parser that cannot be made must fail here, not in the first statement
 
 
-def called_to_execute() -> bool:
-    """Whether the parser is asked by `SparkSession.sql`, which executes, or only to see a plan.
+def caller_of_parser() -> Caller:
+    """Who asks the parser.
 
     The callback runs in the JVM thread that called it, so its stack shows who asks. Where callbacks have a thread of
     their own (`PYSPARK_PIN_THREAD=false`) nothing is known of the caller, and it is taken for `sql()`.
@@ -183,26 +218,52 @@ def called_to_execute() -> bool:
     jvm = jvm_view()
     stack = str(jvm.org.apache.spark.util.Utils.exceptionString(jvm.java.lang.Throwable()))
     _, found, callers = stack.partition(".parsePlan")
-    return not found or any(SESSION_CLASS + "." in frame for frame in callers.splitlines()[1:4])
+    frames = callers.splitlines()[1:]
+    if not found or any(SESSION_CLASS + "." in frame for frame in frames[:3]):
+        return Caller.SQL
+    if not any(CONNECT_PLANNER in frame for frame in frames[:NEAR_FRAMES]):
+        return Caller.SPARK
+    command = any(CONNECT_PLANNER + ".handleSqlCommand" in frame for frame in frames[:NEAR_FRAMES])
+    return Caller.CONNECT_COMMAND if command else Caller.CONNECT_RELATION
 
 
 def arguments(context: JavaObject | None) -> Arguments:
-    """The parameters of a statement, as columns of their literals."""
+    """The parameters of a statement, as columns of the SQL text of their literals."""
     if context is None:
         return None
-    jvm = jvm_view()
-    column = getattr(jvm, f"{CLASSIC_PACKAGE}.ExpressionUtils").column
-    parameters = jvm.scala.jdk.javaapi.CollectionConverters.asJava(context.params())
+    parameters = jvm_view().scala.jdk.javaapi.CollectionConverters.asJava(context.params())
     if context.productPrefix() == "NamedParameterContext":
-        named = {str(name): Column(column(parameters[name])) for name in parameters}
-        return named or None
-    return [Column(column(expression)) for expression in parameters] or None
+        return {str(name): expr(str(parameters[name].sql())) for name in parameters} or None
+    return [expr(str(expression.sql())) for expression in parameters] or None
 
 
-def plan_of(outcome: DataFrame | Result, delegate: JavaObject) -> JavaObject:
-    """The plan of what a handler returned: of a query its own, of a command's result its row."""
-    if isinstance(outcome, DataFrame):
-        return cast("Any", outcome)._jdf.queryExecution().analyzed()
-    row = outcome.row.asDict()
+def row_sql(result: Result) -> str:
+    """A query of the row that a result stands for."""
+    row = result.row.asDict()
     values = ", ".join("CAST(NULL AS BIGINT)" if value is None else f"{value}L" for value in row.values())
-    return delegate.parsePlan(f"SELECT * FROM VALUES ({values}) AS result ({', '.join(row)})")
+    return f"SELECT * FROM VALUES ({values}) AS result ({', '.join(row)})"
+
+
+def command_result(execution: JavaObject) -> JavaObject:
+    """The plan of a command that has run, whose rows are there: nobody runs it again."""
+    physical, analyzed = execution.executedPlan(), execution.analyzed()
+    rows = physical.executeCollectIterator()._2().toList()
+    return getattr(jvm_view(), COMMAND_RESULT)(analyzed.output(), analyzed, physical, rows)
+
+
+def stand_in(error: Exception) -> JavaObject | None:
+    """A Java exception for an error of ours that a better statement would not have: what callers of a parser catch.
+
+    It is Spark's own for what users raise in SQL, the only one whose text can be any. A parser may throw it although
+    it is no RuntimeException, and an AnalysisException it is as well. None for other errors.
+    """
+    if not isinstance(error, REFUSALS):
+        return None
+    jvm = jvm_view()
+    origin = jvm.org.apache.spark.sql.catalyst.trees.CurrentOrigin.get()
+    parameters = {"errorMessage": f"{type(error).__name__}: {error}"}
+    as_scala = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(parameters)
+    try:
+        return getattr(jvm, PARSE_EXCEPTION)(jvm.scala.Option.empty(), origin, RAISED_BY_USER, as_scala)
+    except (Py4JError, PySparkException):
+        return None  # Spark 3.5 and 4.0 make it otherwise

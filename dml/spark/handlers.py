@@ -55,12 +55,14 @@ class StatementHandler:
     Attributes:
         handles: Whether a statement is ours: cheap, from its first keyword and the names in it.
         run: Runs a statement that `handles` accepted: commands at once, queries as a DataFrame.
+        is_query: Whether a statement that `handles` accepted is a query, which changes nothing and may run again.
         bequeath: What another session that is made of this one gets, once: the same catalogs, and a current namespace
             that is from then on its own.
     """
 
     handles: Callable[[str], bool]
     run: Callable[[str, Arguments], DataFrame | Result]
+    is_query: Callable[[str], bool]
     bequeath: Callable[[], Binding]
 
 

@@ -73,7 +73,12 @@ def ended_on_failure(spark: SparkSession) -> Iterator[None]:
         with tagged(spark, tag, interrupts=False):
             yield
     except BaseException:
-        await_tasks(getattr(spark, "_sc", None), tag)
+        context = getattr(spark, "_sc", None)
+        if context is not None:
+            # A server that interrupts the thread of a client's statement cancels its jobs when that has ended.
+            with suppress(Exception):
+                context.cancelJobsWithTag(tag)
+        await_tasks(context, tag)
         raise
 
 

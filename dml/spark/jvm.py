@@ -135,12 +135,18 @@ def is_worth_logging(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], CallbackError))
 
 
-def carried(error: Exception) -> CallbackError:
-    """An exception in the form that reaches the JVM: Java's own as they are, Python's as text, kept for Python."""
+def carried(error: Exception, stand_in: JavaObject | None = None) -> CallbackError:
+    """An exception in the form that reaches the JVM: Java's own as they are, Python's as text, kept for Python.
+
+    Args:
+        error: The exception.
+        stand_in: The Java exception that stands for one of Python's; a RuntimeException if it is left out.
+    """
     origin = java_exception(error)
     if origin is not None and any(is_instance_of(gateway(), origin, kind) for kind in THROWN_AS_THEY_ARE):
         return CallbackError("", kept(origin))
-    stand_in = jvm_view().java.lang.RuntimeException(f"{type(error).__name__}: {error}", origin)
+    if stand_in is None:
+        stand_in = jvm_view().java.lang.RuntimeException(f"{type(error).__name__}: {error}", origin)
     CARRIED[identity(stand_in)] = error
     while len(CARRIED) > CARRIED_LIMIT:
         CARRIED.popitem(last=False)

@@ -43,6 +43,7 @@ def serving(
     *,
     stop_signal: str = "SIGTERM",
     user: str = "",
+    seconds: float = START_SECONDS,
 ) -> Iterator[None]:
     """Run a server while the block runs.
 
@@ -52,6 +53,7 @@ def serving(
         log: Where its output goes; shown if it does not start.
         stop_signal: What tells it to end.
         user: Whom it runs as; the user of the tests if empty.
+        seconds: How long it may take until it serves.
 
     Raises:
         RuntimeError: it ended, or did not serve in time.
@@ -64,7 +66,7 @@ def serving(
         )
     assert process.stdin is not None
     try:
-        wait_until(ready, process, log)
+        wait_until(ready, process, log, seconds)
         yield
     finally:
         process.stdin.close()
@@ -75,9 +77,9 @@ def serving(
             process.wait()
 
 
-def wait_until(ready: Callable[[], object], process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_until(ready: Callable[[], object], process: subprocess.Popen[bytes], log: Path, seconds: float) -> None:
     """Ask until there is an answer, the process has ended or the time is up."""
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         try:
             ready()

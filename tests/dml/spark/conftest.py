@@ -23,7 +23,15 @@ class LakeHandler:
         self.bound_to = session_key(spark)
 
     def registered(self) -> StatementHandler:
-        return StatementHandler(handles=self.handles, run=self.run, bequeath=self.bequeath)
+        return StatementHandler(
+            handles=self.handles,
+            run=self.run,
+            is_query=self.is_query,
+            bequeath=self.bequeath,
+        )
+
+    def is_query(self, text: str) -> bool:
+        return text.startswith("SELECT")
 
     def bequeath(self) -> Binding:
         heir = LakeHandler(self.spark)

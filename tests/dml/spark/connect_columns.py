@@ -3,11 +3,12 @@
 import os
 import sys
 
+from connect_port import PORT_SETTING, free_port
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users write it
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
-builder = SparkSession.builder.remote("local[1]").config("spark.driver.memory", "1g")
+builder = SparkSession.builder.remote("local[1]").config("spark.driver.memory", "1g").config(PORT_SETTING, free_port())
 spark = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
 
 import column_cases  # noqa: E402 - its Columns are of the session's kind

@@ -6,6 +6,7 @@ import sys
 import tempfile
 
 import pytest
+from connect_port import PORT_SETTING, free_port
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit, upper
@@ -18,6 +19,7 @@ from dml.result import Result
 os.environ["PYSPARK_PYTHON"] = sys.executable
 spark = (
     SparkSession.builder.remote("local[2]")
+    .config(PORT_SETTING, free_port())
     .config("spark.driver.memory", "1g")
     .config("spark.ui.enabled", "false")
     .config("spark.sql.shuffle.partitions", "2")

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 
+from connect_port import PORT_SETTING, free_port
 from pyspark.sql import SparkSession
 
 import dml
@@ -15,7 +16,7 @@ from dml.spark.handlers import StatementHandler, has_handlers
 from dml.spark.launch import active_session, spark_session
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
-builder = SparkSession.builder.remote("local[1]").config("spark.driver.memory", "1g")
+builder = SparkSession.builder.remote("local[1]").config("spark.driver.memory", "1g").config(PORT_SETTING, free_port())
 spark = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
 
 
@@ -49,7 +50,10 @@ def failure(text):
 assert spark_session() is active_session()
 handler = Handler()
 registered: StatementHandler = StatementHandler(
-    handles=handler.handles, run=handler.run, bequeath=lambda: lambda _: registered
+    handles=handler.handles,
+    run=handler.run,
+    is_query=lambda text: text.startswith("SELECT"),
+    bequeath=lambda: lambda _: registered,
 )
 interception.enable(spark, registered)
 assert isinstance(spark.newSession().sql("UPDATE lake.t SET a = 1"), Result)

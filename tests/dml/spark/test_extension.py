@@ -81,28 +81,32 @@ def test_an_error_of_ours_reaches_python_through_the_jvm_as_it_was_raised(spark,
 
 
 @pytest.fixture
-def unconverted(spark, monkeypatch):
-    """Java exceptions as the JVM has them: PySpark would give back the Python ones that they stand for."""
+def as_the_jvm_sees(monkeypatch):
+    """Errors of the JVM as PySpark makes them, without the Python exception that they stand for."""
     monkeypatch.setattr(captured, "convert_exception", captured.convert_exception.__wrapped__)
 
 
-def test_an_error_of_ours_reaches_the_jvm_as_text(spark, handler, unconverted):
-    with pytest.raises(Py4JJavaError) as caught:
+@pytest.mark.usefixtures("as_the_jvm_sees")
+def test_an_error_of_ours_reaches_the_jvm_with_its_class_and_text(spark, handler):
+    """As what callers of a parser catch: Spark's servers send it to their clients."""
+    with pytest.raises(ParseException) as caught:
         spark._jsparkSession.sql("DELETE FROM lake.fail")
-    text = caught.value.java_exception.getMessage()
-    assert text.startswith("AnalysisError: There is no such table (line 1, column 18)")
-    assert "Traceback" not in text
+    assert "AnalysisError: There is no such table (line 1, column 18)" in str(caught.value)
+    assert caught.value.getCondition() == "USER_RAISED_EXCEPTION"
+    assert "Traceback" not in str(caught.value)
 
 
-def test_an_error_of_spark_inside_a_handler_reaches_the_jvm_as_text(spark, handler, unconverted):
+@pytest.mark.usefixtures("as_the_jvm_sees")
+def test_an_error_of_spark_inside_a_handler_reaches_the_jvm_as_text(spark, handler):
     with pytest.raises(Py4JJavaError) as caught:
         spark._jsparkSession.sql("DELETE FROM lake.spark_error")
     assert "UNRESOLVED_COLUMN" in caught.value.java_exception.getMessage()
 
 
-def test_errors_that_nobody_collects_do_not_pile_up(spark, handler, unconverted):
+@pytest.mark.usefixtures("as_the_jvm_sees")
+def test_errors_that_nobody_collects_do_not_pile_up(spark, handler):
     for _ in range(CARRIED_LIMIT + 5):
-        with pytest.raises(Py4JJavaError):
+        with pytest.raises(ParseException):
             spark._jsparkSession.sql("DELETE FROM lake.fail")
     assert len(CARRIED) == CARRIED_LIMIT
     CARRIED.clear()

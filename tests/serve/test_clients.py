@@ -1,0 +1,135 @@
+"""Clients of `dml serve` that have no RowDelta: Spark Connect from Python, and JDBC."""
+
+import csv
+import io
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.serve.conftest import CLIENT, CLIENT_SECONDS, START_SECONDS, Served, command, said
+from tests.services.server import serving
+
+pytestmark = pytest.mark.spark
+
+BEELINE = "org.apache.hive.beeline.BeeLine"
+
+
+@pytest.mark.parametrize(
+    "part", ["statements", "calls", "types_as_text", "errors", "sessions", "together", "interrupt"]
+)
+def test_a_client_without_rowdelta(part: str, served: Served) -> None:
+    """What each part asks for stands in the client's program."""
+    assert served.run(part).endswith("done")
+
+
+def beeline(served: Served, text: str) -> tuple[list[list[str]], str]:
+    """The rows that beeline prints, and its errors."""
+    jars = str(Path(pyspark.__file__).parent / "jars" / "*")
+    options = ["-u", served.jdbc_url, "-n", "tests", "--silent=true", "--outputformat=csv2", "--showHeader=false"]
+    outcome = subprocess.run(
+        ["java", "-XX:TieredStopAtLevel=1", "-cp", jars, BEELINE, *options, "--force=true", "-e", text],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CLIENT_SECONDS,
+    )
+    return [row for row in csv.reader(io.StringIO(outcome.stdout)) if row], outcome.stderr
+
+
+def test_beeline_runs_every_kind_of_statement_once(served: Served) -> None:
+    """Which is Hive's own JDBC client."""
+    merge = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    rows, errors = beeline(
+        served,
+        "CREATE NAMESPACE IF NOT EXISTS lake.jdbc;"
+        "CREATE TABLE lake.jdbc.t (id BIGINT, s STRING);"
+        "CREATE TABLE lake.jdbc.u (id BIGINT, s STRING);"
+        "INSERT INTO lake.jdbc.t VALUES (1, 'a'), (2, 'b');"
+        "INSERT INTO lake.jdbc.u VALUES (2, 'new'), (3, 'new');"
+        "DELETE FROM lake.jdbc.t WHERE id = 1;"
+        f"MERGE INTO lake.jdbc.t t USING lake.jdbc.u u ON t.id = u.id {merge};"
+        "SHOW TABLES IN lake.jdbc;"
+        "USE lake.jdbc;"
+        "SELECT * FROM t ORDER BY id;"
+        "SELECT count(*) FROM t.snapshots;",
+    )
+    assert rows == [
+        ["2", "0", "0", "2"],
+        ["2", "0", "0", "2"],
+        ["1", "0", "1", "0"],
+        ["2", "1", "0", "1"],
+        ["jdbc", "t", "false"],
+        ["jdbc", "u", "false"],
+        ["2", "new"],
+        ["3", "new"],
+        ["3"],
+    ], errors
+
+
+def test_beeline_is_told_what_is_wrong(served: Served) -> None:
+    """With our message."""
+    rows, errors = beeline(served, "DELETE FROM lake.jdbc.nothing;")
+    assert rows == []
+    assert "NotFoundError: There is no table 'lake.jdbc.nothing'" in errors
+
+
+def test_only_who_has_the_token_comes_in_and_the_server_ends_when_it_is_told(
+    client_python: Path, tmp_path: Path
+) -> None:
+    """Spark's own authentication; the port is free afterwards, and nothing of the process is left."""
+    log = tmp_path / "serve.log"
+    url = said(log, r"\"(sc://[^\"]+)\"")
+    secret = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "secret"}
+    with_secret = ["/usr/bin/env", *(f"{key}={value}" for key, value in secret.items())]
+    with serving([*with_secret, *command(tmp_path, "--port", "0")], url, log, seconds=START_SECONDS):
+        found = []
+        for environment in ({}, {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "wrong"}, secret):
+            outcome = subprocess.run(
+                [str(client_python), str(CLIENT), url(), "token"],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=CLIENT_SECONDS,
+                env={"PATH": "/usr/bin:/bin", **environment},
+            )
+            found.append(outcome.stdout.splitlines()[0])
+        assert found[2] == "[(1,)]"
+        assert all(line.startswith("refused") for line in found[:2])
+        assert "secret" not in log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_is_told_to_end_ends_well(number: signal.Signals, tmp_path: Path) -> None:
+    """With exit code 0, by Ctrl-C and by what service managers send."""
+    log = tmp_path / "serve.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command(tmp_path, "--port", "0"), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        ready = said(log, r"(Spark Connect:)")
+        for _ in range(START_SECONDS * 5):
+            try:
+                ready()
+                break
+            except LookupError:
+                assert process.poll() is None, log.read_text()
+                with_pause(process)
+        process.send_signal(number)
+        assert process.wait(120) == 0, log.read_text()
+        assert "Ending" in log.read_text()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def with_pause(process: subprocess.Popen[bytes]) -> None:
+    """Wait a moment, or until the process has ended."""
+    try:
+        process.wait(0.2)
+    except subprocess.TimeoutExpired:
+        return

@@ -1,0 +1,57 @@
+"""Where a server may listen, and how to reach it."""
+
+from pathlib import Path
+
+import pytest
+
+from dml.errors import SetupError
+from dml.serve import Listen, is_loopback, url_host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_this_machine_alone_needs_no_token(host: str) -> None:
+    """And is called localhost: PySpark's client shows a token to no other name without TLS."""
+    assert is_loopback(host)
+    Listen(host=host, thrift_port=10000).check()
+    assert url_host(host) == "localhost"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.5", "lake.example.com"])
+def test_others_need_a_token(host: str) -> None:
+    """Or the user insists."""
+    with pytest.raises(SetupError, match="SPARK_CONNECT_AUTHENTICATE_TOKEN"):
+        Listen(host=host).check()
+    Listen(host=host, token="secret").check()
+    Listen(host=host, insecure=True).check()
+
+
+def test_the_thrift_server_has_no_token() -> None:
+    """So it does not listen for others, unless the user insists."""
+    with pytest.raises(SetupError, match="Thrift"):
+        Listen(host="10.0.0.5", token="secret", thrift_port=10000).check()
+    Listen(host="10.0.0.5", thrift_port=10000, insecure=True).check()
+
+
+@pytest.mark.parametrize("token", ["", "  "])
+def test_an_empty_token_is_none(token: str) -> None:
+    """It would be one that everybody has."""
+    with pytest.raises(SetupError, match="empty"):
+        Listen(token=token).check()
+
+
+def test_an_address_stands_in_a_url_as_it_must() -> None:
+    """Those with colons in brackets."""
+    assert url_host("fe80::1") == "[fe80::1]"
+    assert url_host("lake.example.com") == "lake.example.com"
+
+
+def test_settings_are_those_of_sparks_servers(tmp_path: Path) -> None:
+    """A token only where there is one."""
+    settings = Listen(port=0).settings(tmp_path)
+    assert settings["spark.connect.grpc.binding.address"] == "127.0.0.1"
+    assert "spark.connect.authenticate.token" not in settings
+    assert not [key for key in settings if "hive" in key]
+    settings = Listen(token="secret", thrift_port=10001).settings(tmp_path)
+    assert settings["spark.connect.authenticate.token"] == "secret"
+    assert settings["spark.hadoop.hive.server2.thrift.port"] == "10001"
+    assert (tmp_path / "local").is_dir()
