@@ -18,6 +18,7 @@ from dml import ddl
 from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import NOWHERE, alter_actions, create_statement, reference_of
 from dml.connector.java import CATALOG, array, java_class, java_error, java_map, simple_name, strings
+from dml.connector.metadata_table import SparkMetadataTable
 from dml.connector.proxies import Proxy
 from dml.connector.staged import SparkStagedTable, stage
 from dml.connector.state import TableState
@@ -75,15 +76,18 @@ class SparkCatalog(Proxy):
             found = catalogs.list_tables(self._catalog, tuple(namespace))
         return array(CATALOG + "Identifier", (identifier_of(name) for name in found))
 
-    def loadTable(self, identifier: JavaObject, *how: Any) -> SparkTable:
+    def loadTable(self, identifier: JavaObject, *how: Any) -> SparkTable | SparkMetadataTable:
         """A table, as it is now or as it was: a version, a time, or a context that says either, with options."""
-        return SparkTable(self._engine, TableState.of(self._engine, self._resolved(identifier), *travel(how)))
+        resolved = self._resolved(identifier)
+        if resolved.metadata_table is not None:
+            return SparkMetadataTable(self._engine, resolved, *travel(how))
+        return SparkTable(self._engine, TableState.of(self._engine, resolved, *travel(how)))
 
     def tableExists(self, identifier: JavaObject) -> bool:
         """Whether there is such a table."""
         return self._engine.registry.resolve(self._parts(identifier)) is not None
 
-    def createTable(self, identifier: JavaObject, *what: Any) -> SparkTable:
+    def createTable(self, identifier: JavaObject, *what: Any) -> SparkTable | SparkMetadataTable:
         """Create a table, of a `TableInfo` or of columns, partitioning and properties."""
         columns, partitions, properties = table_parts(what)
         try:
@@ -106,7 +110,7 @@ class SparkCatalog(Proxy):
         """Prepare a table, new or in the place of one that is there."""
         return self._staged(identifier, what, or_replace=True)
 
-    def alterTable(self, identifier: JavaObject, changes: Sequence[JavaObject]) -> SparkTable:
+    def alterTable(self, identifier: JavaObject, changes: Sequence[JavaObject]) -> SparkTable | SparkMetadataTable:
         """Change a table."""
         self._resolved(identifier)
         for action in alter_actions(changes):

@@ -41,12 +41,14 @@ __all__ = [
     "TemporaryView",
     "as_of_instant",
     "as_of_version",
+    "check_time_travel",
     "create_view",
     "query_views",
     "run_query",
     "snapshot_to_read",
     "statement_views",
     "temporary_view",
+    "travels",
 ]
 
 

@@ -36,7 +36,7 @@ from dml.spark.types import spark_type
 from dml.spark.versions import frame_of_table
 from dml.spark.workers import check_workers
 
-__all__ = ["MetadataRead", "metadata_frame"]
+__all__ = ["MetadataRead", "metadata_frame", "spark_schema"]
 
 File = TypeVar("File")
 

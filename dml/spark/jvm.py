@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import SparkSession, udf
+from pyspark.sql import DataFrame, SparkSession, udf
 
 __all__ = [
     "CallbackError",
@@ -25,6 +25,7 @@ __all__ = [
     "carried",
     "classic_session",
     "gateway",
+    "internal_rows",
     "jvm_view",
     "kept",
     "original_error",
@@ -123,6 +124,11 @@ def cache_manager(spark: SparkSession) -> JavaObject:
 def classic_session(spark: SparkSession) -> JavaObject:
     """The JVM's session of a classic one."""
     return cast("Any", spark)._jsparkSession
+
+
+def internal_rows(frame: DataFrame) -> JavaObject:
+    """The rows of a DataFrame as Spark keeps them inside."""
+    return cast("Any", frame)._jdf.queryExecution().executedPlan().executeCollect()
 
 
 def session_state(spark: SparkSession) -> JavaObject:
