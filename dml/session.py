@@ -19,6 +19,7 @@ from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey
 from dml.connector import execute_and_refresh, inheriting, install, table_frame, uninstall
+from dml.dataframe_writers import leave_writers, take_writers
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import is_ours, is_query, parsed
 from dml.engine.procedures import remove_orphans, verify_table
@@ -35,7 +36,6 @@ from dml.merge_builder import (
     source_of,
     where_clause,
 )
-from dml.merge_writer import leave_merge_into, take_merge_into
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
@@ -325,13 +325,13 @@ class Session:
         """Take this session's statements at `spark.sql` too."""
         interception.enable(self.spark, self.handler)
         install(self.engine)
-        take_merge_into(self.spark)
+        take_writers(self.spark)
         return self
 
     def disable(self) -> None:
         """Leave `spark.sql` to Spark, and take our catalogs out of it."""
         interception.disable(self.spark)
-        leave_merge_into()
+        leave_writers()
         uninstall(self.engine)
 
     # ---- catalogs

@@ -1,5 +1,7 @@
 """A DataFrame's writer on tables that are there: rows, files, summaries and errors as those of an INSERT."""
 
+from operator import attrgetter
+
 import pytest
 from pyiceberg.table.snapshots import Operation
 from pyspark.errors import AnalysisException, PySparkException
@@ -16,6 +18,9 @@ from dml.errors import (
 )
 
 pytestmark = pytest.mark.spark
+
+BY_SPARK = "_jwriter.overwritePartitions"
+"""The same without PySpark: Spark's own job writes."""
 
 COLUMNS = "id bigint, k string, v int"
 
@@ -78,6 +83,7 @@ def test_rows_are_distributed_as_those_of_an_insert(lake, spark):
     name = lake.create("id bigint, ts timestamp_ntz", "PARTITIONED BY (bucket(3, id), days(ts))")
     rows = spark.range(0, 40, 1, 4).selectExpr("id", "timestamp_ntz'2024-01-01' + make_dt_interval(0, id) AS ts")
     rows.writeTo(f"lake.{name}").append()
+    rows.writeTo(f"lake.{name}").overwritePartitions()
     partitions = [str(file.partition) for file in lake.data_files(name)]
     assert len(partitions) == len(set(partitions)) > 3
 
@@ -103,25 +109,25 @@ def test_values_are_stored_by_the_rules_of_ansi(lake, spark):
     assert lake.rows(name) == [(0, "a", 7)]
 
 
-@pytest.mark.parametrize("mode", ["append", "overwritePartitions"])
+@pytest.mark.parametrize("mode", ["append", "overwritePartitions", BY_SPARK])
 def test_null_in_a_required_column_is_refused_and_leaves_no_file(lake, spark, mode):
     """By the task that meets it, whichever way the rows come."""
     name = lake.create("id bigint NOT NULL, k string", "PARTITIONED BY (k)")
     before = lake.state(name)
     rows = spark.range(0, 20, 1, 2).selectExpr("nullif(id, 19) AS id", "'a' AS k")
     with pytest.raises(DataError, match="The column 'id' requires a value"):
-        getattr(rows.writeTo(f"lake.{name}"), mode)()
+        attrgetter(mode)(rows.writeTo(f"lake.{name}"))()
     assert lake.state(name) == before
 
 
-@pytest.mark.parametrize("mode", ["append", "overwritePartitions"])
+@pytest.mark.parametrize("mode", ["append", "overwritePartitions", BY_SPARK])
 def test_a_failing_task_leaves_no_file(lake, spark, mode):
     """What others had written by then is deleted; Spark's own exception arrives."""
     name = lake.create(COLUMNS, "PARTITIONED BY (k)")
     before = lake.state(name)
     rows = frame(spark, range(20)).withColumn("v", expr("if(id = 19, raise_error('no'), 1)").cast("int"))
     with pytest.raises(PySparkException, match="no"):
-        getattr(rows.writeTo(f"lake.{name}"), mode)()
+        attrgetter(mode)(rows.writeTo(f"lake.{name}"))()
     assert lake.state(name) == before
 
 
@@ -153,36 +159,38 @@ def test_overwrite_refuses_what_is_not_exact(lake, spark):
     ["PARTITIONED BY (k)", "PARTITIONED BY (bucket(4, k), truncate(2, id))", ""],
     ids=["identity", "transforms", "unpartitioned"],
 )
-def test_overwrite_partitions_replaces_those_of_the_rows(lake, spark, clauses):
+@pytest.mark.parametrize("write", ["overwritePartitions", BY_SPARK])
+def test_overwrite_partitions_replaces_those_of_the_rows(lake, spark, clauses, write):
     """Other partitions stay; without partitions all rows go; no rows replace nothing."""
     name = filled(lake, spark, clauses)
-    frame(spark, range(2, 3), "b", 5).writeTo(f"lake.{name}").overwritePartitions()
+    attrgetter(write)(frame(spark, range(2, 3), "b", 5).writeTo(f"lake.{name}"))()
     assert lake.rows(name) == ([(0, "a", 1), (1, "a", 1)] if clauses else []) + [(2, "b", 5)]
     before = lake.state(name)
-    frame(spark, range(0)).writeTo(f"lake.{name}").overwritePartitions()
+    attrgetter(write)(frame(spark, range(0)).writeTo(f"lake.{name}"))()
     assert lake.state(name) == before
 
 
-def test_partitions_are_overwritten_in_the_tables_order(lake, spark):
+@pytest.mark.parametrize("write", ["overwritePartitions", BY_SPARK])
+def test_partitions_are_overwritten_in_the_tables_order(lake, spark, write):
     """Files are sorted, and hold one partition each."""
     name = lake.create(COLUMNS, "PARTITIONED BY (k)")
     lake.session.sql(f"ALTER TABLE {name} WRITE ORDERED BY v DESC")
     rows = spark.range(0, 30, 1, 3).selectExpr("id", "if(id % 2 = 0, 'a', 'b') AS k", "CAST(id % 7 AS int) AS v")
-    rows.writeTo(f"lake.{name}").option("fanout-enabled", "false").overwritePartitions()
+    attrgetter(write)(rows.writeTo(f"lake.{name}").option("fanout-enabled", "false"))()
     assert {file.sort_order_id for file in lake.data_files(name)} == {lake.table(name).sort_order().order_id}
     for path in {row[0] for row in lake.rows(f"SELECT _file FROM {name}")}:
         values = spark.read.parquet(path).toPandas()["v"].tolist()
         assert values == sorted(values, reverse=True)
 
 
-@pytest.mark.parametrize("write", ["overwrite", "overwritePartitions"])
+@pytest.mark.parametrize("write", ["overwrite", "overwritePartitions", BY_SPARK])
 def test_rows_of_the_table_itself_are_replaced_only_where_nobody_came_between(lake, spark, write, monkeypatch):
     """Rows that others add after the read would be gone, and nobody would have seen them."""
     name = filled(lake, spark)
     table = f"lake.{name}"
     rows = spark.table(table).withColumn("v", col("v") + 1)
     arguments = [lit(True)] if write == "overwrite" else []
-    getattr(rows.writeTo(table), write)(*arguments)
+    attrgetter(write)(rows.writeTo(table))(*arguments)
     assert [row[2] for row in lake.rows(name)] == [2, 2, 2, 2]
 
     catalog = lake.session.registry.catalogs["lake"]
@@ -198,7 +206,7 @@ def test_rows_of_the_table_itself_are_replaced_only_where_nobody_came_between(la
     again = spark.table(table).withColumn("v", col("v") + 1)
     monkeypatch.setattr(catalog, "load_table", load_table)
     with pytest.raises(CommitConflictError):
-        getattr(again.writeTo(table), write)(*arguments)
+        attrgetter(write)(again.writeTo(table))(*arguments)
     assert (9, "a", 9) in lake.rows(name)
 
 

@@ -1,5 +1,7 @@
 """What a write leaves that does not come to its end, when its commit, or the catalog, is what fails."""
 
+from operator import attrgetter
+
 import pytest
 from pyiceberg.exceptions import BadRequestError
 from pyspark.errors import PySparkException
@@ -20,7 +22,7 @@ def catalog(lake):
     return lake.session.registry.catalogs["lake"]
 
 
-@pytest.mark.parametrize("write", ["append", "overwritePartitions"])
+@pytest.mark.parametrize("write", ["append", "_jwriter.overwritePartitions"])
 def test_a_commit_that_is_refused_leaves_no_file(lake, catalog, spark, monkeypatch, write):
     """Whichever job wrote them."""
     name = lake.create("id bigint, k string", "PARTITIONED BY (k)")
@@ -32,11 +34,11 @@ def test_a_commit_that_is_refused_leaves_no_file(lake, catalog, spark, monkeypat
     with monkeypatch.context() as patched:
         patched.setattr(catalog, "commit_table", refuse)
         with pytest.raises(DmlError):
-            getattr(frame(spark, range(4)).writeTo(f"lake.{name}"), write)()
+            attrgetter(write)(frame(spark, range(4)).writeTo(f"lake.{name}"))()
     assert lake.state(name) == before
 
 
-@pytest.mark.parametrize("write", ["append", "overwritePartitions"])
+@pytest.mark.parametrize("write", ["append", "_jwriter.overwritePartitions"])
 def test_a_commit_of_unknown_outcome_keeps_its_files(lake, catalog, spark, monkeypatch, write):
     """Nobody can look at the table, so it may be live; here it is, and its rows are there afterwards."""
     name = lake.create(
@@ -60,7 +62,7 @@ def test_a_commit_of_unknown_outcome_keeps_its_files(lake, catalog, spark, monke
         patched.setattr(catalog, "commit_table", lose_the_answer)
         patched.setattr(catalog, "load_table", load_nothing)
         with pytest.raises(CommitStateUnknownError):
-            getattr(frame(spark, range(4)).writeTo(f"lake.{name}"), write)()
+            attrgetter(write)(frame(spark, range(4)).writeTo(f"lake.{name}"))()
     assert [row[0] for row in lake.rows(name)] == [0, 1, 2, 3]
 
 

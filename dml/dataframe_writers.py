@@ -1,10 +1,12 @@
-"""`df.mergeInto(...)`, PySpark's own chain, on tables of ours: our MERGE. Driver, classic Spark.
+"""Calls of writers that Spark would do otherwise: `mergeInto` and `overwritePartitions`. Driver, classic Spark.
 
-Input: the calls of PySpark's `MergeIntoWriter`. Output: the MERGE that `MergeBuilder` puts together, run as `spark.sql`
-would run it. Tables that are none of ours keep PySpark's writer.
+Input: PySpark's calls on tables of ours. Output: of `mergeInto` the MERGE that `MergeBuilder` puts together, run as
+`spark.sql` would run it; of `overwritePartitions` an overwrite with the option that makes it dynamic: its rows come to
+us before they are distributed, and Spark does not know the bucket of a value. Tables that are none of ours keep
+PySpark's methods.
 
-The source is called as the DataFrame is: by its alias, or by the table or view that its columns are from. Columns that
-are bound to it (`source.id`, `source["id"]`) are its columns too.
+The source of a MERGE is called as the DataFrame is: by its alias, or by the table or view that its columns are from.
+Columns that are bound to it (`source.id`, `source["id"]`) are its columns too.
 """
 
 import functools
@@ -13,7 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriterV2, SparkSession
+from pyspark.sql.functions import lit
 
 from dml.engine.engine import is_connect
 from dml.merge_builder import Condition, MergeBuilder, Value, WhenMatchedBuilder, WhenNotMatchedBuilder
@@ -21,33 +24,71 @@ from dml.result import Result
 from dml.spark.columns import column_sql, output_columns
 from dml.spark.handlers import StatementHandler, find_handler, has_handlers, run_statement, session_key
 
-__all__ = ["MergeIntoWriter", "leave_merge_into", "take_merge_into"]
+__all__ = ["MergeIntoWriter", "leave_writers", "take_writers"]
 
 SOURCE: Final = "source"
 """The alias of a source that has none."""
 
-ORIGINALS: Final[dict[type, Callable[..., Any]]] = {}
+ORIGINALS: Final[dict[tuple[Any, str], Callable[..., Any]]] = {}
 LOCK: Final = threading.Lock()
 
 
-def take_merge_into(spark: SparkSession) -> None:
-    """Let `mergeInto` of a session's DataFrames look whether the table is ours; PySpark 3.5 has no such method."""
+def take_writers(spark: SparkSession) -> None:
+    """Let the writers of a session's DataFrames look whether the table is ours; PySpark 3.5 has no `mergeInto`."""
     if ORIGINALS or is_connect(spark):
         return
-    owner = class_with_merge_into(spark)
     with LOCK:
-        if owner is not None and owner not in ORIGINALS:
-            ORIGINALS[owner] = owner.mergeInto
-            owner.mergeInto = intercepted(owner.mergeInto)
+        replace_method(DataFrameWriterV2, "__init__", remembering)
+        replace_method(DataFrameWriterV2, "overwritePartitions", dynamically)
+        owner = class_with_merge_into(spark)
+        if owner is not None:
+            replace_method(owner, "mergeInto", intercepted)
 
 
-def leave_merge_into() -> None:
-    """Put PySpark's method back, if no session has a handler any more."""
+def replace_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put another method in the place of one of PySpark's, once."""
+    if (owner, name) not in ORIGINALS:
+        ORIGINALS[owner, name] = getattr(owner, name)
+        setattr(owner, name, wrap(ORIGINALS[owner, name]))
+
+
+def leave_writers() -> None:
+    """Put PySpark's methods back, if no session has a handler any more."""
     with LOCK:
         if not has_handlers():
-            for owner, original in ORIGINALS.items():
-                setattr(owner, "mergeInto", original)  # noqa: B010  mypy forbids assigning a method to a type
+            for (owner, name), original in ORIGINALS.items():
+                setattr(owner, name, original)
             ORIGINALS.clear()
+
+
+def remembering(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`DataFrameWriterV2(df, table)`, which knows afterwards what it writes to."""
+
+    @functools.wraps(original)
+    def init(self: Any, df: DataFrame, table: str) -> None:
+        original(self, df, table)
+        self.rowdelta_target = (df.sparkSession, table)
+
+    return init
+
+
+def dynamically(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`overwritePartitions()`, as an overwrite whose rows say which partitions are meant."""
+
+    @functools.wraps(original)
+    def overwrite_partitions(self: Any) -> None:
+        target = getattr(self, "rowdelta_target", None)
+        if target is None or handler_for(*target) is None:
+            original(self)
+        else:
+            self.option("overwrite-mode", "dynamic").overwrite(lit(True))
+
+    return overwrite_partitions
+
+
+def handler_for(spark: SparkSession, table: str) -> StatementHandler | None:
+    """What takes the statements on a table; None for one that is none of ours."""
+    return find_handler(session_key(spark), f"DELETE FROM {table}", lambda: spark)
 
 
 def class_with_merge_into(spark: SparkSession) -> Any:
@@ -61,8 +102,7 @@ def intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def merge_into(self: DataFrame, table: str, condition: Condition) -> Any:
-        spark = self.sparkSession
-        handler = find_handler(session_key(spark), f"DELETE FROM {table}", lambda: spark)
+        handler = handler_for(self.sparkSession, table)
         return original(self, table, condition) if handler is None else writer(handler, self, table, condition)
 
     return merge_into
