@@ -88,7 +88,7 @@ PARTS: Final = (
 )
 REST: Final = "rest"
 DEMO: Final = Part(name="demo", command=("dml", "demo"), measured=False)
-OLDEST: Final = Part(name="oldest", paths=("golden", "dml/spark"), measured=False, marks="oldest", compiles=False)
+OLDEST: Final = Part(name="oldest", paths=("dml/spark", "golden"), measured=False, marks="oldest", compiles=False)
 INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 SLOWEST: Final = 12
 
