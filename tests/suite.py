@@ -74,6 +74,7 @@ PARTS: Final = (
     Part(name="golden", paths=("golden",), measured=False),
     Part(name="interop", paths=("interop", "stateful"), measured=False),
     Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
+    Part(name="connector", paths=("dml/connector",)),
     Part(name="faults", paths=("faults",), everyday=False, measured=False, compiles=False),
     Part(name="isolation", paths=("dml/engine/test_isolation.py",), measured=False, compiles=False),
     Part(
@@ -81,6 +82,7 @@ PARTS: Final = (
         paths=("dml/catalog", "dml/commit", "dml/ddl", "dml/maintenance", "dml/pruning", "dml/verification"),
         compiles=False,
     ),
+    Part(name="connect", paths=("dml/spark/test_connect.py",), everyday=False, measured=False),
     Part(name="soak", paths=("soak",), everyday=False, measured=False, compiles=False),
     Part(name="serve", paths=("serve",), everyday=False, measured=False),
     Part(name="services", paths=("services",), everyday=False, measured=False),

@@ -236,7 +236,7 @@ def test_columns_of_spark_connect_mean_the_same_as_their_texts():
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=600,
         env=environment,
     )
     assert outcome.returncode == 0, outcome.stderr[-4000:]

@@ -19,7 +19,7 @@ def test_statements_run_on_spark_connect(program):
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=600,
         env=environment,
     )
     assert outcome.returncode == 0, outcome.stderr[-4000:]
