@@ -98,7 +98,7 @@ class TreeReading(Enum):
     """How far the trees of sqlglot read string literals as the session's Spark does."""
 
     ALIKE = "alike"
-    WITHOUT_QUOTES = "strings without quotes in them: before Spark 4.0 `'it''s'` is two strings that are joined"
+    WITHOUT_QUOTES = "strings without quotes in them: before Spark 4.1 `'it''s'` is two strings that are joined"
     OTHERWISE = "otherwise: settings of Spark's parser can change what a literal means"
 
     def holds(self, tree: exp.Expression) -> bool:

@@ -53,7 +53,7 @@ class Feature(Enum):
     CONDITIONS = ((4, 0), "Error conditions by that name")
     CONNECT = ((4, 0), "Spark Connect")
     DATA_SOURCE_V2 = ((4, 0), "RowDelta's catalog inside Spark")
-    DOUBLED_QUOTES = ((4, 0), "A doubled quote in a string")
+    DOUBLED_QUOTES = ((4, 1), "A doubled quote in a string")
     JAVA_17 = ((4, 0), "Java 17 as the least")
     JVM_PARAMETERS = ((4, 1), "A parameter in a statement that comes from the JVM, not from Python,")
     TIME = ((4, 1), "A column of type TIME")

@@ -29,7 +29,7 @@ def rows(lake: Session) -> list[str]:
 
 
 def test_a_doubled_quote_in_a_string_means_what_it_means_to_spark(lake: Session) -> None:
-    """One quote; before Spark 4.0 two strings that are joined. Files are not left out by the other meaning."""
+    """One quote; before Spark 4.1 two strings that are joined. Files are not left out by the other meaning."""
     lake.sql('INSERT INTO db.t VALUES (4, "it\'s")')
     lake.sql("INSERT INTO db.t VALUES (5, 'its')")
     meant = lake.spark.sql("SELECT 'it''s'").collect()[0][0]
