@@ -34,6 +34,16 @@ DEFAULT_PORT: Final = 15002
 LOOK_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 20
 
+LISTENING: Final = {
+    "spark.connect.grpc.binding.address": "--host",
+    "spark.connect.grpc.binding.port": "--port",
+    "spark.connect.authenticate.token": "--token",
+    "hive.server2.thrift.bind.host": "--host",
+    "hive.server2.thrift.port": "--thrift",
+}
+"""What `Listen` judges, by the end of the names of Spark's settings: nobody sets them past it."""
+
+TOKEN_CHECK: Final = "org.apache.spark.sql.connect.service.PreSharedKeyAuthenticationInterceptor"  # noqa: S105  a class
 CONNECT_SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService"
 THRIFT_SERVER: Final = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 
@@ -183,6 +193,7 @@ def serving(
         SetupError: others could come in, Spark or the catalog does not start, or somebody listens there already.
     """
     listen.check()
+    check_settings(settings or {})
     if is_remote(dict(settings or {})) or active_session() is not None:
         raise SetupError(
             "A server starts a driver of its own, and there is a Spark session already",
@@ -261,6 +272,8 @@ def start_connect(spark: SparkSession, listen: Listen) -> int:
         SetupError: it cannot listen there, or Spark has none.
     """
     service = java_class(CONNECT_SERVICE)
+    if listen.token is not None:
+        java_class(TOKEN_CHECK)  # a Spark without it would ask nobody for the token
     try:
         service.start(classic_session(spark).sparkContext())
     except Py4JJavaError as error:
@@ -281,6 +294,18 @@ def start_thrift(spark: SparkSession, listen: Listen) -> JavaObject:
         raise cannot_listen(listen.host, listen.thrift_port, error) from error
 
 
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Refuse Spark's settings of where to listen: the guard of `Listen` would not see them.
+
+    Raises:
+        SetupError: there is one.
+    """
+    for key in settings:
+        option = next((option for end, option in LISTENING.items() if key.endswith(end)), None)
+        if option is not None:
+            raise SetupError(f"{key} cannot be given to a server as a setting", hint=f"Say {option}")
+
+
 def java_class(name: str) -> Any:
     """A class of the JVM.
 
@@ -292,8 +317,8 @@ def java_class(name: str) -> Any:
         jvm.java.lang.Class.forName(name, True, jvm.java.lang.Thread.currentThread().getContextClassLoader())
     except Py4JJavaError as error:
         raise SetupError(
-            f"This Spark has no server: its class {name} is not there",
-            hint="Install PySpark from PyPI: its package has Spark's servers",
+            f"This Spark has no server that can do this: its class {name} is not there",
+            hint="Install PySpark 4.0 or later from PyPI: its package has Spark's servers",
         ) from error
     return getattr(jvm, name)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dml.errors import SetupError
-from dml.serve import Listen, is_loopback, url_host
+from dml.serve import Listen, check_settings, is_loopback, url_host
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
@@ -37,6 +37,24 @@ def test_an_empty_token_is_none(token: str) -> None:
     """It would be one that everybody has."""
     with pytest.raises(SetupError, match="empty"):
         Listen(token=token).check()
+
+
+@pytest.mark.parametrize(
+    ("key", "option"),
+    [
+        ("spark.connect.grpc.binding.address", "--host"),
+        ("spark.connect.grpc.binding.port", "--port"),
+        ("spark.connect.authenticate.token", "--token"),
+        ("spark.hadoop.hive.server2.thrift.bind.host", "--host"),
+        ("spark.hive.server2.thrift.port", "--thrift"),
+    ],
+)
+def test_no_setting_opens_what_is_guarded(key: str, option: str) -> None:
+    """`--conf` would go past the check of the address."""
+    with pytest.raises(SetupError, match=key) as caught:
+        check_settings({"spark.master": "local[1]", key: "0.0.0.0"})
+    assert option in str(caught.value.hint)
+    check_settings({"spark.connect.grpc.maxInboundMessageSize": "1"})
 
 
 def test_an_address_stands_in_a_url_as_it_must() -> None:
