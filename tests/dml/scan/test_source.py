@@ -31,7 +31,7 @@ from pyspark.sql import types as spark_types
 from dml.errors import NotSupportedError
 from dml.model import columns
 from dml.read.packed_groups import PackedGroups
-from dml.read.reader import TaskReader, output_schema
+from dml.read.reader import TaskReader
 from dml.scan.source import dataframe, spark_schema
 
 
@@ -58,7 +58,7 @@ SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"), spec_id=
 
 @pytest.fixture
 def native(lake):
-    return output_schema(lake.context(SCHEMA), spark_types=False)
+    return TaskReader(lake.context(SCHEMA), spark_types=False).output_schema
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def path(lake, native):
 def test_every_arrow_type_has_the_spark_type_of_its_name(lake):
     names = columns.METADATA_COLUMNS
     context = lake.context(SCHEMA, (SPEC,), metadata_columns=(*names, columns.FILE_ORDINAL))
-    assert spark_schema(context).names == output_schema(context).names
+    assert spark_schema(context).names == TaskReader(context).output_schema.names
     assert all(field.nullable for field in spark_schema(context))
 
 
