@@ -2,7 +2,6 @@
 
 import math
 import uuid
-import zlib
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -142,21 +141,6 @@ def test_a_group_does_not_keep_the_rows_of_others_in_memory() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array(["a"] * 10_000 + ["b"])], names=["c"])
     sizes = {key[0]: part.get_total_buffer_size() for key, part in router(StringType(), IDENTITY).split(batch)}
     assert sizes["b"] < 1000 < sizes["a"]
-
-
-def test_equal_partitions_have_equal_hashes() -> None:
-    """Across batches, and so across processes: texts, NULL, both zeros."""
-    by_text, by_float = router(StringType(), IdentityTransform()), router(DoubleType(), IdentityTransform())
-
-    def hashes(chosen: PartitionRouter, values: pa.Array) -> list[int]:
-        return chosen.hashes(pa.RecordBatch.from_arrays([values], names=["c"])).tolist()
-
-    assert hashes(by_text, pa.array(["x", None, "y"])) == [
-        hashes(by_text, pa.array([value], pa.string()))[0] for value in ["x", None, "y"]
-    ]
-    zero, negative = hashes(by_float, pa.array([0.0, -0.0]))
-    assert zero == negative
-    assert hashes(by_text, pa.array(["a"]))[0] & 0xFFFFFFFF == zlib.crc32(b"'a'")
 
 
 def test_nan_is_one_partition_over_all_batches() -> None:
