@@ -4,6 +4,8 @@ Input: a statement. Output: what the engine says; after it Spark reads anew what
 DataFrame's writer Spark does so itself.
 """
 
+from contextlib import suppress
+
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -66,16 +68,19 @@ def refresh_caches(engine: Engine, parts: tuple[str, ...]) -> None:
         engine: The session and its catalogs.
         parts: The table's name in a statement that has changed it.
     """
-    if is_connect(engine.spark) or cache_manager(engine.spark).isEmpty():
-        return
-    registry = engine.registry
-    catalog_name, rest = registry.split(parts)
-    resolved = registry.resolve(parts)
     try:
+        if is_connect(engine.spark) or cache_manager(engine.spark).isEmpty():
+            return
+        registry = engine.registry
+        catalog_name, rest = registry.split(parts)
+        resolved = registry.resolve(parts)
         if resolved is None:
             engine.spark.catalog.clearCache()  # it was dropped, or renamed: what was cached of it has no name
             return
         for name in {(catalog_name, *rest), (resolved.catalog_name, *resolved.identifier)}:
             engine.spark.sql(f"REFRESH TABLE {'.'.join(map(quoted, name))}")
-    except (PySparkException, Py4JError):
-        engine.spark.catalog.clearCache()
+    except Exception:  # noqa: BLE001 - the statement has been committed
+        # The statement has been committed: whatever goes wrong now, a catalog that does not answer among it, is no
+        # failure of its, or its user would run it again.
+        with suppress(PySparkException, Py4JError, OSError):
+            engine.spark.catalog.clearCache()
