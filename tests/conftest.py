@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from dml.errors import SetupError
 from dml.spark.launch import LOG_SETTINGS, spark_session
+from tests.class_archive import JVM_OPTIONS
 
 ROOT = Path(__file__).parents[1]
 LOGGING = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
@@ -42,8 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     chosen = {
         "spark.master": "local[2]",
         "spark.driver.memory": "1500m",
-        # Code that runs a few times is compiled quickly rather than well, and one thread collects garbage.
-        "spark.driver.extraJavaOptions": f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"{LOGGING} {JVM_OPTIONS}",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",

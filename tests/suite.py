@@ -36,8 +36,11 @@ from xml.etree import ElementTree
 __all__ = ["PARTS", "REST", "Counts", "Part", "counts_of", "files_of", "main", "parts_with_the_rest", "seconds_by_file"]
 
 TESTS: Final = Path(__file__).resolve().parent
+CLASS_ARCHIVE: Final = TESTS / "class_archive.py"
 ROOT: Final = TESTS.parent
 SAY_SECONDS: Final = 30
+SAID_LINES: Final = 5
+WORTH_AN_ARCHIVE: Final = 5  # parts: to make one takes as long as some sessions take to start without
 NO_TESTS: Final = 5  # pytest's exit code where no test was chosen
 SUMMARY: Final = re.compile(r"^=* ?(?P<counts>\d+ \w+.*) in \d+\.\d+s.*$", re.MULTILINE)
 COUNT: Final = re.compile(r"(?P<number>\d+) (?P<what>passed|failed|errors?|skipped|xfailed|xpassed)\b")
@@ -57,6 +60,7 @@ class Part:
         marks: Which marks its tests have; empty for what is run with every change, or by night.
         compiles: Whether Spark compiles each query, as it does for users. Where a part is about commits, the queries
             are small and always the same; to interpret them takes a seventh less time.
+        archived: Whether its JVMs read their classes from an archive, see `class_archive.py`: it is of one PySpark.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Part:
     measured: bool = True
     marks: str = ""
     compiles: bool = True
+    archived: bool = True
 
 
 # The longest first: what begins last should not end long after the others.
@@ -89,8 +94,15 @@ PARTS: Final = (
     Part(name="damage", paths=("damage",), compiles=False),
 )
 REST: Final = "rest"
-DEMO: Final = Part(name="demo", command=("dml", "demo"), measured=False)
-OLDEST: Final = Part(name="oldest", paths=("dml/spark", "golden"), measured=False, marks="oldest", compiles=False)
+DEMO: Final = Part(name="demo", command=("dml", "demo"), measured=False, archived=False)
+OLDEST: Final = Part(
+    name="oldest",
+    paths=("dml/spark", "golden"),
+    measured=False,
+    marks="oldest",
+    compiles=False,
+    archived=False,
+)
 INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 SLOWEST: Final = 12
 
@@ -153,10 +165,13 @@ def files_of_others(part: Part) -> list[Path]:
 
 
 def parts_with_the_rest() -> tuple[Part, ...]:
-    """All parts: what is in none of the list is in one of its own, so that no test is forgotten."""
+    """All parts: what is in none of the list is in one of its own, so that no test is forgotten.
+
+    That one is the first: it starts few sessions, and the others find the archive of classes when they begin.
+    """
     listed = set().union(*(files_of(part) for part in PARTS))
     rest = sorted(path.relative_to(TESTS).as_posix() for path in set(TESTS.rglob("test_*.py")) - listed)
-    return (*PARTS, Part(name=REST, paths=tuple(rest))) if rest else PARTS
+    return (Part(name=REST, paths=tuple(rest)), *PARTS) if rest else PARTS
 
 
 def counts_of(output: str) -> Counts:
@@ -209,6 +224,33 @@ class Suite:
         paths = [str(TESTS / path) for path in part.paths] + [f"--ignore={path}" for path in files_of_others(part)]
         return [*python, "-m", "pytest", *settings, "--durations=8", *marks, *paths]
 
+    @property
+    def java(self) -> Path:
+        """A JAVA_HOME, from when `archive_classes` has made it."""
+        return self.folder / "classes" / "java"
+
+    def archive_classes(self) -> None:
+        """Make the Java that sessions start quickly with: parts that begin before it is there, do without."""
+        made = self.java.parent
+        made.mkdir()
+        log = self.folder / "classes.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-P", str(CLASS_ARCHIVE), str(made)],
+                cwd=made,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            self.running.add(process)
+            code = process.wait()
+            self.running.discard(process)
+        if code == 0:
+            self.say("there is an archive of Java's classes")
+        else:
+            why = log.read_text(errors="replace").splitlines()[-SAID_LINES:]
+            self.say("\n".join(["there is no archive of Java's classes:", *why]))
+
     def run(self, part: Part) -> Run:
         """Run a part to its end."""
         run = Run(part=part, log=self.folder / f"{part.name}.log")
@@ -217,6 +259,8 @@ class Suite:
             environment["TEST_SPARK_SETTINGS"] = json.dumps(INTERPRETED)
         if self.nightly:
             environment.setdefault("HYPOTHESIS_PROFILE", "nightly")
+        if part.archived and self.java.exists():
+            environment["JAVA_HOME"] = str(self.java)
         self.say(f"started  {part.name}")
         began = time.monotonic()
         with run.log.open("wb") as log:
@@ -250,6 +294,8 @@ class Suite:
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all parts had"))
         with ThreadPoolExecutor(jobs) as pool:
             try:
+                if len(parts) >= WORTH_AN_ARCHIVE:
+                    pool.submit(self.archive_classes)
                 return list(pool.map(self.run, parts))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)

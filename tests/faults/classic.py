@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from dml.spark.launch import spark_session
+from tests.class_archive import JVM_OPTIONS
 from tests.conftest import LOGGING
 from tests.faults.bench import Bench
 from tests.faults.injection import Action, Call, Fault
@@ -12,7 +13,7 @@ from tests.faults.injection import Action, Call, Fault
 SETTINGS = {
     "spark.master": "local[1]",
     "spark.driver.memory": "800m",
-    "spark.driver.extraJavaOptions": f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"{LOGGING} {JVM_OPTIONS}",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from dml.spark.launch import spark_session
+from tests.class_archive import JVM_OPTIONS
 from tests.conftest import LOGGING
 from tests.faults.bench import Bench
 from tests.faults.injection import Action, Call, Fault
@@ -19,8 +20,8 @@ SETTINGS = {
     "spark.master": "local-cluster[2,1,640]",
     "spark.executor.memory": "640m",
     "spark.driver.memory": "800m",
-    "spark.driver.extraJavaOptions": f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"{LOGGING} {JVM_OPTIONS}",
+    "spark.executor.extraJavaOptions": f"{LOGGING} {JVM_OPTIONS}",
     "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     "spark.sql.shuffle.partitions": "2",
     # A task that takes longer than this is run a second time, beside the first.

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from dml.spark.launch import LOG_SETTINGS
+from tests.class_archive import JVM_OPTIONS
 from tests.serve.environment import client_environment
 from tests.services.server import free_ports, serving
 
 CLIENT = Path(__file__).with_name("client.py")
 CLIENT_SECONDS = 300
 START_SECONDS = 180
-QUIET = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUIET = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} {JVM_OPTIONS}"
 
 
 @dataclass(frozen=True, kw_only=True)

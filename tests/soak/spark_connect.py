@@ -9,12 +9,13 @@ from pathlib import Path
 import pyspark
 
 from dml.spark.launch import LOG_SETTINGS
+from tests.class_archive import JVM_OPTIONS
 from tests.services.server import HOST, free_ports, serving
 
 __all__ = ["spark_connect"]
 
 CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
-JAVA_OPTIONS = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA_OPTIONS = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} {JVM_OPTIONS}"
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import pytest
 
 from dml.maintenance import RemoveOrphanFiles, remove_orphan_files
 from dml.spark.launch import LOG_SETTINGS
+from tests.class_archive import JVM_OPTIONS
 from tests.services.lakes import is_metadata_file, leftovers
 from tests.soak.client import UPGRADED, ClientTask
 from tests.soak.conftest import Place
@@ -32,9 +33,7 @@ LONG_KILL_SECONDS = float(os.environ.get("SOAK_KILL_SECONDS", "60"))
 OWN_JVM = {
     "spark.master": "local[1]",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": (
-        f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    ),
+    "spark.driver.extraJavaOptions": (f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} {JVM_OPTIONS}"),
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }

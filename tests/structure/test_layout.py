@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import suite
+from tests.class_archive import JVM_OPTIONS, make_home
 from tests.suite import Counts, Part, counts_of, files_of, parts_with_the_rest, seconds_by_file
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +120,27 @@ def test_the_suite_says_what_failed(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CI", "true")
     assert suite.main(["good"]) == 0
     assert suite.main(["left_out"]) == 1
+
+
+def test_the_java_of_the_suite_is_the_machines_with_options(tmp_path):
+    """The options come first, so that a test's own count; other programs are Java's own."""
+    real = tmp_path / "its own"
+    (real / "bin").mkdir(parents=True)
+    (real / "lib").mkdir()
+    for name in ("java", "jcmd"):
+        (real / "bin" / name).write_text('#!/bin/sh\necho "$0|$*"\n')
+        (real / "bin" / name).chmod(0o755)
+    home = tmp_path / "home"
+    make_home(home, real, tmp_path / "classes.jsa")
+    said = subprocess.run(
+        [home / "bin" / "java", "-cp", "a b", "Main"], capture_output=True, text=True, check=True
+    ).stdout
+    program, options = said.rstrip().split("|")
+    assert program == str(real / "bin" / "java")
+    assert options.startswith(JVM_OPTIONS)
+    assert options.endswith(f"-XX:SharedArchiveFile={tmp_path / 'classes.jsa'} -cp a b Main")
+    assert (home / "bin" / "jcmd").resolve() == real / "bin" / "jcmd"
+    assert (home / "lib").resolve() == real / "lib"
 
 
 def test_the_suite_knows_the_seconds_of_each_file(tmp_path):
