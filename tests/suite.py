@@ -58,8 +58,8 @@ class Part:
         everyday: Whether it runs unless all parts are asked for.
         measured: Whether lines that run count: not where it is about time, or where others have run them before.
         marks: Which marks its tests have; empty for what is run with every change, or by night.
-        compiles: Whether Spark compiles each query, as it does for users. Where a part is about commits, the queries
-            are small and always the same; to interpret them takes a seventh less time.
+        compiles: Whether Spark compiles each query, as it does for users. Where a part is about files and commits, the
+            queries are small and often the same; to interpret them takes a seventh less time.
         archived: Whether its JVMs read their classes from an archive, see `class_archive.py`: it is of one PySpark.
     """
 
@@ -75,9 +75,9 @@ class Part:
 
 # The longest first: what begins last should not end long after the others.
 PARTS: Final = (
-    Part(name="engine", paths=("dml/engine",)),
+    Part(name="engine", paths=("dml/engine",), compiles=False),
     Part(name="golden", paths=("golden",), measured=False),
-    Part(name="interop", paths=("interop", "stateful"), measured=False),
+    Part(name="interop", paths=("interop", "stateful"), measured=False, compiles=False),
     Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
     Part(name="connector", paths=("dml/connector",)),
     Part(name="faults", paths=("faults",), everyday=False, measured=False, compiles=False),
