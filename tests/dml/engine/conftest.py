@@ -120,22 +120,28 @@ def versioned(request: pytest.FixtureRequest) -> tuple[int, str]:
     return request.param
 
 
-@pytest.fixture(params=[False, True], ids=["unpartitioned", "partitioned"])
-def kind(request: pytest.FixtureRequest, lake: Lake, versioned: tuple[int, str]) -> Kind:
-    """Every kind of table."""
-    return Kind(lake=lake, version=versioned[0], mode=versioned[1], partitioned=request.param)
+BALANCED = (
+    (2, "copy-on-write", False),
+    (2, "merge-on-read", True),
+    (3, "copy-on-write", True),
+    (3, "merge-on-read", False),
+)
+"""Half of the kinds of tables: every pair of version, mode and layout is among them."""
+OTHERS = tuple((version, mode, not partitioned) for version, mode, partitioned in BALANCED)
 
 
 @pytest.fixture(
-    params=[
-        (2, "copy-on-write", False),
-        (2, "merge-on-read", True),
-        (3, "copy-on-write", True),
-        (3, "merge-on-read", False),
-    ],
+    params=[*BALANCED, *(pytest.param(other, marks=pytest.mark.nightly) for other in OTHERS)],
     ids=str,
 )
+def kind(request: pytest.FixtureRequest, lake: Lake) -> Kind:
+    """Every kind of table: half of them with every change, the others by night."""
+    version, mode, partitioned = request.param
+    return Kind(lake=lake, version=version, mode=mode, partitioned=partitioned)
+
+
+@pytest.fixture(params=BALANCED, ids=str)
 def balanced_kind(request: pytest.FixtureRequest, lake: Lake) -> Kind:
-    """Half of the kinds: every pair of version, mode and layout is among them. For what takes long."""
+    """Half of the kinds. For what takes long."""
     version, mode, partitioned = request.param
     return Kind(lake=lake, version=version, mode=mode, partitioned=partitioned)
