@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.errors.exceptions import captured
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import lit
+from pyspark.sql.functions import col, lit
 
 from dml.errors import AnalysisError
 from dml.result import Result
@@ -258,3 +258,20 @@ def test_extending_a_builder_keeps_its_settings_and_the_active_session(spark):
     builder = extend(SparkSession.builder.config("spark.rowdelta.test", "kept"))
     assert builder.getOrCreate() is spark
     assert spark.conf.get("spark.rowdelta.test") == "kept"
+
+
+def test_pyspark_finds_its_classes_without_asking_for_them_again(spark, monkeypatch):
+    """A column takes one class of PySpark's: to make it asks the JVM for no class by its name."""
+    asked = []
+    send = ClientServerConnection.send_command
+
+    def sent(connection, command):
+        asked.append(command)
+        return send(connection, command)
+
+    col("first")
+    monkeypatch.setattr(ClientServerConnection, "send_command", sent)
+    assert str(col("a") + 1) == "Column<'+(a, 1)'>"
+    lookups = [command for command in asked if command.startswith("r\nu\n")]
+    assert asked
+    assert lookups == []
