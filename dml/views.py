@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import NotFoundError
+from dml.spark.handlers import is_classic
 from dml.spark.iceberg_functions import with_iceberg_functions
-from dml.sqlparse.quoting import quoted
+from dml.spark.versions import Feature, has
+from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.render import relation_aliases, render
 from dml.sqlparse.statements import Fragment, Span, TableReference
 
@@ -52,6 +54,12 @@ class StatementTables:
         """Whether Spark has a temporary view of a bare name: it hides a table of the same name, as in Spark."""
         catalog, quoted_name = self.spark.catalog, quoted(name)
         return catalog.tableExists(quoted_name) and catalog.getTable(quoted_name).isTemporary
+
+    def is_view(self, reference: TableReference) -> bool:
+        """Whether Spark finds a view of one of our catalogs."""
+        if not (is_classic(self.spark) and has(Feature.CATALOG_VIEWS)):
+            return False
+        return self.spark.catalog.tableExists(quote_name(reference.parts))
 
     def missing(self, reference: TableReference) -> NotFoundError:
         """The error for a table that none of our catalogs has."""
@@ -155,7 +163,11 @@ def views_of(
                 frames[name] = table_frame(found, reference, fragment)
                 places[reference.span] = name
                 full_names[reference.span] = full_name(found)
-            elif len(reference.parts) > 1 and reference.parts[0] in tables.registry.catalogs:
+            elif (
+                len(reference.parts) > 1
+                and reference.parts[0] in tables.registry.catalogs
+                and not tables.is_view(reference)
+            ):
                 raise tables.missing(reference)
     return StatementViews(
         statement=tables.statement,

@@ -1,7 +1,7 @@
 """Namespaces, SHOW, DESCRIBE and USE. Pure; driver.
 
 Input: a cursor at the verb. Output: the statement, or a `SqlError`; forms that only Spark answers (SHOW TABLE
-EXTENDED, DESCRIBE a column ...) leave the statement to Spark.
+EXTENDED ... PARTITION, DESCRIBE a column ...) leave the statement to Spark.
 """
 
 from dml.sqlparse.cursor import Cursor, NotOurs
@@ -28,6 +28,7 @@ __all__ = [
     "read_show_create_table",
     "read_show_namespaces",
     "read_show_properties",
+    "read_show_table_extended",
     "read_show_tables",
     "read_use",
 ]
@@ -86,6 +87,18 @@ def read_show_tables(cursor: Cursor, _: FragmentReader) -> ShowTables:
     cursor.expect("SHOW", "TABLES")
     namespace, pattern = inside(cursor)
     return ShowTables(namespace=namespace, pattern=pattern)
+
+
+def read_show_table_extended(cursor: Cursor, _: FragmentReader) -> ShowTables:
+    """`SHOW TABLE EXTENDED [FROM | IN namespace] LIKE pattern`."""
+    cursor.expect("SHOW", "TABLE", "EXTENDED")
+    namespace = cursor.names("a namespace") if cursor.accept("FROM") or cursor.accept("IN") else None
+    cursor.expect("LIKE")
+    pattern = cursor.string("a pattern")
+    if cursor.at("PARTITION"):
+        raise NotOurs
+    cursor.finish()
+    return ShowTables(namespace=namespace, pattern=pattern, extended=True)
 
 
 def read_show_namespaces(cursor: Cursor, _: FragmentReader) -> ShowNamespaces:

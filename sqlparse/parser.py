@@ -17,6 +17,7 @@ from dml.sqlparse.catalog_statements import (
     read_show_create_table,
     read_show_namespaces,
     read_show_properties,
+    read_show_table_extended,
     read_show_tables,
     read_use,
 )
@@ -52,6 +53,7 @@ HEADS: tuple[tuple[tuple[str, ...], Reader], ...] = (
     *((("CREATE", word), read_create_namespace) for word in NAMESPACE),
     *((("DROP", word), read_drop_namespace) for word in NAMESPACE),
     (("SHOW", "TABLES"), read_show_tables),
+    (("SHOW", "TABLE", "EXTENDED"), read_show_table_extended),
     *((("SHOW", word), read_show_namespaces) for word in NAMESPACES),
     (("SHOW", "TBLPROPERTIES"), read_show_properties),
     (("SHOW", "CREATE", "TABLE"), read_show_create_table),

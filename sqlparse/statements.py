@@ -429,10 +429,17 @@ class DropNamespace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowTables:
-    """`SHOW TABLES [FROM | IN namespace] [LIKE pattern]`."""
+    """`SHOW TABLES [FROM | IN namespace] [LIKE pattern]`.
+
+    Attributes:
+        namespace: Of which; None is the current one.
+        pattern: Which of its tables.
+        extended: Whether it is `SHOW TABLE EXTENDED ... LIKE pattern`, which tells about each.
+    """
 
     namespace: tuple[str, ...] | None = None
     pattern: str | None = None
+    extended: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

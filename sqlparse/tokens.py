@@ -22,6 +22,7 @@ __all__ = [
     "canonical_text",
     "dotted_names",
     "first_keyword",
+    "first_place",
     "read_source",
     "words",
 ]
@@ -163,19 +164,22 @@ def first_keyword(sql: str) -> str:
     quick = QUICK_KEYWORD.match(sql)
     if quick:
         return quick[1].upper()
+    word = QUICK_KEYWORD.match(sql, first_place(sql))
+    return word[1].upper() if word else ""
+
+
+def first_place(sql: str) -> int:
+    """Where a statement begins, after blanks, comments and parentheses; its end if a comment does not end."""
     place = 0
     while place < len(sql):
         if skipped := BLANKS.match(sql, place) or LINE_COMMENT.match(sql, place):
             place = skipped.end()
         elif sql.startswith("/*", place):
             end = comment_end(sql, place)
-            if end is None:
-                return ""
-            place = end
+            place = len(sql) if end is None else end
         else:
-            word = QUICK_KEYWORD.match(sql, place)
-            return word[1].upper() if word else ""
-    return ""
+            return place
+    return place
 
 
 def dotted_names(sql: str) -> list[tuple[str, ...]]:

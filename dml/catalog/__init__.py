@@ -21,22 +21,30 @@ from dml.catalog.tables import (
     table_exists,
 )
 from dml.catalog.translation import translate, translated, unmet_requirement
+from dml.catalog.views import ViewDefinition, drop_view, has_views, list_views, load_view, rename_view, save_view
 
 __all__ = [
     "LoadState",
     "TableState",
+    "ViewDefinition",
     "change_namespace_properties",
     "create_namespace",
     "create_table",
     "drop_namespace",
     "drop_table",
+    "drop_view",
+    "has_views",
     "list_namespaces",
     "list_tables",
+    "list_views",
     "load",
     "load_table",
+    "load_view",
     "namespace_exists",
     "namespace_properties",
     "rename_table",
+    "rename_view",
+    "save_view",
     "stage_table",
     "table_exists",
     "translate",

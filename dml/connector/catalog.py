@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from py4j.java_gateway import JavaObject
 from pyiceberg.catalog import Catalog
+from pyiceberg.view import View
 
 from dml import catalog as catalogs
 from dml import ddl
@@ -23,8 +24,10 @@ from dml.connector.proxies import Proxy
 from dml.connector.staged import SparkStagedTable, stage
 from dml.connector.state import TableState
 from dml.connector.table import SparkTable
+from dml.connector.views import definition_of, spark_view
 from dml.engine.engine import Engine, StatementSettings
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
+from dml.spark.versions import Feature, has
 from dml.sqlparse.statements import (
     AlterTable,
     CreateNamespace,
@@ -37,6 +40,8 @@ __all__ = ["SparkCatalog"]
 
 ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
 DEFAULT_NAMESPACE = ("default",)
+MANAGED = "MANAGED"
+VIEW = "VIEW"
 
 
 class SparkCatalog(Proxy):
@@ -47,7 +52,11 @@ class SparkCatalog(Proxy):
         name: The catalog's name there.
     """
 
-    interfaces: ClassVar[tuple[str, ...]] = ("catalog.StagingTableCatalog", "catalog.SupportsNamespaces")
+    interfaces: ClassVar[tuple[str, ...]] = (
+        "catalog.StagingTableCatalog",
+        "catalog.RelationCatalog" if has(Feature.CATALOG_VIEWS) else "catalog.TableCatalog",
+        "catalog.SupportsNamespaces",
+    )
 
     def __init__(self, engine: Callable[[], Engine], name: str) -> None:
         self._provide = engine
@@ -78,10 +87,7 @@ class SparkCatalog(Proxy):
 
     def loadTable(self, identifier: JavaObject, *how: Any) -> SparkTable | SparkMetadataTable:
         """A table, as it is now or as it was: a version, a time, or a context that says either, with options."""
-        resolved = self._resolved(identifier)
-        if resolved.metadata_table is not None:
-            return SparkMetadataTable(self._engine, resolved, *travel(how))
-        return SparkTable(self._engine, TableState.of(self._engine, resolved, *travel(how)))
+        return self._table(self._resolved(identifier), *travel(how))
 
     def tableExists(self, identifier: JavaObject) -> bool:
         """Whether there is such a table."""
@@ -136,6 +142,64 @@ class SparkCatalog(Proxy):
             if self._engine.registry.resolve(self._parts(identifier)) is None:
                 raise java_error(ANALYSIS + "NoSuchTableException", identifier) from None
             raise java_error(ANALYSIS + "NoSuchNamespaceException", new.namespace()) from None
+
+    # ---- views
+
+    def loadRelation(self, identifier: JavaObject) -> SparkTable | SparkMetadataTable | JavaObject:
+        """A table or a view."""
+        found = self._engine.registry.resolve(self._parts(identifier))
+        if found is not None:
+            return self._table(found)
+        view = self._view(identifier)
+        if view is None:
+            raise java_error(ANALYSIS + "NoSuchTableException", identifier)
+        return spark_view(view, self._name)
+
+    def loadView(self, identifier: JavaObject) -> JavaObject:
+        """A view."""
+        return spark_view(self._existing_view(identifier), self._name)
+
+    def viewExists(self, identifier: JavaObject) -> bool:
+        """Whether there is such a view."""
+        return self._view(identifier) is not None
+
+    def listViews(self, namespace: Sequence[str]) -> JavaObject:
+        """The views of a namespace."""
+        return array(CATALOG + "Identifier", map(identifier_of, catalogs.list_views(self._catalog, tuple(namespace))))
+
+    def listTableSummaries(self, namespace: Sequence[str]) -> JavaObject:
+        """The tables of a namespace, with their type: Spark would load each for it."""
+        return self._summaries(MANAGED, self.listTables(namespace))
+
+    def listRelationSummaries(self, namespace: Sequence[str]) -> JavaObject:
+        """The tables and views of a namespace, with their types."""
+        tables = self._summaries(MANAGED, self.listTables(namespace))
+        views = self._summaries(VIEW, self.listViews(namespace))
+        return array(CATALOG + "TableSummary", [*tables, *views])
+
+    def createView(self, identifier: JavaObject, view: JavaObject) -> JavaObject:
+        """Create a view."""
+        return self._saved_view(identifier, view, None)
+
+    def replaceView(self, identifier: JavaObject, view: JavaObject) -> JavaObject:
+        """Give a view another definition."""
+        return self._saved_view(identifier, view, self._existing_view(identifier))
+
+    def createOrReplaceView(self, identifier: JavaObject, view: JavaObject) -> JavaObject:
+        """Create a view, or give it another definition."""
+        return self._saved_view(identifier, view, self._view(identifier))
+
+    def dropView(self, identifier: JavaObject) -> bool:
+        """Drop a view; false if there is none."""
+        return catalogs.drop_view(self._catalog, self._parts(identifier)[1:])
+
+    def renameView(self, identifier: JavaObject, new: JavaObject) -> None:
+        """Rename a view."""
+        self._existing_view(identifier)
+        try:
+            catalogs.rename_view(self._catalog, self._parts(identifier)[1:], self._new_name(new))
+        except AlreadyExistsError:
+            raise java_error(ANALYSIS + "ViewAlreadyExistsException", new) from None
 
     # ---- namespaces
 
@@ -211,6 +275,43 @@ class SparkCatalog(Proxy):
         if found is None:
             raise java_error(ANALYSIS + "NoSuchTableException", identifier)
         return found
+
+    def _table(
+        self, resolved: ResolvedTable, version: str | None = None, micros: int | None = None
+    ) -> SparkTable | SparkMetadataTable:
+        if resolved.metadata_table is not None:
+            return SparkMetadataTable(self._engine, resolved, version, micros)
+        return SparkTable(self._engine, TableState.of(self._engine, resolved, version, micros))
+
+    def _view(self, identifier: JavaObject) -> View | None:
+        return catalogs.load_view(self._catalog, self._parts(identifier)[1:])
+
+    @staticmethod
+    def _summaries(kind: str, identifiers: JavaObject) -> JavaObject:
+        summary = java_class(CATALOG + "TableSummary")
+        return array(CATALOG + "TableSummary", [summary.of(identifier, kind) for identifier in identifiers])
+
+    def _new_name(self, identifier: JavaObject) -> tuple[str, ...]:
+        # Spark takes the name after RENAME TO for one inside the catalog, also where it begins with the catalog.
+        inside = self._parts(identifier)[1:]
+        return inside[1:] if len(inside) > 2 and inside[0] == self._name else inside
+
+    def _existing_view(self, identifier: JavaObject) -> View:
+        found = self._view(identifier)
+        if found is None:
+            raise java_error(ANALYSIS + "NoSuchViewException", identifier)
+        return found
+
+    def _saved_view(self, identifier: JavaObject, view: JavaObject, replaces: View | None) -> JavaObject:
+        try:
+            saved = catalogs.save_view(
+                self._catalog, self._parts(identifier)[1:], definition_of(view), replaces=replaces
+            )
+        except AlreadyExistsError:
+            raise java_error(ANALYSIS + "ViewAlreadyExistsException", identifier) from None
+        except NotFoundError:
+            raise java_error(ANALYSIS + "NoSuchNamespaceException", identifier.namespace()) from None
+        return spark_view(saved, self._name)
 
     def _staged(
         self, identifier: JavaObject, what: Sequence[Any], *, or_replace: bool = False, replace_only: bool = False

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pyiceberg.catalog import Catalog
 
 from dml import catalog as catalogs
+from dml.ddl.show_table import table_information, view_information
 from dml.ddl.tables import NO_ROWS, DdlResult, missing_namespace
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
 from dml.sqlparse.quoting import quote_name
@@ -21,7 +22,14 @@ from dml.sqlparse.statements import (
     ShowTables,
 )
 
-__all__ = ["create_namespace", "describe_namespace", "drop_namespace", "show_namespaces", "show_tables"]
+__all__ = [
+    "create_namespace",
+    "describe_namespace",
+    "drop_namespace",
+    "show_namespaces",
+    "show_table_extended",
+    "show_tables",
+]
 
 COMMENT = "comment"
 LOCATION = "location"
@@ -50,7 +58,7 @@ def create_namespace(statement: CreateNamespace, catalog: Catalog, namespace: tu
 
 
 def drop_namespace(statement: DropNamespace, catalog: Catalog, namespace: tuple[str, ...]) -> DdlResult:
-    """DROP NAMESPACE; CASCADE drops its tables and the namespaces inside it, too.
+    """DROP NAMESPACE; CASCADE drops its tables, its views and the namespaces inside it, too.
 
     Raises:
         NotFoundError: it is not there, and IF EXISTS is not.
@@ -62,7 +70,7 @@ def drop_namespace(statement: DropNamespace, catalog: Catalog, namespace: tuple[
         raise missing_namespace(catalog, namespace)
     if statement.cascade:
         empty(catalog, namespace)
-    inside = [quote_name(name) for name in [*catalogs.list_tables(catalog, namespace), *children(catalog, namespace)]]
+    inside = [quote_name(name) for name in [*held(catalog, namespace), *children(catalog, namespace)]]
     if inside:
         raise not_empty(namespace, sorted(inside))
     # A catalog that keeps no record of a namespace forgets it with its last table.
@@ -72,19 +80,46 @@ def drop_namespace(statement: DropNamespace, catalog: Catalog, namespace: tuple[
 
 
 def show_tables(statement: ShowTables, catalog: Catalog, namespace: tuple[str, ...]) -> DdlResult:
-    """SHOW TABLES.
+    """SHOW TABLES: views too, as Spark has it.
 
     Raises:
         NotFoundError: the namespace is not there.
     """
     try:
-        names = [identifier[-1] for identifier in catalogs.list_tables(catalog, namespace)]
+        names = [identifier[-1] for identifier in held(catalog, namespace)]
     except NotFoundError:
         raise missing_namespace(catalog, namespace) from None
     return DdlResult(
         columns=(("namespace", "string"), ("tableName", "string"), ("isTemporary", "boolean")),
         rows=tuple((quote_name(namespace), name, False) for name in matching(names, statement.pattern)),
     )
+
+
+def show_table_extended(
+    statement: ShowTables, catalog: Catalog, catalog_name: str, namespace: tuple[str, ...]
+) -> DdlResult:
+    """SHOW TABLE EXTENDED: tables and views, and what is known of each.
+
+    Raises:
+        NotFoundError: the namespace is not there.
+    """
+    listed = show_tables(statement, catalog, namespace)
+    rows = []
+    for shown, name, temporary in listed.rows:
+        text = information(catalog, catalog_name, (*namespace, name))
+        if text is not None:
+            rows.append((shown, name, temporary, text))
+    return DdlResult(columns=(*listed.columns, ("information", "string")), rows=tuple(rows))
+
+
+def information(catalog: Catalog, catalog_name: str, identifier: tuple[str, ...]) -> str | None:
+    # None of what was dropped since it was listed.
+    full_name = (catalog_name, *identifier)
+    try:
+        return table_information(catalogs.load_table(catalog, identifier), full_name)
+    except NotFoundError:
+        view = catalogs.load_view(catalog, identifier)
+        return None if view is None else view_information(view, full_name)
 
 
 def show_namespaces(statement: ShowNamespaces, catalog: Catalog, parent: tuple[str, ...]) -> DdlResult:
@@ -128,6 +163,11 @@ def children(catalog: Catalog, parent: tuple[str, ...]) -> list[tuple[str, ...]]
     return [name if name[: len(parent)] == parent and len(name) > len(parent) else (*parent, *name) for name in found]
 
 
+def held(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
+    # Tables and views have one space of names.
+    return sorted([*catalogs.list_tables(catalog, namespace), *catalogs.list_views(catalog, namespace)])
+
+
 def empty(catalog: Catalog, namespace: tuple[str, ...]) -> None:
     for child in children(catalog, namespace):
         empty(catalog, child)
@@ -135,6 +175,8 @@ def empty(catalog: Catalog, namespace: tuple[str, ...]) -> None:
             catalogs.drop_namespace(catalog, child)
     for identifier in catalogs.list_tables(catalog, namespace):
         catalogs.drop_table(catalog, identifier)
+    for identifier in catalogs.list_views(catalog, namespace):
+        catalogs.drop_view(catalog, identifier)
 
 
 def not_empty(namespace: tuple[str, ...], inside: list[str]) -> AnalysisError:

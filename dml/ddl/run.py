@@ -9,7 +9,14 @@ from typing import assert_never
 from dml.catalog.registry import CatalogRegistry
 from dml.ddl.alter_table import alter_table
 from dml.ddl.create_table import create_table
-from dml.ddl.namespaces import create_namespace, describe_namespace, drop_namespace, show_namespaces, show_tables
+from dml.ddl.namespaces import (
+    create_namespace,
+    describe_namespace,
+    drop_namespace,
+    show_namespaces,
+    show_table_extended,
+    show_tables,
+)
 from dml.ddl.show_table import describe_table, show_create_table, show_properties
 from dml.ddl.tables import NO_ROWS, DdlResult, drop_table, load_table
 from dml.errors import NotSupportedError
@@ -74,7 +81,9 @@ def execute(statement: DdlStatement, registry: CatalogRegistry, *, time_zone: st
             name, catalog, namespace = registry.namespace(statement.name)
             return describe_namespace(statement, catalog, name, namespace)
         case ShowTables():
-            _, catalog, namespace = registry.namespace(statement.namespace)
+            name, catalog, namespace = registry.namespace(statement.namespace)
+            if statement.extended:
+                return show_table_extended(statement, catalog, name, namespace)
             return show_tables(statement, catalog, namespace)
         case ShowNamespaces():
             _, catalog, parent = registry.namespace(statement.parent)

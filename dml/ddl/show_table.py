@@ -4,11 +4,15 @@ Input: the statement and a loaded table. Output: `DdlResult` in Spark's layout. 
 `ShowCreateTableExec`, `ShowTablePropertiesExec`; the properties that Iceberg's `SparkTable` shows.
 """
 
+from collections.abc import Iterator
+
 from pyiceberg.partitioning import PartitionField
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, VoidTransform
-from pyiceberg.types import NestedField
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.view import View
 
 from dml.ddl.literals import literal_text
 from dml.ddl.properties import COMMENT
@@ -21,12 +25,14 @@ from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string
 from dml.sqlparse.statements import Describe, ShowProperties
 from dml.suggestions import did_you_mean
 
-__all__ = ["describe_table", "show_create_table", "show_properties"]
+__all__ = ["describe_table", "show_create_table", "show_properties", "table_information", "view_information"]
 
 Row = tuple[str, str | None, str | None]
 
 OWNER = "owner"
 EMPTY: Row = ("", "", "")
+HEADINGS = frozenset({"# Detailed Table Information"})
+TREE_NAMES = {"int": "integer", "bigint": "long"}
 DESCRIBE_COLUMNS = (("col_name", "string"), ("data_type", "string"), ("comment", "string"))
 
 
@@ -98,6 +104,71 @@ def describe_table(statement: Describe, table: Table, name: tuple[str, ...]) -> 
         rows += metadata_column_rows(metadata)
         rows += detail_rows(metadata, name)
     return DdlResult(columns=DESCRIBE_COLUMNS, rows=tuple(rows))
+
+
+def table_information(table: Table, name: tuple[str, ...]) -> str:
+    """What SHOW TABLE EXTENDED tells about a table, in lines.
+
+    Args:
+        table: The table.
+        name: Its full name, catalog first.
+    """
+    metadata = table.metadata
+    named = information_head(name)
+    details = [f"{key}: {value}" for key, value, _ in detail_rows(metadata, name) if key not in {"", "Name"} | HEADINGS]
+    terms = [term_text(field, metadata.schema()) for field in live_fields(metadata)]
+    parts = [f"Part {index}: {term}" for index, term in enumerate(terms)]
+    return "\n".join([*named, *details, *parts, *tree_lines(metadata.schema())]) + "\n"
+
+
+def view_information(view: View, name: tuple[str, ...]) -> str:
+    """What SHOW TABLE EXTENDED tells about a view, in lines; arguments as of `table_information`."""
+    comment = [f"Comment: {view.properties[COMMENT]}"] if COMMENT in view.properties else []
+    return "\n".join([*information_head(name), "Type: VIEW", *comment, *tree_lines(view.schema())]) + "\n"
+
+
+def information_head(name: tuple[str, ...]) -> list[str]:
+    return [f"Catalog: {name[0]}", f"Namespace: {quote_name(name[1:-1])}", f"Table: {name[-1]}"]
+
+
+def tree_lines(schema: Schema) -> list[str]:
+    # As Spark prints schemas; readers of it look for " |-- name: type (nullable = true)".
+    return ["Schema: root", *(line for field in schema.fields for line in field_lines(field, " |-- "))]
+
+
+def field_lines(field: NestedField, lead: str) -> Iterator[str]:
+    yield f"{lead}{field.name}: {tree_type(field.field_type)} (nullable = {str(not field.required).lower()})"
+    yield from inner_lines(field.field_type, lead.replace("|-- ", "|    |-- "))
+
+
+def inner_lines(kind: IcebergType, lead: str) -> Iterator[str]:
+    match kind:
+        case StructType():
+            for field in kind.fields:
+                yield from field_lines(field, lead)
+        case ListType():
+            nullable = str(not kind.element_required).lower()
+            yield f"{lead}element: {tree_type(kind.element_type)} (containsNull = {nullable})"
+            yield from inner_lines(kind.element_type, lead.replace("|-- ", "|    |-- "))
+        case MapType():
+            nullable = str(not kind.value_required).lower()
+            yield f"{lead}key: {tree_type(kind.key_type)}"
+            yield from inner_lines(kind.key_type, lead.replace("|-- ", "|    |-- "))
+            yield f"{lead}value: {tree_type(kind.value_type)} (valueContainsNull = {nullable})"
+            yield from inner_lines(kind.value_type, lead.replace("|-- ", "|    |-- "))
+
+
+def tree_type(kind: IcebergType) -> str:
+    match kind:
+        case StructType():
+            return "struct"
+        case ListType():
+            return "array"
+        case MapType():
+            return "map"
+        case _:
+            text = type_text(kind)
+            return TREE_NAMES.get(text, text)
 
 
 def column_text(field: NestedField) -> str:

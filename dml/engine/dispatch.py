@@ -14,6 +14,7 @@ from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
 from dml.commit import IdempotencyKey
 from dml.engine.create_as_select import create_table
+from dml.engine.current import DEFAULT_NAMESPACE, enter, follow_spark
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.explain import explain
 from dml.engine.insert import insert_options, run_insert
@@ -250,20 +251,23 @@ def spark_sql(engine: Engine, text: str) -> DataFrame:
 
 
 def run_use(engine: Engine, statement: Use, text: str) -> None:
-    """Change the current catalog or namespace of the session.
+    """Change the current catalog or namespace of the session; Spark's too, where that is in a catalog of ours.
 
     Raises:
         NotFoundError: there is no such catalog or namespace.
     """
     registry = engine.registry
+    in_ours = follow_spark(engine)
     name = statement.name
     if statement.catalog_only or (len(name) == 1 and name[0] in registry.catalogs):
         registry.catalog(name[0])
-        registry.current_catalog = name[0]
-        registry.current_namespace = ("default",)
-        return
-    catalog_name, namespace = (name[0], name[1:]) if name[0] in registry.catalogs else (registry.current_catalog, name)
-    if not namespace_exists(registry.catalog(catalog_name), namespace):
+        catalog_name, namespace = name[0], DEFAULT_NAMESPACE
+    elif name[0] in registry.catalogs:
+        catalog_name, namespace = name[0], name[1:]
+    else:
+        catalog_name, namespace = registry.current_catalog, name
+    # JDBC clients and PyHive say USE default when they connect, whether it is there or not.
+    if namespace != DEFAULT_NAMESPACE and not namespace_exists(registry.catalog(catalog_name), namespace):
         known = [".".join(found) for found in registry.catalog(catalog_name).list_namespaces()]
         raise NotFoundError(
             f"There is no namespace '{'.'.join(namespace)}' in the catalog '{catalog_name}'",
@@ -273,6 +277,8 @@ def run_use(engine: Engine, statement: Use, text: str) -> None:
             hint=did_you_mean(".".join(namespace), known),
         )
     registry.current_catalog, registry.current_namespace = catalog_name, namespace
+    if in_ours:
+        enter(engine, catalog_name, namespace)
 
 
 def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:

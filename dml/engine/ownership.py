@@ -10,10 +10,13 @@ from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 
+from dml.catalog import namespace_exists
+from dml.engine.current import follow_spark, names_a_catalog_of_spark
 from dml.engine.engine import Engine
 from dml.engine.procedures import table_of_call
 from dml.engine.query import temporary_view
 from dml.errors import SqlError
+from dml.spark.handlers import temporary_views
 from dml.spark.iceberg_functions import calls_a_function
 from dml.spark.versions import sql_failure
 from dml.sqlparse import parse
@@ -99,49 +102,93 @@ def any_spark_table(engine: Engine, text: str) -> bool:
 
 def names_ours(engine: Engine, statement: Statement) -> bool:
     """Whether a statement names a table, namespace or catalog of ours."""
+    return names(engine, statement, in_ours=follow_spark(engine))
+
+
+def names(engine: Engine, statement: Statement, *, in_ours: bool) -> bool:
+    """As `names_ours`; names without a catalog are looked up in one of ours, or in Spark's first."""
     registry = engine.registry
+
+    def ours(reference: TableReference) -> bool:
+        return is_our_table(engine, reference, in_ours=in_ours)
+
+    def namespace_of_ours(name: tuple[str, ...] | None) -> bool:
+        if name is None:
+            return in_ours
+        return name[0] in registry.catalogs or (in_ours and not names_a_catalog_of_spark(engine, name[0]))
+
     match statement:
         case Query(fragment=fragment):
-            return any(is_our_table(engine, reference) for reference in fragment.tables)
+            return any(map(ours, fragment.tables))
         case (
             DeleteStatement(target=target)
             | UpdateStatement(target=target)
             | MergeStatement(target=target)
             | Truncate(target=target)
         ):
-            return is_our_table(engine, target)
+            return ours(target)
         case InsertStatement(target=target, query=query):
-            return is_our_table(engine, target) or any(is_our_table(engine, table) for table in query.tables)
+            return ours(target) or any(map(ours, query.tables))
         case Call(catalog=catalog):
             about = table_of_call(statement)
-            return catalog in registry.catalogs or (
-                catalog is None and about is not None and is_our_table(engine, about)
-            )
+            return catalog in registry.catalogs or (catalog is None and about is not None and ours(about))
         case Explain(statement=explained):
-            return names_ours(engine, explained)
-        case CreateTable(table=table, provider=provider, query=query):
-            if len(table.parts) > 1 and table.parts[0] in registry.catalogs:
-                return True
-            if provider is not None and provider.lower() == "iceberg":
-                return True
-            return query is not None and any(is_our_table(engine, source) for source in query.tables)
-        case CreateNamespace(name=name) | DropNamespace(name=name) | DescribeNamespace(name=name) | Use(name=name):
-            return name[0] in registry.catalogs
-        case ShowTables(namespace=name) | ShowNamespaces(parent=name):
-            return name is not None and name[0] in registry.catalogs
+            return names(engine, explained, in_ours=in_ours)
+        case CreateTable(query=query):
+            return creates_ours(engine, statement, in_ours=in_ours) or (
+                query is not None and any(map(ours, query.tables))
+            )
+        case ShowTables(extended=True, namespace=tuple() as name):
+            # dbt asks for namespaces that are not there, and knows Spark's answer.
+            return namespace_of_ours(name) and namespace_is_there(engine, name)
+        case (
+            CreateNamespace(name=name)
+            | DropNamespace(name=name)
+            | DescribeNamespace(name=name)
+            | Use(name=name)
+            | ShowTables(namespace=name)
+            | ShowNamespaces(parent=name)
+        ):
+            return namespace_of_ours(name)
         case UnknownStatement(text=text):
             view = temporary_view(text)
-            return view is not None and names_ours(engine, view.query)
+            return view is not None and names(engine, view.query, in_ours=in_ours)
         case _:
             about = table_of(statement)
-            return about is not None and is_our_table(engine, about)
+            return about is not None and ours(about)
 
 
-def is_our_table(engine: Engine, reference: TableReference) -> bool:
-    """Whether a reference is to a table of ours; one with a catalog of ours in front is, also if it is not there."""
+def namespace_is_there(engine: Engine, name: tuple[str, ...]) -> bool:
+    """Whether a namespace that is looked up in our catalogs is in one."""
+    _, catalog, namespace = engine.registry.namespace(name)
+    return bool(namespace) and namespace_exists(catalog, namespace)
+
+
+def creates_ours(engine: Engine, statement: CreateTable, *, in_ours: bool) -> bool:
+    """Whether CREATE TABLE makes a table in a catalog of ours."""
+    parts, provider = statement.table.parts, statement.provider
+    if len(parts) > 1 and parts[0] in engine.registry.catalogs:
+        return True
+    if provider is not None and provider.lower() == "iceberg":
+        return True
+    return in_ours and not names_a_catalog_of_spark(engine, parts[0])
+
+
+def is_our_table(engine: Engine, reference: TableReference, *, in_ours: bool) -> bool:
+    """Whether a reference is to a table of ours; one with a catalog of ours in front is, also if it is not there.
+
+    Args:
+        engine: The session and its catalogs.
+        reference: What is named.
+        in_ours: Whether names without a catalog are looked up in a catalog of ours: then only temporary views hide
+            its tables.
+    """
     parts = reference.parts
     if len(parts) > 1 and parts[0] in engine.registry.catalogs:
         return True
+    if in_ours:
+        hidden = len(parts) == 1 and parts[0].lower() in temporary_views(engine.spark)
+        return not hidden and engine.registry.resolve(parts) is not None
     return not spark_has(engine, parts) and engine.registry.resolve(parts) is not None
 
 

@@ -34,6 +34,7 @@ from dml.spark.errors import translate
 from dml.sqlparse import parse, stars_without
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
+from dml.sqlparse.tokens import first_place
 from dml.suggestions import did_you_mean
 from dml.views import StatementTables, StatementViews, TableFrame, views_of
 
@@ -325,7 +326,7 @@ class TemporaryView:
 
 def temporary_view(text: str) -> TemporaryView | None:
     """The statement, if the text is of this form."""
-    found = FORM.fullmatch(text)
+    found = FORM.fullmatch(text, first_place(text))
     if found is None:
         return None
     query = parse(found["query"])

@@ -30,6 +30,7 @@ __all__ = [
     "forget_session",
     "has_handlers",
     "inherit",
+    "is_classic",
     "is_handler",
     "names_a_view_of",
     "passing_on",
@@ -37,6 +38,7 @@ __all__ = [
     "run_statement",
     "running",
     "session_key",
+    "temporary_views",
     "unregister_handler",
 ]
 

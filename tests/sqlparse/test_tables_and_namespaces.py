@@ -124,7 +124,7 @@ def test_hive_partitioning_adds_a_column():
         "alter table t add partition (a = 1)",
         "alter table t create branch b",
         "alter view v as select 1",
-        "show table extended like 'a'",
+        "show table extended like 'a' partition (k = 1)",
         "show functions",
         "describe function f",
         "describe t c",
@@ -272,6 +272,14 @@ def test_show_describe_drop_and_use_are_read():
     assert parse("show tables") == ShowTables()
     assert parse("show tables from a.b like 'x*'") == ShowTables(namespace=("a", "b"), pattern="x*")
     assert parse("show tables in a 'x'") == ShowTables(namespace=("a",), pattern="x")
+    assert parse("show table extended like '*'") == ShowTables(pattern="*", extended=True)
+    extended = parse("/* dbt */ show table extended in a.b like 'x*|y'")
+    assert extended == ShowTables(namespace=("a", "b"), pattern="x*|y", extended=True)
+    partition = "show table extended in a like 'x' partition (k = 1)"
+    assert isinstance(parse(partition), UnknownStatement)
+    assert isinstance(parse("show table"), UnknownStatement)
+    with pytest.raises(SqlError, match="LIKE"):
+        parse("show table extended in a")
     assert parse("SHOW DATABASES IN a LIKE 'x'") == ShowNamespaces(parent=("a",), pattern="x")
     for sql, key in {
         "show tblproperties a.t": None,
