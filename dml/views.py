@@ -69,6 +69,7 @@ class StatementTables:
             position=reference.span.start,
             length=reference.span.end - reference.span.start,
             hint=self.registry.proposal(reference.parts),
+            table=".".join(map(quoted, reference.parts)),
         )
 
 

@@ -33,7 +33,7 @@ from dml.spark.versions import java_failure, sql_failure
 from dml.sqlparse.quoting import quoted_parts
 from dml.suggestions import did_you_mean
 
-__all__ = ["SparkFailure", "ended_with", "failure_of", "spark_ended", "translate"]
+__all__ = ["SparkFailure", "condition_of", "ended_with", "failure_of", "raised_by_us", "spark_ended", "translate"]
 
 MAX_CAUSES: Final = 12
 RAISED_BY_US: Final = re.compile(r"\[rowdelta:(?P<kind>[a-z-]+)\](?P<text>.*)", re.DOTALL)
@@ -94,6 +94,11 @@ def translate(error: BaseException) -> DmlError:
     if error_class is ExecutionError:
         message = f"Spark failed: {message}"
     return error_class(message, kind=kind, hint=hint, **facts(failure))
+
+
+def raised_by_us(error: BaseException) -> DmlError | None:
+    """The error that our own SQL raised for a value of a row; None for what is Spark's or the user's."""
+    return next((ours for failure in failures_of(error) if (ours := raised_in_sql(failure)) is not None), None)
 
 
 def advice_apart(message: str) -> tuple[str, str | None]:
@@ -217,6 +222,32 @@ def raised_in_worker(failure: SparkFailure) -> DmlError | None:
         error_class: type[DmlError] = getattr(errors, class_name)
         return error_class(message)
     return ExecutionError(f"A Python function failed in a task: {raw}", traceback=text)
+
+
+CONDITIONS: Final[tuple[tuple[type[DmlError], str, str, str], ...]] = (
+    (NotFoundError, "table", "TABLE_OR_VIEW_NOT_FOUND", "relationName"),
+    (NotFoundError, "namespace", "SCHEMA_NOT_FOUND", "schemaName"),
+    (AlreadyExistsError, "table", "TABLE_OR_VIEW_ALREADY_EXISTS", "relationName"),
+    (AlreadyExistsError, "namespace", "SCHEMA_ALREADY_EXISTS", "schemaName"),
+)
+
+
+def condition_of(error: DmlError) -> tuple[str, dict[str, str]] | None:
+    """The error condition that Spark has for an error of ours, and its parameters; None where it has none.
+
+    Programs look at it, whatever engine ran their statement.
+    """
+    condition = str(error.context.get("condition") or "")
+    if isinstance(error, NotFoundError) and condition == "TABLE_OR_VIEW_NOT_FOUND":  # Spark has said so itself
+        return condition, dict(error.context.get("parameters", {}))
+    return next(
+        (
+            (name, {parameter: str(error.context[key])})
+            for kind, key, name, parameter in CONDITIONS
+            if isinstance(error, kind) and key in error.context
+        ),
+        None,
+    )
 
 
 def facts(failure: SparkFailure) -> dict[str, Any]:

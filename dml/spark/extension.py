@@ -18,7 +18,7 @@ Source: `SparkSessionExtensions`, `ParserInterface` and `SparkSession.sql` of Sp
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, cast
 
@@ -31,8 +31,9 @@ from pyspark.sql.functions import expr
 
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, NotSupportedError, SqlError
 from dml.result import Result
+from dml.spark.errors import condition_of
 from dml.spark.handlers import Arguments, find_handler, forget_session, inherit, run_statement, running
-from dml.spark.jvm import carried, jvm_view, kept, take_callbacks
+from dml.spark.jvm import carried, gateway, jvm_view, kept, take_callbacks
 from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
 from dml.sqlparse import has_parameters
 
@@ -45,6 +46,7 @@ NEAR_FRAMES: Final = 16  # between the parser and the planner's method for comma
 COMMAND_RESULT: Final = "org.apache.spark.sql.catalyst.plans.logical.CommandResult"
 PARSE_EXCEPTION: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
 RAISED_BY_USER: Final = "USER_RAISED_EXCEPTION"
+STRING: Final = "java.lang.String"
 REFUSALS: Final = (SqlError, AnalysisError, NotFoundError, AlreadyExistsError, NotSupportedError)
 
 
@@ -254,16 +256,40 @@ def command_result(execution: JavaObject) -> JavaObject:
 def stand_in(error: Exception) -> JavaObject | None:
     """A Java exception for an error of ours that a better statement would not have: what callers of a parser catch.
 
-    It is Spark's own for what users raise in SQL, the only one whose text can be any. A parser may throw it although
-    it is no RuntimeException, and an AnalysisException it is as well. None for other errors.
+    A parser may throw a ParseException although it is no RuntimeException, and an AnalysisException it is as well. Its
+    text is ours; its condition is Spark's for the same mistake, or that of what users raise in SQL. None for other
+    errors.
     """
     if not isinstance(error, REFUSALS):
         return None
     jvm = jvm_view()
-    origin = jvm.org.apache.spark.sql.catalyst.trees.CurrentOrigin.get()
-    parameters = {"errorMessage": f"{type(error).__name__}: {error}"}
-    as_scala = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(parameters)
+    text = f"{type(error).__name__}: {error}"
+    condition, parameters = condition_of(error) or (RAISED_BY_USER, {"errorMessage": text})
     try:
-        return getattr(jvm, PARSE_EXCEPTION)(jvm.scala.Option.empty(), origin, RAISED_BY_USER, as_scala)
-    except (Py4JError, PySparkException):
-        return None  # Spark 3.5 and 4.0 make it otherwise
+        return parse_exception(jvm, text, condition, parameters)
+    except (Py4JError, PySparkException, StopIteration):
+        return None  # another Spark makes it otherwise
+
+
+def parse_exception(jvm: Any, text: str, condition: str, parameters: Mapping[str, str]) -> JavaObject:
+    """A ParseException with a text of its own: only the constructor that Spark keeps for itself takes one."""
+    java = jvm.java.lang.Class.forName(PARSE_EXCEPTION)
+    constructor = next(
+        found for found in java.getDeclaredConstructors() if str(found.getParameterTypes()[1].getName()) == STRING
+    )
+    constructor.setAccessible(True)
+    options = iter((jvm.scala.Option.empty(), jvm.scala.Option.apply(condition)))  # the command, the condition
+    values = gateway().new_array(jvm.java.lang.Object, constructor.getParameterCount())
+    for index, kind in enumerate(constructor.getParameterTypes()):
+        match str(kind.getSimpleName()):
+            case "Option":
+                values[index] = next(options)
+            case "String":
+                values[index] = f"[{condition}] {text}"
+            case "Origin":
+                values[index] = jvm.org.apache.spark.sql.catalyst.trees.CurrentOrigin.get()
+            case "Map":
+                values[index] = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(dict(parameters))
+            case _:  # pieces of SQL that it points at, of which there are none
+                values[index] = jvm.java.lang.reflect.Array.newInstance(kind.getComponentType(), 0)
+    return constructor.newInstance(values)

@@ -110,6 +110,15 @@ def errors() -> None:
         error = failure(spark, text)
         assert isinstance(error, AnalysisException), repr(error)
         assert all(word in str(error) for word in words), str(error)
+    for text, condition in {
+        "DELETE FROM lake.db.nothing": "TABLE_OR_VIEW_NOT_FOUND",
+        "SELECT * FROM lake.db.nothing": "TABLE_OR_VIEW_NOT_FOUND",
+        "DROP TABLE lake.db.nothing": "TABLE_OR_VIEW_NOT_FOUND",
+        "CREATE TABLE lake.db.e (id BIGINT)": "TABLE_OR_VIEW_ALREADY_EXISTS",
+        "SHOW TABLES IN lake.nothing": "SCHEMA_NOT_FOUND",
+        "DELETE FROM lake.db.e WHERE nope = 1": "USER_RAISED_EXCEPTION",
+    }.items():
+        assert failure(spark, text).getCondition() == condition, text
     error = failure(spark, "SELEC 1")
     assert isinstance(error, ParseException), repr(error)
     assert error.getCondition() == "PARSE_SYNTAX_ERROR"
