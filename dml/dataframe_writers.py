@@ -1,4 +1,4 @@
-"""Calls of writers that Spark would do otherwise: `mergeInto` and `overwritePartitions`. Driver, classic Spark.
+"""Calls of writers that Spark would do otherwise: `mergeInto` and `overwritePartitions`. Driver.
 
 Input: PySpark's calls on tables of ours. Output: of `mergeInto` the MERGE that `MergeBuilder` puts together, run as
 `spark.sql` would run it; of `overwritePartitions` an overwrite with the option that makes it dynamic: its rows come to
@@ -10,7 +10,6 @@ Columns that are bound to it (`source.id`, `source["id"]`) are its columns too.
 """
 
 import functools
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -22,43 +21,23 @@ from dml.engine.engine import is_connect
 from dml.merge_builder import Condition, MergeBuilder, Value, WhenMatchedBuilder, WhenNotMatchedBuilder
 from dml.result import Result
 from dml.spark.columns import column_sql, output_columns
-from dml.spark.handlers import StatementHandler, find_handler, has_handlers, run_statement, session_key
+from dml.spark.handlers import StatementHandler, find_handler, run_statement, session_key
+from dml.spark.replaced_methods import replace_method
 
-__all__ = ["MergeIntoWriter", "leave_writers", "take_writers"]
+__all__ = ["MergeIntoWriter", "take_writers"]
 
 SOURCE: Final = "source"
 """The alias of a source that has none."""
 
-ORIGINALS: Final[dict[tuple[Any, str], Callable[..., Any]]] = {}
-LOCK: Final = threading.Lock()
-
 
 def take_writers(spark: SparkSession) -> None:
     """Let the writers of a session's DataFrames look whether the table is ours; PySpark 3.5 has no `mergeInto`."""
-    if ORIGINALS or is_connect(spark):
-        return
-    with LOCK:
+    if not is_connect(spark):
         replace_method(DataFrameWriterV2, "__init__", remembering)
         replace_method(DataFrameWriterV2, "overwritePartitions", dynamically)
-        owner = class_with_merge_into(spark)
-        if owner is not None:
-            replace_method(owner, "mergeInto", intercepted)
-
-
-def replace_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Put another method in the place of one of PySpark's, once."""
-    if (owner, name) not in ORIGINALS:
-        ORIGINALS[owner, name] = getattr(owner, name)
-        setattr(owner, name, wrap(ORIGINALS[owner, name]))
-
-
-def leave_writers() -> None:
-    """Put PySpark's methods back, if no session has a handler any more."""
-    with LOCK:
-        if not has_handlers():
-            for (owner, name), original in ORIGINALS.items():
-                setattr(owner, name, original)
-            ORIGINALS.clear()
+    owner = class_with_merge_into(spark)
+    if owner is not None:
+        replace_method(owner, "mergeInto", intercepted)
 
 
 def remembering(original: Callable[..., Any]) -> Callable[..., Any]:

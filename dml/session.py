@@ -19,8 +19,8 @@ from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey
 from dml.connector import execute_and_refresh, inheriting, install, table_frame, uninstall
-from dml.dataframe_writers import leave_writers, take_writers
-from dml.engine.engine import Engine, StatementSettings
+from dml.dataframe_writers import take_writers
+from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.ownership import is_ours, is_query, parsed
 from dml.engine.procedures import remove_orphans, verify_table
 from dml.errors import AnalysisError, ErrorKind, SetupError
@@ -36,9 +36,12 @@ from dml.merge_builder import (
     source_of,
     where_clause,
 )
+from dml.remote import table_calls
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
+from dml.spark.connect_calls import take_connect_calls
+from dml.spark.format_calls import take_format_calls
 from dml.spark.handlers import (
     Binding,
     StatementHandler,
@@ -50,6 +53,7 @@ from dml.spark.handlers import (
     session_key,
 )
 from dml.spark.launch import spark_session
+from dml.spark.table_calls import TableCalls
 from dml.sqlparse import bind_parameters, canonical_text, first_keyword
 from dml.sqlparse.names import name_parts
 from dml.verification import Verification
@@ -299,7 +303,13 @@ class Session:
     @property
     def handler(self) -> StatementHandler:
         """What takes the Spark session's statements."""
-        return StatementHandler(handles=self.handles, run=self.run, is_query=is_query, bequeath=self._bequeath)
+        return StatementHandler(
+            handles=self.handles, run=self.run, is_query=is_query, bequeath=self._bequeath, calls=self._calls
+        )
+
+    def _calls(self) -> TableCalls:
+        """What takes PySpark's calls on our tables."""
+        return table_calls(self.engine)
 
     # ---- other Spark sessions of the application
 
@@ -326,12 +336,14 @@ class Session:
         interception.enable(self.spark, self.handler)
         install(self.engine)
         take_writers(self.spark)
+        take_format_calls(self.spark)
+        if is_connect(self.spark):
+            take_connect_calls()
         return self
 
     def disable(self) -> None:
         """Leave `spark.sql` to Spark, and take our catalogs out of it."""
         interception.disable(self.spark)
-        leave_writers()
         uninstall(self.engine)
 
     # ---- catalogs

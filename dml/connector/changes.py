@@ -27,7 +27,7 @@ from dml.sqlparse.statements import (
     UnsetProperties,
 )
 
-__all__ = ["NOWHERE", "alter_actions", "create_statement", "reference_of"]
+__all__ = ["NOWHERE", "SAID_OTHERWISE", "alter_actions", "create_statement", "reference_of"]
 
 NOWHERE: Final = Span(0, 0)
 """The place of what no text says."""
@@ -37,7 +37,9 @@ SINGULAR: Final = {"years": "year", "months": "month", "days": "day", "hours": "
 PARQUET: Final = "parquet"
 """The provider of a writer that says none. To Iceberg it is the format of the files, and ours are of this one."""
 
-NOT_KEPT: Final = frozenset({"comment", "external", "is_managed_location", "location", "owner", "path", "provider"})
+SAID_OTHERWISE: Final = frozenset(
+    {"comment", "external", "is_managed_location", "location", "owner", "path", "provider"}
+)
 """Properties that Spark adds, or that a statement says in another way."""
 
 
@@ -64,7 +66,7 @@ def create_statement(
         provider=None if given.get("provider", "").lower() == PARQUET else given.get("provider"),
         partitioning=tuple(term(partition) for partition in partitions),
         properties=tuple(
-            (key, value) for key, value in given.items() if key not in NOT_KEPT and key.lower() != "option.path"
+            (key, value) for key, value in given.items() if key not in SAID_OTHERWISE and key.lower() != "option.path"
         ),
         comment=given.get("comment"),
         location=given.get("location"),

@@ -1,8 +1,9 @@
 """The format `iceberg` of Spark's readers and writers. Driver, classic Spark only.
 
 Output: a data source of that name, so that `df.write.format("iceberg").saveAsTable("lake.db.t")` comes to the catalog
-of the table: Spark looks for the format first, and would find none. It has no `load` and no `save` of its own, and says
-what to call. Where Iceberg's JAR is there, Spark finds the JAR's.
+of the table: Spark looks for the format first, and would find none. `load` and `save` with the name of a table never
+come here (`dml.spark.format_calls`); of what comes it says what to give instead. Where Iceberg's JAR is there, Spark
+finds the JAR's.
 """
 
 import importlib
@@ -45,6 +46,6 @@ def refuse(*_: Any, **__: Any) -> None:
         NotSupportedError: always.
     """
     raise NotSupportedError(
-        "The format 'iceberg' has no load() and no save() here",
-        hint="Use spark.table('lake.db.t'), df.writeTo('lake.db.t') or df.write.saveAsTable('lake.db.t')",
+        "The format 'iceberg' loads and saves tables by their names, and this is none with a catalog in front",
+        hint="Give load() and save() a name such as 'lake.db.t', or use spark.table('lake.db.t')",
     )

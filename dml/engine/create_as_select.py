@@ -21,7 +21,7 @@ from dml.catalog.registry import ResolvedTable
 from dml.catalog.tables import drop_table, load_table
 from dml.ddl import schema_from_json
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import plan_rows_write, write_rows
+from dml.engine.insert import PLAIN, InsertOptions, plan_rows_write, write_rows
 from dml.engine.query import query_views
 from dml.engine.target import target_of
 from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
@@ -29,7 +29,7 @@ from dml.model.columns import value_name
 from dml.result import Result
 from dml.sqlparse.statements import CreateTable
 
-__all__ = ["create_table", "drop_empty"]
+__all__ = ["Creation", "create_table", "drop_empty", "run_create"]
 
 
 def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame | Result:
@@ -67,6 +67,7 @@ class Creation:
         rows: Those of its query.
         settings: The session's settings.
         started: When it started, by `time.perf_counter`.
+        options: Write options for its rows.
     """
 
     engine: Engine
@@ -75,6 +76,7 @@ class Creation:
     rows: DataFrame
     settings: StatementSettings
     started: float
+    options: InsertOptions = PLAIN
 
 
 def run_create(creation: Creation) -> Result:
@@ -104,7 +106,14 @@ def write_query(creation: Creation, table: Table, load_state: LoadState | None) 
     resolved = ResolvedTable(catalog_name=catalog_name, catalog=table.catalog, identifier=identifier, table=table)
     target = target_of(resolved, reference, creation.sql, settings)
     rows = creation.rows.toDF(*(value_name(index) for index in range(len(creation.rows.columns))))
-    write = plan_rows_write(creation.engine, target, "CREATE TABLE AS SELECT", creation.started, load_state=load_state)
+    write = plan_rows_write(
+        creation.engine,
+        target,
+        "CREATE TABLE AS SELECT",
+        creation.started,
+        options=creation.options,
+        load_state=load_state,
+    )
     return write_rows(write, rows)
 
 

@@ -6,7 +6,7 @@ Iceberg documentation, "Spark write options".
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -61,6 +61,8 @@ from dml.write.run import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
 __all__ = [
+    "PLAIN",
+    "GivenRows",
     "InsertOptions",
     "Replaced",
     "RowsWrite",
@@ -169,10 +171,29 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
 PLAIN: Final = InsertOptions()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenRows:
+    """The rows of an INSERT that are no part of its text, and the full names of tables that they are made of."""
+
+    frame: DataFrame
+    tables: Collection[tuple[str, ...]] = ()
+
+
 def run_insert(
-    engine: Engine, statement: InsertStatement, sql: str, idempotency_key: IdempotencyKey | None = None
+    engine: Engine,
+    statement: InsertStatement,
+    sql: str,
+    idempotency_key: IdempotencyKey | None = None,
+    given: GivenRows | None = None,
 ) -> Result:
     """Run an INSERT.
+
+    Args:
+        engine: The session and its catalogs.
+        statement: The statement.
+        sql: Its text.
+        idempotency_key: What keeps it from being applied twice.
+        given: The rows, where a DataFrame stands for the statement's query.
 
     Raises:
         DmlError: the statement does not fit the table, or failed; nothing is changed then, and no file is left.
@@ -184,8 +205,12 @@ def run_insert(
         engine, statement.target, sql, command, branch_option=options.branch, idempotency_key=idempotency_key
     )
     settings, target = start.settings, start.target
-    views = insert_views(engine, start, statement)
-    query = insert_query(statement, target, views)
+    if given is None:
+        views = insert_views(engine, start, statement)
+        query = insert_query(statement, target, views)
+        tables: Collection[tuple[str, ...]] = views.full_names.values()
+    else:
+        views, query, tables = statement_views(engine, start, ()), given.frame, given.tables
     plan = plan_insert(statement, target.names, query.columns)
     rows = aligned_rows(
         query, plan, views, Assign(policy=settings.policy, case_sensitive=settings.case_sensitive, by_name=plan.by_name)
@@ -193,7 +218,7 @@ def run_insert(
     replaced = replaced_rows(statement, target, sql, settings, options)
     if replaced is not None:
         name = (target.resolved.catalog_name, *target.resolved.identifier)
-        replaced = replace(replaced, reads_table=name in views.full_names.values())
+        replaced = replace(replaced, reads_table=name in tables)
     return write_rows(plan_rows_write(engine, target, command, started, replaced=replaced, options=options), rows)
 
 

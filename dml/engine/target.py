@@ -17,6 +17,7 @@ from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedErro
 from dml.model.columns import INTERNAL_PREFIX
 from dml.options import WRITE_AUDIT_PUBLISH_ENABLED, boolean
 from dml.plan.assignments import TargetNames
+from dml.spark.handlers import is_classic
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import TableReference
 from dml.suggestions import did_you_mean
@@ -336,7 +337,9 @@ def refused(reference: TableReference, sql: str, message: str, hint: str) -> Ana
 def missing(reference: TableReference, sql: str, tables: StatementTables, command: str) -> AnalysisError:
     """The error for a target that none of our catalogs has."""
     name = ".".join(reference.parts)
-    if tables.spark.catalog.tableExists(".".join(map(quoted, reference.parts))):
+    # A server of Spark Connect does not know our catalogs: it would fail at names of three parts.
+    asks = is_classic(tables.spark) or reference.parts[0] not in tables.registry.catalogs
+    if asks and tables.spark.catalog.tableExists(".".join(map(quoted, reference.parts))):
         return refused(
             reference,
             sql,

@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from pyspark.sql import DataFrame, SparkSession
 
 from dml.result import Result
+from dml.spark.table_calls import TableCalls
 from dml.sqlparse.tokens import read_source
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Binding",
     "StatementHandler",
     "active_clone",
+    "find_calls",
     "find_handler",
     "forget_session",
     "has_handlers",
@@ -60,12 +62,14 @@ class StatementHandler:
         is_query: Whether a statement that `handles` accepted is a query, which changes nothing and may run again.
         bequeath: What another session that is made of this one gets, once: the same catalogs, and a current namespace
             that is from then on its own.
+        calls: What takes PySpark's calls on our tables, where something does.
     """
 
     handles: Callable[[str], bool]
     run: Callable[[str, Arguments], DataFrame | Result]
     is_query: Callable[[str], bool]
     bequeath: Callable[[], Binding]
+    calls: Callable[[], TableCalls] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +163,20 @@ def find_handler(key: str, text: str, session: Callable[[], SparkSession]) -> St
         return None
     handler = handler_of(key, session)
     return handler if handler is not None and handler.handles(text) else None
+
+
+def find_calls(spark: SparkSession, parts: Sequence[str]) -> TableCalls | None:
+    """What takes a call of PySpark on a table or namespace; None where it is Spark's.
+
+    Args:
+        spark: The session that the call belongs to.
+        parts: The name: one of a single part is no name of ours.
+    """
+    if len(parts) < 2 or not ENABLED or STATE.running:
+        return None
+    handler = handler_of(session_key(spark), lambda: spark)
+    calls = None if handler is None or handler.calls is None else handler.calls()
+    return calls if calls is not None and parts[0] in calls.catalogs else None
 
 
 def inherit(key: str, session: Callable[[], SparkSession]) -> None:

@@ -4,16 +4,15 @@ Input: a session and its handler. Output: a `sql` method that asks the handler f
 on sessions that were there before us; on sessions with our parser it saves the way through the JVM, and exceptions
 arrive as they were raised.
 
-The method is replaced in the class, not in the object: PySpark makes several Python objects for one session. Sessions
-without a handler are not affected, and the last `disable` puts the original back.
+The method is replaced in the class. Sessions without a handler are not affected, and the last `disable` puts the
+original back.
 """
 
 import functools
 import importlib
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -23,7 +22,6 @@ from dml.spark.handlers import (
     Arguments,
     StatementHandler,
     find_handler,
-    has_handlers,
     passing_on,
     register_handler,
     run_statement,
@@ -31,13 +29,9 @@ from dml.spark.handlers import (
     unregister_handler,
 )
 from dml.spark.jvm import original_error
+from dml.spark.replaced_methods import Method, replace_method, restore_methods
 
 __all__ = ["disable", "enable"]
-
-Sql = Callable[..., Any]
-
-ORIGINALS: Final[dict[type, Sql]] = {}
-LOCK: Final = threading.Lock()
 
 
 def enable(spark: SparkSession, handler: StatementHandler) -> None:
@@ -48,21 +42,13 @@ def enable(spark: SparkSession, handler: StatementHandler) -> None:
         handler: What takes them, in place of the session's handler before.
     """
     register_handler(spark, handler)
-    owner = class_with_sql(spark)
-    with LOCK:
-        if owner not in ORIGINALS:
-            ORIGINALS[owner] = owner.sql
-            owner.sql = intercepted(owner.sql)
+    replace_method(class_with_sql(spark), "sql", intercepted)
 
 
 def disable(spark: SparkSession) -> None:
-    """Leave a session's statements to Spark again; nothing happens if they are."""
+    """Leave a session's statements, and its calls on our tables, to Spark again; nothing happens if they are."""
     unregister_handler(session_key(spark))
-    with LOCK:
-        if not has_handlers():
-            for owner, original in ORIGINALS.items():
-                setattr(owner, "sql", original)  # noqa: B010  mypy forbids assigning a method to a type
-            ORIGINALS.clear()
+    restore_methods()
 
 
 def class_with_sql(spark: SparkSession) -> Any:
@@ -70,7 +56,7 @@ def class_with_sql(spark: SparkSession) -> Any:
     return next(kind for kind in type(spark).__mro__ if "sql" in vars(kind))
 
 
-def intercepted(original: Sql) -> Sql:
+def intercepted(original: Method) -> Method:
     """PySpark's `SparkSession.sql` with the handler in front."""
 
     @functools.wraps(original)

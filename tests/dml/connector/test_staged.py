@@ -118,10 +118,10 @@ def test_save_as_table_has_four_modes(lake, spark):
 
 
 def test_programs_may_say_that_the_format_is_icebergs(lake, spark):
-    """A new table and one that is there; where there is no way it is said."""
+    """A new table and one that is there; of what is no table's name it is said what to give."""
     table = f"lake.{lake.new_name()}"
     frame(spark, range(2)).write.format("iceberg").saveAsTable(table)
     frame(spark, range(2, 3)).write.saveAsTable(table, format="iceberg", mode="append")
     assert spark.table(table).count() == 3
-    with pytest.raises(PySparkException, match=r"The format 'iceberg' has no load\(\) and no save\(\) here"):
-        spark.read.format("iceberg").load(table)
+    with pytest.raises(PySparkException, match="The format 'iceberg' loads and saves tables by their names"):
+        spark.read.format("iceberg").load("/somewhere/else")

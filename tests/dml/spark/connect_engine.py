@@ -5,10 +5,12 @@ import os
 import sys
 import tempfile
 
+import call_cases
 import pytest
-from connect_port import PORT_SETTING, free_port
+from connect_port import PORT_SETTING, another_session, free_port
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.readwriter import DataFrameReader
 from pyspark.sql.functions import col, lit, upper
 
 import dml
@@ -23,6 +25,7 @@ spark = (
     .config("spark.driver.memory", "1g")
     .config("spark.ui.enabled", "false")
     .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.sql.warehouse.dir", tempfile.mkdtemp())
     .getOrCreate()
 )
 MODES = "'write.delete.mode' = '{0}', 'write.update.mode' = '{0}', 'write.merge.mode' = '{0}'"
@@ -103,6 +106,7 @@ def errors(lake, name):
     """Each at its place: of names, of values, of rows, through both ways in."""
     raised(f"DELETE FROM {name}\nWHERE ^nope = 1", lake.sql)
     raised(f"SELECT ^nope FROM lake.{name}", spark.sql)
+    raised("DELETE FROM ^lake.db.nothing", spark.sql)
     raised(f"UPDATE {name}\nSET part.a = ^id / 0", lake.sql)
     raised(f"SELECT id,\n ^system.hours(s) FROM lake.{name}", spark.sql)
     raised(f"MERGE INTO {name} t USING late ON t.id = late.id WHEN MATCHED THEN UPDATE SET ^zzz = 1", lake.sql)
@@ -139,19 +143,28 @@ def table_statements(lake, name):
 
 
 def ways_in(lake):
-    """`spark.sql` is taken and given back, also that of a second session."""
+    """`spark.sql` and PySpark's calls are taken and given back, also those of a second session."""
     lake.sql("CREATE TABLE db.t AS SELECT 1 AS id")
+    taken = DataFrameReader.table
     lake.disable()
-    with pytest.raises(PySparkException):
-        spark.sql("SELECT * FROM lake.db.t").collect()
+    assert DataFrameReader.table is not taken
+    assert not hasattr(DataFrameReader.table, "__wrapped__")
+    for call in (lambda: spark.sql("SELECT * FROM lake.db.t"), lambda: spark.table("lake.db.t")):
+        with pytest.raises(PySparkException):
+            call().collect()
     dml.enable(spark)
-    assert spark.sql("SELECT * FROM lake.db.t").count() == 1
-    second = spark.newSession()
+    assert spark.sql("SELECT * FROM lake.db.t").count() == spark.table("lake.db.t").count() == 1
+    second = another_session()
+    assert second.table("lake.db.t").count() == 1
     dml.enable(second)
     assert affected(second.sql("UPDATE lake.db.t SET id = 2")) == (1, 0, 0)
     assert second.sql("SELECT * FROM lake.db.t").collect() == [(2,)]
     dml.disable(second)
+    with pytest.raises(PySparkException):
+        second.table("lake.db.t").collect()
+    assert spark.table("lake.db.t").collect() == [(2,)]
     dml.disable(spark)
+    assert not hasattr(DataFrameReader.table, "__wrapped__")
 
 
 with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=spark) as lake:
@@ -166,6 +179,8 @@ with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=sp
         functions(lake, name)
         errors(lake, name)
         table_statements(lake, name)
+    for case in call_cases.CASES.values():
+        case(spark, lake)
     ways_in(lake)
 spark.stop()
 print("all statements ran")

@@ -3,8 +3,9 @@
 import socket
 
 from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.session import SparkSession
 
-__all__ = ["PORT_SETTING", "free_port"]
+__all__ = ["PORT_SETTING", "another_session", "free_port"]
 
 PORT_SETTING = "spark.connect.grpc.binding.port"
 
@@ -16,3 +17,8 @@ def free_port() -> str:
         port = int(one.getsockname()[1])
     DefaultChannelBuilder.default_port = staticmethod(lambda: port)
     return str(port)
+
+
+def another_session() -> SparkSession:
+    """One more session of the server; `newSession` is not there before PySpark 4.3."""
+    return SparkSession.builder.remote(f"sc://localhost:{DefaultChannelBuilder.default_port()}").create()

@@ -4,7 +4,7 @@ import os
 import sys
 import tempfile
 
-from connect_port import PORT_SETTING, free_port
+from connect_port import PORT_SETTING, another_session, free_port
 from pyspark.sql import SparkSession
 
 import dml
@@ -56,7 +56,7 @@ registered: StatementHandler = StatementHandler(
     bequeath=lambda: lambda _: registered,
 )
 interception.enable(spark, registered)
-assert isinstance(spark.newSession().sql("UPDATE lake.t SET a = 1"), Result)
+assert isinstance(another_session().sql("UPDATE lake.t SET a = 1"), Result)
 assert isinstance(spark.sql("UPDATE lake.t SET a = 1"), Result)
 assert isinstance(active_session().sql("UPDATE lake.t SET a = 1", {"a": 1}), Result)
 assert handler.calls[-1][1] == {"a": 1}

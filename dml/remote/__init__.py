@@ -1,0 +1,28 @@
+"""PySpark's calls on tables of ours where no JVM is beside us: Spark Connect to a server that is not ours. Driver.
+
+Input: calls of readers, writers and `spark.catalog`, as values (`dml.spark.table_calls`). Output: DataFrames, rows in
+tables, answers, by the parts that run our statements too; what is not there, or is there already, is said as Spark says
+it. On classic Spark `dml.connector` does the same for Spark's own planner.
+"""
+
+from dml.engine.engine import Engine
+from dml.remote.catalog import catalog_calls
+from dml.remote.reads import read_table
+from dml.remote.writes import write_rows_of
+from dml.spark.table_calls import TableCalls
+
+__all__ = ["table_calls"]
+
+
+def table_calls(engine: Engine) -> TableCalls:
+    """What takes the calls of a session.
+
+    Args:
+        engine: The session and its catalogs.
+    """
+    return TableCalls(
+        catalogs=engine.registry.catalogs,
+        read=lambda parts, options: read_table(engine, parts, options),
+        write=lambda call: write_rows_of(engine, call),
+        catalog=catalog_calls(engine),
+    )

@@ -1,0 +1,272 @@
+"""`spark.catalog` on namespaces and tables of ours. Driver, Spark Connect.
+
+Input: the name that a method was given, and its other arguments by PySpark's names. Output: PySpark's own values, from
+the catalog; what creates and drops goes through `dml.ddl`. Caching is the server's: what is cached is the scan of the
+state that the table has then.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql.catalog import Column, Database, Table
+from pyspark.sql.types import StructType
+
+from dml import catalog as catalogs
+from dml import ddl
+from dml.catalog.registry import ResolvedTable
+from dml.ddl.properties import COMMENT
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.row_level import run_truncate
+from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
+from dml.remote.reads import read_table
+from dml.remote.refusals import Condition, in_sparks_words, refusal, said_by
+from dml.spark.handlers import running
+from dml.spark.types import spark_field
+from dml.sqlparse.quoting import quote_name
+from dml.sqlparse.statements import (
+    CreateNamespace,
+    CreateTable,
+    DropNamespace,
+    DropTable,
+    ShowCreateTable,
+    ShowProperties,
+    ShowTables,
+    Span,
+    TableReference,
+    Truncate,
+)
+
+__all__ = ["catalog_calls"]
+
+Parts = tuple[str, ...]
+NOWHERE = Span(0, 0)
+
+
+def catalog_calls(engine: Engine) -> Mapping[str, Callable[..., Any]]:
+    """What answers methods of `spark.catalog`, by PySpark's names of them.
+
+    Args:
+        engine: The session and its catalogs.
+    """
+    tables, namespaces = Tables(engine), Namespaces(engine)
+    return {
+        "cacheTable": tables.cache,
+        "createDatabase": namespaces.create,
+        "createTable": tables.create,
+        "databaseExists": namespaces.exists,
+        "dropDatabase": namespaces.drop,
+        "dropTable": tables.drop,
+        "getCreateTableString": tables.create_text,
+        "getDatabase": namespaces.get,
+        "getTable": tables.get,
+        "getTableProperties": tables.properties,
+        "isCached": tables.is_cached,
+        "listColumns": tables.columns,
+        "listTables": tables.of_namespace,
+        "refreshTable": tables.refresh,
+        "tableExists": tables.exists,
+        "truncateTable": tables.truncate,
+        "uncacheTable": tables.uncache,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Methods that are about tables.
+
+    Attributes:
+        engine: The session and its catalogs.
+    """
+
+    engine: Engine
+
+    def exists(self, parts: Parts) -> bool:
+        """`tableExists`."""
+        return self.engine.registry.resolve(parts) is not None
+
+    def get(self, parts: Parts) -> Table:
+        """`getTable`."""
+        found = self._resolved(parts)
+        return Table(
+            name=parts[-1],
+            catalog=found.catalog_name,
+            namespace=list(found.identifier[:-1]),
+            description=found.table.properties.get(COMMENT),
+            tableType="MANAGED",
+            isTemporary=False,
+        )
+
+    def of_namespace(self, parts: Parts, pattern: str | None = None) -> list[Table]:
+        """`listTables`."""
+        try:
+            statement = ShowTables(namespace=parts, pattern=pattern)
+            shown = ddl.execute(statement, self.engine.registry, time_zone="UTC")
+        except NotFoundError as error:
+            raise refusal(Condition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+        names = ((*parts, str(row[1])) for row in shown.rows)
+        return [self.get(name) for name in names if self.exists(name)]  # one may be gone meanwhile
+
+    def columns(self, parts: Parts) -> list[Column]:
+        """`listColumns`."""
+        table = self._resolved(parts).table
+        fields = table.spec().fields
+        partitions = {field.source_id for field in fields if isinstance(field.transform, IdentityTransform)}
+        buckets = {field.source_id for field in fields if isinstance(field.transform, BucketTransform)}
+        return [
+            Column(
+                name=field.name,
+                description=field.doc,
+                dataType=spark_field(field).dataType.simpleString(),
+                nullable=not field.required,
+                isPartition=field.field_id in partitions,
+                isBucket=field.field_id in buckets,
+                isCluster=False,
+            )
+            for field in table.schema().fields
+        ]
+
+    def create(
+        self,
+        parts: Parts,
+        path: str | None = None,
+        source: str | None = None,
+        schema: StructType | None = None,
+        description: str | None = None,
+        **options: str,
+    ) -> DataFrame:
+        """`createTable`."""
+        statement = CreateTable(
+            table=reference(parts),
+            provider=source,
+            properties=tuple((key, str(value)) for key, value in options.items()),
+            comment=description or None,
+            location=path,
+        )
+        catalog_name, identifier = self.engine.registry.split(parts)
+        with running(), in_sparks_words(self.engine, parts, creates=True):
+            ddl.create_table(
+                statement,
+                self.engine.registry.catalog(catalog_name),
+                identifier,
+                ddl.schema_from_json(schema.json()) if schema is not None and len(schema) else None,
+                time_zone=self._time_zone,
+            )
+        return read_table(self.engine, parts, {})
+
+    def drop(self, parts: Parts, ifExists: bool = False, purge: bool = False) -> None:  # noqa: N803  PySpark's name
+        """`dropTable`."""
+        self._run(DropTable(table=reference(parts), if_exists=ifExists, purge=purge), parts)
+
+    def truncate(self, parts: Parts) -> None:
+        """`truncateTable`."""
+        with running(), in_sparks_words(self.engine, parts):
+            run_truncate(self.engine, Truncate(target=reference(parts)), quote_name(parts), None)
+
+    def properties(self, parts: Parts) -> dict[str, str]:
+        """`getTableProperties`."""
+        rows = self._run(ShowProperties(table=reference(parts)), parts).rows
+        return {str(row[0]): str(row[1]) for row in rows}
+
+    def create_text(self, parts: Parts, asSerde: bool = False) -> str:  # noqa: ARG002, N803  PySpark's name
+        """`getCreateTableString`; there is no Hive form of it."""
+        return str(self._run(ShowCreateTable(table=reference(parts)), parts).rows[0][0])
+
+    def cache(self, parts: Parts, storageLevel: StorageLevel | None = None) -> None:  # noqa: N803  PySpark's name
+        """`cacheTable`."""
+        frame = read_table(self.engine, parts, {})
+        frame.persist(storageLevel) if storageLevel is not None else frame.persist()
+
+    def is_cached(self, parts: Parts) -> bool:
+        """`isCached`."""
+        level = read_table(self.engine, parts, {}).storageLevel
+        return level.useMemory or level.useDisk
+
+    def uncache(self, parts: Parts) -> None:
+        """`uncacheTable`."""
+        read_table(self.engine, parts, {}).unpersist()
+
+    def refresh(self, parts: Parts) -> None:
+        """`refreshTable`: it is read anew in any case; whether it is there is what is left to say."""
+        self._resolved(parts)
+
+    @property
+    def _time_zone(self) -> str:
+        return StatementSettings.of(self.engine.spark).time_zone
+
+    def _resolved(self, parts: Parts) -> ResolvedTable:
+        found = self.engine.registry.resolve(parts)
+        if found is None:
+            message = f"The table or view {quote_name(parts)} cannot be found. {self.engine.registry.proposal(parts)}"
+            raise refusal(Condition.TABLE_OR_VIEW_NOT_FOUND, parts, message)
+        return found
+
+    def _run(self, statement: ddl.DdlStatement, parts: Parts) -> ddl.DdlResult:
+        with running(), in_sparks_words(self.engine, parts):
+            return ddl.execute(statement, self.engine.registry, time_zone=self._time_zone)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespaces:
+    """Methods that are about namespaces.
+
+    Attributes:
+        engine: The session and its catalogs.
+    """
+
+    engine: Engine
+
+    def exists(self, parts: Parts) -> bool:
+        """`databaseExists`."""
+        return catalogs.namespace_exists(self.engine.registry.catalog(parts[0]), parts[1:])
+
+    def get(self, parts: Parts) -> Database:
+        """`getDatabase`."""
+        try:
+            properties = catalogs.namespace_properties(self.engine.registry.catalog(parts[0]), parts[1:])
+        except NotFoundError as error:
+            raise refusal(Condition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+        return Database(
+            name=quote_name(parts[1:]),
+            catalog=parts[0],
+            description=properties.get(COMMENT),
+            locationUri=properties.get("location", ""),
+        )
+
+    def create(
+        self,
+        parts: Parts,
+        ifNotExists: bool = False,  # noqa: N803  PySpark's name
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """`createDatabase`."""
+        given = tuple((properties or {}).items())
+        statement = CreateNamespace(name=parts, span=NOWHERE, if_not_exists=ifNotExists, properties=given)
+        try:
+            self._run(statement)
+        except AlreadyExistsError as error:
+            raise refusal(Condition.SCHEMA_ALREADY_EXISTS, parts, said_by(error)) from error
+
+    def drop(self, parts: Parts, ifExists: bool = False, cascade: bool = False) -> None:  # noqa: N803  PySpark's name
+        """`dropDatabase`."""
+        try:
+            self._run(DropNamespace(name=parts, span=NOWHERE, if_exists=ifExists, cascade=cascade))
+        except NotFoundError as error:
+            raise refusal(Condition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+        except AnalysisError as error:
+            if "is not empty" not in error.message:
+                raise
+            raise refusal(Condition.SCHEMA_NOT_EMPTY, parts, said_by(error)) from error
+
+    def _run(self, statement: ddl.DdlStatement) -> None:
+        with running():
+            time_zone = StatementSettings.of(self.engine.spark).time_zone
+            ddl.execute(statement, self.engine.registry, time_zone=time_zone)
+
+
+def reference(parts: Parts) -> TableReference:
+    """The reference to a table that no text names."""
+    return TableReference(parts=parts, span=NOWHERE)

@@ -1,0 +1,134 @@
+"""`spark.table` and `spark.read` on tables of ours. Driver, Spark Connect.
+
+Input: a table's name and the options of the reader. Output: a DataFrame that follows the table, or stays with the
+version, time, branch or snapshot that is asked for, as on classic Spark (decision 021). All its columns are read, and
+all files: a server that is not ours does not say what a query needs. Queries given as SQL prune.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+
+from dml.catalog.registry import ResolvedTable
+from dml.connector.state import TableState
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.ownership import parsed
+from dml.engine.query import run_query, snapshot_to_read
+from dml.engine.scans import scan_table
+from dml.errors import AnalysisError, ErrorKind
+from dml.remote.refusals import Condition, in_sparks_words, refusal
+from dml.spark.connect_plans import CurrentRows, following_frame
+from dml.spark.handlers import running
+from dml.sqlparse.quoting import quote_name, quote_string
+from dml.sqlparse.statements import Query, Span, TableReference
+
+__all__ = ["read_table"]
+
+VERSION = "versionasof"
+TIME = "timestampasof"
+
+
+def read_table(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str]) -> DataFrame:
+    """The DataFrame of a table.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name, catalog first, perhaps with a branch, a tag or a metadata table at its end.
+        options: The reader's.
+
+    Raises:
+        AnalysisException: there is no such table.
+        DmlError: the options do not go together, or there is no such version, branch or snapshot.
+    """
+    with running(), in_sparks_words(engine, parts):
+        read = TableRead.of(engine, parts, {key.lower(): str(value) for key, value in options.items()})
+        resolved = read.resolved()
+        read.current()  # what is wrong is said now, not when rows are asked for
+        name = (resolved.catalog_name, *resolved.identifier)
+        return following_frame(engine.spark, name, resolved.metadata_table or name[-1], read.current)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRead:
+    """A table, and which state of it is read.
+
+    Attributes:
+        engine: The session and its catalogs.
+        parts: The table's name, catalog first.
+        version: The snapshot, branch or tag that is asked for.
+        options: The reader's options, in lower case.
+        settings: The session's settings when the DataFrame was made.
+    """
+
+    engine: Engine
+    parts: tuple[str, ...]
+    version: str | None
+    options: Mapping[str, str]
+    settings: StatementSettings
+
+    @staticmethod
+    def of(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str]) -> "TableRead":
+        """What a reader asks for; a time becomes the snapshot of that time.
+
+        Raises:
+            AnalysisError: a version and a time.
+        """
+        settings = StatementSettings.of(engine.spark)
+        read = TableRead(engine=engine, parts=parts, version=options.get(VERSION), options=options, settings=settings)
+        if TIME not in options:
+            return read
+        if read.version is not None:
+            raise AnalysisError("A table cannot be read as of a version and as of a time", kind=ErrorKind.INVALID_VALUE)
+        when = quote_string(options[TIME])
+        reference = replace(read.reference, timestamp=when)
+        snapshot_id, _ = snapshot_to_read(engine, settings, when, read.resolved(), reference)
+        return replace(read, version=str(snapshot_id))
+
+    @property
+    def reference(self) -> TableReference:
+        """The table as a statement would name it."""
+        return TableReference(parts=self.parts, span=Span(0, 0), version=self.version)
+
+    def resolved(self) -> ResolvedTable:
+        """The table as it is now.
+
+        Raises:
+            AnalysisException: it is not there.
+        """
+        found = self.engine.registry.resolve(self.parts)
+        if found is None:
+            hint = self.engine.registry.proposal(self.parts)
+            message = f"The table or view {quote_name(self.parts)} cannot be found. {hint}"
+            raise refusal(Condition.TABLE_OR_VIEW_NOT_FOUND, self.parts, message)
+        return found
+
+    def current(self) -> CurrentRows:
+        """The rows as they are now."""
+        resolved = self.resolved()
+        if resolved.metadata_table is not None:
+            return CurrentRows(state=resolved.table.metadata_location, frame=self.metadata_rows)
+        snapshot_id, schema = snapshot_to_read(self.engine, self.settings, "", resolved, self.reference)
+        state = TableState(resolved=resolved, snapshot_id=snapshot_id, schema=schema, pinned=self.version)
+        state = state.with_options(self.options)
+        access = tuple(sorted((str(key), str(value)) for key, value in resolved.table.io.properties.items()))
+        return CurrentRows(state=(state.version, access), frame=lambda: self.rows(state))
+
+    def rows(self, state: TableState) -> DataFrame:
+        """The rows of a state of the table."""
+        return scan_table(
+            self.engine.spark,
+            self.settings,
+            state.table,
+            state.schema,
+            state.snapshot_id,
+            [field.field_id for field in state.schema.fields],
+        ).frame
+
+    def metadata_rows(self) -> DataFrame:
+        """The rows of a metadata table, of the version that is asked for."""
+        version = "" if self.version is None else f" VERSION AS OF {quote_string(self.version)}"
+        text = f"SELECT * FROM {quote_name(self.parts)}{version}"
+        statement = parsed(text)
+        assert isinstance(statement, Query)
+        return run_query(self.engine, statement, text)

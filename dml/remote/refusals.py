@@ -1,0 +1,88 @@
+"""What is not there, or is there already, in Spark's words. Driver, Spark Connect.
+
+Input: an error of ours, and the name that a call of PySpark gave. Output: the exception that Spark raises for a call on
+a table of a catalog that it knows: programs catch it by its class and condition. Other errors stay as they are.
+"""
+
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+
+from pyspark.errors import PySparkException
+
+from dml.catalog.namespaces import namespace_exists
+from dml.catalog.translation import is_unreachable, translate
+from dml.engine.engine import Engine
+from dml.errors import AlreadyExistsError, DmlError, NotFoundError
+from dml.spark.errors import raised_by_us
+from dml.sqlparse.quoting import quoted
+
+__all__ = ["Condition", "in_sparks_words", "refusal", "said_by"]
+
+
+class Condition(Enum):
+    """Error conditions of Spark: the SQLSTATE, and what is named."""
+
+    TABLE_OR_VIEW_NOT_FOUND = ("42P01", "relationName")
+    TABLE_OR_VIEW_ALREADY_EXISTS = ("42P07", "relationName")
+    SCHEMA_NOT_FOUND = ("42704", "schemaName")
+    SCHEMA_ALREADY_EXISTS = ("42P06", "schemaName")
+    SCHEMA_NOT_EMPTY = ("2BP01", "schemaName")
+
+
+def refusal(condition: Condition, parts: Sequence[str], message: str) -> Exception:
+    """The exception of a condition, of the kind that Spark Connect's client raises.
+
+    Args:
+        condition: The condition.
+        parts: The name of the table or namespace, catalog first.
+        message: What happened, and what to do.
+    """
+    state, parameter = condition.value
+    exceptions = importlib.import_module("pyspark.errors.exceptions.connect")
+    raised: Exception = exceptions.AnalysisException(
+        message=f"[{condition.name}] {message.rstrip('.')}. SQLSTATE: {state}",
+        errorClass=condition.name,
+        messageParameters={parameter: ".".join(map(quoted, parts))},
+        sql_state=state,
+    )
+    return raised
+
+
+@contextmanager
+def in_sparks_words(engine: Engine, parts: Sequence[str], *, creates: bool = False) -> Iterator[None]:
+    """While a call on a table runs.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name, catalog first.
+        creates: Whether the call makes the table: then it is its namespace that may be missing.
+    """
+    try:
+        yield
+    except AlreadyExistsError as error:
+        raise refusal(Condition.TABLE_OR_VIEW_ALREADY_EXISTS, parts, said_by(error)) from error
+    except NotFoundError as error:
+        if engine.registry.resolve(tuple(parts)) is not None:  # a branch, a snapshot
+            raise
+        if creates and not namespace_exists(engine.registry.catalog(parts[0]), tuple(parts[1:-1])):
+            raise refusal(Condition.SCHEMA_NOT_FOUND, parts[:-1], said_by(error)) from error
+        raise refusal(Condition.TABLE_OR_VIEW_NOT_FOUND, parts, said_by(error)) from error
+    except DmlError:
+        raise
+    except PySparkException as error:
+        ours = raised_by_us(error)
+        if ours is None:
+            raise
+        raise ours from error
+    except Exception as error:
+        if not is_unreachable(error):
+            raise
+        properties = {name: catalog.properties for name, catalog in engine.registry.catalogs.items()}
+        raise translate(error, "The call", properties) from None  # the cause may hold credentials
+
+
+def said_by(error: DmlError) -> str:
+    """What happened, and what to do."""
+    return error.message if error.hint is None else f"{error.message}. {error.hint}"

@@ -1,0 +1,152 @@
+"""`df.writeTo` and `df.write` on tables of ours. Driver, Spark Connect.
+
+Input: a call of a writer. Output: its rows in the table, planned, written and committed as those of INSERT INTO, INSERT
+OVERWRITE and CREATE TABLE ... AS SELECT. The rows stay a DataFrame: of what users say only a condition becomes text, as
+everywhere from its tree, so that it is decided by the one translator whether it is exact.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from dml.connector.changes import SAID_OTHERWISE
+from dml.engine.create_as_select import Creation, run_create
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.insert import GivenRows, InsertOptions, insert_options, run_insert
+from dml.engine.ownership import parsed
+from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind
+from dml.remote.refusals import in_sparks_words
+from dml.spark.columns import column_sql
+from dml.spark.connect_plans import tables_of
+from dml.spark.handlers import running
+from dml.spark.table_calls import PartitionTerm, WriteAction, WriteCall
+from dml.sqlparse.quoting import quote_name
+from dml.sqlparse.statements import CreateTable, InsertStatement, Span, TableReference, TransformTerm
+
+__all__ = ["write_rows_of"]
+
+CREATIONS = frozenset(
+    {
+        WriteAction.APPEND_OR_CREATE,
+        WriteAction.CREATE,
+        WriteAction.CREATE_IF_NOT_EXISTS,
+        WriteAction.REPLACE,
+        WriteAction.CREATE_OR_REPLACE,
+    }
+)
+"""Actions that make a table."""
+
+NO_PROVIDERS = frozenset({"iceberg", "parquet"})
+"""What a writer may say of a new table's format: ours, and that of PySpark's writers that say none."""
+OVERWRITE_MODE = "overwrite-mode"
+DYNAMIC = "dynamic"
+
+
+def write_rows_of(engine: Engine, call: WriteCall) -> None:
+    """Run a writer's call.
+
+    Args:
+        engine: The session and its catalogs.
+        call: The call.
+
+    Raises:
+        AnalysisException: the table is not there, or there already.
+        DmlError: the rows do not fit the table, or could not be written; nothing is changed then.
+    """
+    action = call.action
+    with running(), in_sparks_words(engine, call.table, creates=action in CREATIONS):
+        resolved = engine.registry.resolve(call.table) if action in APPENDS_OR_CREATES else None
+        if resolved is not None and action is WriteAction.CREATE_IF_NOT_EXISTS:
+            return
+        if resolved is not None:
+            check_partitioning(call, [field.name for field in resolved.table.spec().fields])
+            insert(engine, replace(call, action=WriteAction.APPEND))
+        elif action in CREATIONS:
+            create(engine, call)
+        else:
+            insert(engine, call)
+
+
+APPENDS_OR_CREATES = frozenset({WriteAction.APPEND_OR_CREATE, WriteAction.CREATE_IF_NOT_EXISTS})
+
+
+def check_partitioning(call: WriteCall, names: list[str]) -> None:
+    """Refuse a partitioning that is not that of the table: rows would not be where the program thinks that they are.
+
+    Raises:
+        AnalysisError: it is another one.
+    """
+    said = [field_name(term) for term in call.partitioning]
+    if said and [name.lower() for name in said] != [name.lower() for name in names]:
+        raise AnalysisError(
+            f"The table {quote_name(call.table)} is partitioned by ({', '.join(names)}), not by ({', '.join(said)})",
+            kind=ErrorKind.INVALID_VALUE,
+            hint="Leave partitionBy out: rows are partitioned as the table is",
+        )
+
+
+def field_name(term: PartitionTerm) -> str:
+    """The name that a partition field has where nobody gives it one."""
+    name = ".".join(term.column)
+    return name if term.transform == "identity" else f"{name}_{term.transform}"
+
+
+def insert(engine: Engine, call: WriteCall) -> None:
+    """Write rows into a table that is there."""
+    name, options = quote_name(call.table), dict(call.options)
+    match call.action:
+        case WriteAction.OVERWRITE_WHERE:
+            assert call.condition is not None
+            condition = column_sql(call.condition)
+            head = f"INSERT INTO {name} REPLACE WHERE {condition}"
+            if condition.upper() == "TRUE":  # all rows, or those of the partitions that the option speaks of
+                head = f"INSERT OVERWRITE {name}"
+                options = {OVERWRITE_MODE: "static"} | lower(options)
+        case WriteAction.OVERWRITE_PARTITIONS:
+            head, options = f"INSERT OVERWRITE {name}", lower(options) | {OVERWRITE_MODE: DYNAMIC}
+        case WriteAction.OVERWRITE:
+            head = f"INSERT OVERWRITE {name}"
+        case _:
+            head = f"INSERT INTO {name}"
+    text = f"{head} SELECT * FROM rows"  # what an error shows; the rows are given
+    statement = parsed(text)
+    assert isinstance(statement, InsertStatement)
+    statement = replace(statement, by_name=call.by_name, options=tuple(options.items()))
+    run_insert(engine, statement, text, given=GivenRows(frame=call.rows, tables=tables_of(call.rows)))
+
+
+def lower(options: Mapping[str, str]) -> dict[str, str]:
+    """Options whose name of `overwrite-mode` is as it is written here."""
+    return {OVERWRITE_MODE if key.lower() == OVERWRITE_MODE else key: value for key, value in options.items()}
+
+
+def create(engine: Engine, call: WriteCall) -> None:
+    """Make a table of rows, or replace one, in one commit with them."""
+    text, properties = quote_name(call.table), call.properties
+    location, options = location_apart(call.options)
+    statement = CreateTable(
+        table=TableReference(parts=call.table, span=Span(0, len(text))),
+        provider=None if (call.provider or "").lower() in NO_PROVIDERS else call.provider,
+        partitioning=tuple(
+            TransformTerm(transform=term.transform, column=term.column, argument=term.argument, span=Span(0, 0))
+            for term in call.partitioning
+        ),
+        properties=tuple((key, value) for key, value in properties.items() if key not in SAID_OTHERWISE),
+        comment=properties.get("comment"),
+        location=location or properties.get("location"),
+        if_not_exists=call.action is WriteAction.CREATE_IF_NOT_EXISTS,
+        or_replace=call.action in {WriteAction.REPLACE, WriteAction.CREATE_OR_REPLACE},
+        replace_only=call.action is WriteAction.REPLACE,
+    )
+    settings = StatementSettings.of(engine.spark)
+    try:
+        run_create(Creation(engine, statement, text, call.rows, settings, time.perf_counter(), options))
+    except AlreadyExistsError:
+        if not statement.if_not_exists:
+            raise
+
+
+def location_apart(options: Mapping[str, str]) -> tuple[str | None, InsertOptions]:
+    """Where a new table lies, and the options of the write of its rows."""
+    location = next((value for key, value in options.items() if key.lower() == "path"), None)
+    return location, insert_options([(key, value) for key, value in options.items() if key.lower() != "path"])

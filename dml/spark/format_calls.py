@@ -1,0 +1,154 @@
+"""`format("iceberg")` with the name of a table of ours in the place of a path. Driver; classic Spark and Spark Connect.
+
+Input: `spark.read.format("iceberg").load(name)` and `df.write.format("iceberg").save(name)`, as programs for Iceberg's
+JAR have them. Output: the calls that mean the same and name a table: `table`, `writeTo`, `saveAsTable`. Where the path
+is no name with a catalog of ours in front, PySpark's own methods go on.
+"""
+
+import functools
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit
+
+from dml.errors import NotSupportedError
+from dml.spark.connect_plans import frame_of_plan
+from dml.spark.handlers import find_calls, is_classic
+from dml.spark.replaced_methods import Method, replace_method
+from dml.spark.versions import Feature, has
+from dml.sqlparse.names import name_parts
+
+__all__ = ["take_format_calls"]
+
+ICEBERG: Final = "iceberg"
+
+
+def take_format_calls(spark: SparkSession) -> None:
+    """Let `load` and `save` look whether a table of ours is meant; before Spark 4.0 no such call finds our tables."""
+    if has(Feature.DATA_SOURCE_V2):
+        package = "pyspark.sql" if is_classic(spark) else "pyspark.sql.connect"
+        readwriter = importlib.import_module(f"{package}.readwriter")
+        replace_method(readwriter.DataFrameReader, "load", loading)
+        replace_method(readwriter.DataFrameWriter, "save", saving)
+
+
+def loading(original: Method) -> Method:
+    """`spark.read.load(path)`."""
+
+    @functools.wraps(original)
+    def load(
+        self: Any,
+        path: Any = None,
+        format: str | None = None,  # noqa: A002  PySpark's name
+        schema: Any = None,
+        **options: Any,
+    ) -> Any:
+        if not is_name(path):
+            return original(self, path, format, schema, **options)
+        session, source, has_schema = state_of_reader(self)
+        if not names_ours(session, path, format or source):
+            return original(self, path, format, schema, **options)
+        if schema is not None or has_schema:
+            raise NotSupportedError(
+                f"The table '{path}' has its schema", hint="Leave the schema out, and select the columns"
+            )
+        return self.options(**options).table(path)
+
+    return load
+
+
+def saving(original: Method) -> Method:
+    """`df.write.save(path)`."""
+
+    @functools.wraps(original)
+    def save(
+        self: Any,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002  PySpark's name
+        mode: str | None = None,
+        partitionBy: Any = None,  # noqa: N803  PySpark's name
+        **options: Any,
+    ) -> None:
+        state = state_of_writer(self) if is_name(path) else None
+        if path is None or state is None or not names_ours(state.session, path, format or state.source):
+            original(self, path, format, mode, partitionBy, **options)
+            return
+        self.mode(mode).options(**options)
+        if partitionBy is not None:
+            self.partitionBy(partitionBy)
+        state = state_of_writer(self)
+        writer = state.rows.writeTo(path).options(**state.options)
+        if state.mode == "append":
+            writer.append()
+        elif state.mode == "overwrite":
+            writer.overwrite(lit(True))
+        else:
+            self.saveAsTable(path)
+
+    return save
+
+
+def is_name(path: object) -> bool:
+    """Whether a path may be a table's name with its catalog: those of files are not."""
+    return isinstance(path, str) and len(name_parts(path)) > 1
+
+
+def names_ours(spark: Any, path: str, source: str | None) -> bool:
+    """Whether a name is that of a table of ours, in the format that is ours."""
+    return (source or "").lower() == ICEBERG and find_calls(spark, name_parts(path)) is not None
+
+
+def state_of_reader(reader: Any) -> tuple[Any, str | None, bool]:
+    """The session of a reader, its format, and whether it was given a schema."""
+    if hasattr(reader, "_jreader"):
+        java = reader._jreader  # noqa: SLF001  no public name
+        return reader._spark, str(java.source()), bool(java.userSpecifiedSchema().isDefined())  # noqa: SLF001
+    return reader._client, reader._format, bool(reader._schema)  # noqa: SLF001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterState:
+    """What a writer was told.
+
+    Attributes:
+        session: Its session.
+        rows: Its rows.
+        source: Its format.
+        mode: Its mode, in lower case.
+        options: Its options.
+    """
+
+    session: Any
+    rows: DataFrame
+    source: str | None
+    mode: str
+    options: Mapping[str, str]
+
+
+def state_of_writer(writer: Any) -> WriterState:
+    """What a writer was told: classic ones keep it in the JVM."""
+    if hasattr(writer, "_jwrite"):
+        java = writer._jwrite  # noqa: SLF001  no public name
+        given = java.extraOptions().originalMap().iterator()
+        options = {}
+        while given.hasNext():
+            pair = given.next()
+            options[str(pair._1())] = str(pair._2())  # noqa: SLF001  Scala's names
+        return WriterState(
+            session=writer._spark,  # noqa: SLF001
+            rows=writer._df,  # noqa: SLF001
+            source=str(java.source()),
+            mode=str(java.curmode().name()).lower(),
+            options=options,
+        )
+    told = writer._write  # noqa: SLF001
+    return WriterState(
+        session=writer._spark,  # noqa: SLF001
+        rows=frame_of_plan(writer._df, writer._spark),  # noqa: SLF001
+        source=told.source,
+        mode=(told.mode or "error").lower(),
+        options={key: value for key, value in told.options.items() if value is not None},
+    )

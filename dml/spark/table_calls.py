@@ -1,0 +1,87 @@
+"""PySpark's calls on tables of ours, as values. Driver.
+
+What `dml.spark.connect_calls` reads off PySpark's readers and writers, and `dml.remote` runs.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+
+__all__ = ["PartitionTerm", "TableCalls", "WriteAction", "WriteCall"]
+
+
+class WriteAction(Enum):
+    """What a writer does with its rows."""
+
+    APPEND = auto()
+    APPEND_OR_CREATE = auto()
+    OVERWRITE = auto()
+    OVERWRITE_WHERE = auto()
+    OVERWRITE_PARTITIONS = auto()
+    CREATE = auto()
+    CREATE_IF_NOT_EXISTS = auto()
+    REPLACE = auto()
+    CREATE_OR_REPLACE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTerm:
+    """A partition field of a new table.
+
+    Attributes:
+        transform: As in SQL, in lower case: `identity`, `bucket`, `year`, `month`, `day`, `hour`.
+        column: The column, outermost first.
+        argument: The number of buckets.
+    """
+
+    transform: str
+    column: tuple[str, ...]
+    argument: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCall:
+    """Rows that a DataFrame's writer gives to a table.
+
+    Attributes:
+        rows: The rows.
+        table: The table's name, catalog first.
+        action: What becomes of them.
+        by_name: Whether they go to the table's columns by their names, or by their places.
+        condition: Of `OVERWRITE_WHERE`, the rows that they replace.
+        options: The writer's options.
+        properties: Properties of a new table.
+        provider: The format that the writer names.
+        partitioning: The partition fields of a new table.
+    """
+
+    rows: DataFrame
+    table: tuple[str, ...]
+    action: WriteAction
+    by_name: bool = True
+    condition: Column | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    provider: str | None = None
+    partitioning: tuple[PartitionTerm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCalls:
+    """What takes the calls of one session.
+
+    Attributes:
+        catalogs: The names of our catalogs: a call is ours whose table's name begins with one of them.
+        read: The DataFrame of a table, of its name and the options of a reader.
+        write: Takes rows.
+        catalog: What answers methods of `spark.catalog`, by their names: of the name of a table or namespace, and the
+            method's other arguments.
+    """
+
+    catalogs: Collection[str]
+    read: Callable[[tuple[str, ...], Mapping[str, str]], DataFrame]
+    write: Callable[[WriteCall], None]
+    catalog: Mapping[str, Callable[..., Any]]
