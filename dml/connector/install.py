@@ -21,7 +21,7 @@ from dml.connector.java import java_class
 from dml.connector.workers import has_python_readers
 from dml.engine.engine import Engine, is_connect
 from dml.spark.handlers import Binding, StatementHandler, session_key
-from dml.spark.jvm import session_state, take_callbacks, weak_session
+from dml.spark.jvm import field_of, session_state, take_callbacks, weak_session
 
 __all__ = ["inheriting", "install", "uninstall"]
 
@@ -100,15 +100,10 @@ def uninstall(engine: Engine) -> None:
 
 def catalogs_of(engine: Engine) -> JavaObject | None:
     """Where a session's Spark keeps the catalogs that it has made; None where this Spark keeps them elsewhere."""
-    manager = session_state(engine.spark).catalogManager()
-    kind = manager.getClass()
-    while kind is not None:
-        for field in kind.getDeclaredFields():
-            if field.getName() == "catalogs":
-                field.setAccessible(True)
-                return field.get(manager)
-        kind = kind.getSuperclass()
-    return None
+    try:
+        return field_of(session_state(engine.spark).catalogManager(), "catalogs")
+    except AttributeError:
+        return None
 
 
 def is_ours(found: JavaObject) -> bool:

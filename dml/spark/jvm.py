@@ -10,10 +10,12 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from py4j.java_gateway import JavaClass, JavaObject, JVMView, is_instance_of
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
@@ -24,6 +26,7 @@ __all__ = [
     "cache_manager",
     "carried",
     "classic_session",
+    "field_of",
     "gateway",
     "internal_rows",
     "jvm_view",
@@ -76,8 +79,85 @@ ANSWERS: Final = threading.local()
 
 def kept(answer: JavaObject) -> JavaObject:
     """What a callback answers, kept until the thread's next one."""
+    if not hasattr(ANSWERS, "last"):
+        CALLERS.add_current()
     ANSWERS.last = answer
     return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """A thread of the JVM that has called Python.
+
+    Attributes:
+        thread: The thread.
+        connection: Its connection in the JVM; at the other end a Python thread waits for its calls.
+    """
+
+    thread: JavaObject
+    connection: JavaObject
+
+
+class Callers:
+    """The threads of the JVM that have called Python and may call again.
+
+    py4j keeps the connection of each, and a Python thread at its other end, for ever, also when the JVM's thread has
+    ended: a Spark Connect server has a new thread for each query. So those of threads that have ended are closed, when
+    about as many new ones have come.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callers: list[Caller] = []
+        self._limit = MOST_CALLERS
+
+    def add_current(self) -> None:
+        """Add the caller of the callback that runs in this thread, if a thread of the JVM's own is it."""
+        client = gateway()._gateway_client
+        mine = getattr(client, "get_thread_connection", lambda: None)()
+        if mine is None or mine.initiated_from_client:
+            return  # it is called back while it waits for an answer of the JVM
+        with suppress(Py4JError, OSError):  # connections that stay open are no reason to fail
+            server = JavaObject("GATEWAY_SERVER", client).getCallbackClient()
+            thread = jvm_view().java.lang.Thread.currentThread()
+            caller = Caller(thread=thread, connection=server.getPerThreadConnection())
+            with self._lock:
+                self._callers.append(caller)
+                if len(self._callers) >= self._limit:
+                    self._close_ended(server)
+
+    def _close_ended(self, server: JavaObject) -> None:
+        alive: list[Caller] = []
+        ended: list[Caller] = []
+        for caller in self._callers:
+            (alive if caller.thread.isAlive() else ended).append(caller)
+        self._callers, self._limit = alive, max(MOST_CALLERS, 2 * len(alive))
+        connections, lock = field_of(server, "connections"), field_of(server, "lock")
+        for caller in ended:
+            lock.lock()
+            connections.remove(caller.connection)
+            lock.unlock()
+            caller.connection.shutdown()
+
+
+MOST_CALLERS: Final = 16
+CALLERS: Final = Callers()
+
+
+def field_of(value: JavaObject, name: str) -> JavaObject:
+    """What is in a field of a Java object that has no name for others.
+
+    Raises:
+        AttributeError: it has no such field.
+    """
+    kind = value.getClass()
+    while kind is not None:
+        for field in kind.getDeclaredFields():
+            if field.getName() == name:
+                field.setAccessible(True)
+                return field.get(value)
+        kind = kind.getSuperclass()
+    raise AttributeError(name)
 
 
 def original_error(error: BaseException) -> BaseException:

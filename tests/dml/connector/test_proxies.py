@@ -1,4 +1,7 @@
-"""Java objects in Python: default methods, exceptions, equality, numbers."""
+"""Java objects in Python: default methods, exceptions, equality, numbers, threads."""
+
+import threading
+import time
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -32,6 +35,16 @@ class Numbers(Proxy):
     @property
     def identity(self):
         return ()
+
+
+class Task(Proxy):
+    interfaces = ("java.lang.Runnable",)
+
+    def __init__(self):
+        self.runs = 0
+
+    def run(self):
+        self.runs += 1
 
 
 class Broken(Proxy):
@@ -89,3 +102,17 @@ def test_equality_and_hashes_are_pythons():
 
 def test_large_numbers_arrive():
     assert call(Sizes(2**62), "org.apache.spark.sql.connector.read.Statistics", "numRows").getAsLong() == 2**62
+
+
+def test_threads_of_the_jvm_that_have_ended_leave_nothing(spark):
+    """A Connect server has one for each query, and py4j would keep a connection and a thread for each."""
+    task, before, threads = Task(), threading.active_count(), java_class("java.lang.Thread")
+    for _ in range(100):
+        thread = threads(task)
+        thread.start()
+        thread.join()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before + 40 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert task.runs == 100
+    assert threading.active_count() <= before + 40
