@@ -8,6 +8,7 @@ ours, so that every client of Spark's is one of this server.
 """
 
 import ipaddress
+import os
 import signal
 import tempfile
 import threading
@@ -34,14 +35,23 @@ DEFAULT_PORT: Final = 15002
 LOOK_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 20
 
+TOKEN_SETTING: Final = "spark.connect.authenticate.token"  # noqa: S105  a name
+
 LISTENING: Final = {
     "spark.connect.grpc.binding.address": "--host",
     "spark.connect.grpc.binding.port": "--port",
-    "spark.connect.authenticate.token": "--token",
+    TOKEN_SETTING: "--token",
     "hive.server2.thrift.bind.host": "--host",
     "hive.server2.thrift.port": "--thrift",
 }
 """What `Listen` judges, by the end of the names of Spark's settings: nobody sets them past it."""
+
+THRIFT_VARIABLES: Final = {
+    "HIVE_SERVER2_THRIFT_BIND_HOST": "--host",
+    "HIVE_SERVER2_THRIFT_PORT": "--thrift",
+    "HIVE_SERVER2_THRIFT_HTTP_PORT": "--thrift",
+}
+"""Environment variables that the Thrift server takes before its settings."""
 
 TOKEN_CHECK: Final = "org.apache.spark.sql.connect.service.PreSharedKeyAuthenticationInterceptor"  # noqa: S105  a class
 CONNECT_SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService"
@@ -99,8 +109,6 @@ class Listen:
             "spark.connect.grpc.binding.port": str(self.port),
             "spark.connect.grpc.port.maxRetries": "0",  # a port that is taken is an error, not another port
         }
-        if self.token is not None:
-            settings["spark.connect.authenticate.token"] = self.token
         if self.thrift_port is not None:
             folders = {name: scratch / name for name in ("hive", "local", "resources", "log")}
             for folder in folders.values():
@@ -194,6 +202,7 @@ def serving(
     """
     listen.check()
     check_settings(settings or {})
+    check_environment(listen, os.environ)
     if is_remote(dict(settings or {})) or active_session() is not None:
         raise SetupError(
             "A server starts a driver of its own, and there is a Spark session already",
@@ -274,6 +283,8 @@ def start_connect(spark: SparkSession, listen: Listen) -> int:
     service = java_class(CONNECT_SERVICE)
     if listen.token is not None:
         java_class(TOKEN_CHECK)  # a Spark without it would ask nobody for the token
+        # Not before Spark has started: what PySpark starts it with stands in a command line, which everybody can read.
+        classic_session(spark).sparkContext().conf().set(TOKEN_SETTING, listen.token)
     try:
         service.start(classic_session(spark).sparkContext())
     except Py4JJavaError as error:
@@ -292,6 +303,20 @@ def start_thrift(spark: SparkSession, listen: Listen) -> JavaObject:
         return thrift.startWithSparkSession(classic_session(spark), False)
     except Py4JJavaError as error:
         raise cannot_listen(listen.host, listen.thrift_port, error) from error
+
+
+def check_environment(listen: Listen, environment: Mapping[str, str]) -> None:
+    """Refuse what the Thrift server would take from the environment: the guard of `Listen` would not see it.
+
+    Raises:
+        SetupError: there is such a variable.
+    """
+    for name, option in THRIFT_VARIABLES.items() if listen.thrift_port is not None else ():
+        if name in environment:
+            raise SetupError(
+                f"The environment variable {name} would decide where the server listens",
+                hint=f"Unset it, and say {option}",
+            )
 
 
 def check_settings(settings: Mapping[str, str]) -> None:

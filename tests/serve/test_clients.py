@@ -80,13 +80,16 @@ def test_beeline_is_told_what_is_wrong(served: Served) -> None:
 def test_only_who_has_the_token_comes_in_and_the_server_ends_when_it_is_told(
     client_python: Path, tmp_path: Path
 ) -> None:
-    """Spark's own authentication; the port is free afterwards, and nothing of the process is left."""
+    """Spark's own authentication; no command line has the token, and nothing of the process is left."""
     log = tmp_path / "serve.log"
     url = said(log, r"\"(sc://[^\"]+)\"")
-    secret = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "secret"}
+    token = "t0ken-of-the-test"
+    secret = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
     with_secret = ["/usr/bin/env", *(f"{key}={value}" for key, value in secret.items())]
     with serving([*with_secret, *command(tmp_path, "--port", "0")], url, log, seconds=START_SECONDS):
         found = []
+        assert java_commands()
+        assert not [line for line in java_commands() if token in line]
         for environment in ({}, {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "wrong"}, secret):
             outcome = subprocess.run(
                 [str(client_python), str(CLIENT), url(), "token"],
@@ -99,7 +102,13 @@ def test_only_who_has_the_token_comes_in_and_the_server_ends_when_it_is_told(
             found.append(outcome.stdout.splitlines()[0])
         assert found[2] == "[(1,)]"
         assert all(line.startswith("refused") for line in found[:2])
-        assert "secret" not in log.read_text()
+        assert token not in log.read_text()
+
+
+def java_commands() -> list[str]:
+    """The command lines of Spark's processes, which every user of the machine can read."""
+    outcome = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=True)
+    return [line for line in outcome.stdout.splitlines() if "org.apache.spark.deploy.SparkSubmit" in line]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dml.errors import SetupError
-from dml.serve import Listen, check_settings, is_loopback, url_host
+from dml.serve import Listen, check_environment, check_settings, is_loopback, url_host
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
@@ -57,6 +57,14 @@ def test_no_setting_opens_what_is_guarded(key: str, option: str) -> None:
     check_settings({"spark.connect.grpc.maxInboundMessageSize": "1"})
 
 
+@pytest.mark.parametrize("name", ["HIVE_SERVER2_THRIFT_BIND_HOST", "HIVE_SERVER2_THRIFT_PORT"])
+def test_no_variable_opens_what_is_guarded(name: str) -> None:
+    """Hive's Thrift server takes it before any setting."""
+    with pytest.raises(SetupError, match=name):
+        check_environment(Listen(thrift_port=10000), {name: "0.0.0.0"})
+    check_environment(Listen(), {name: "0.0.0.0"})
+
+
 def test_an_address_stands_in_a_url_as_it_must() -> None:
     """Those with colons in brackets."""
     assert url_host("fe80::1") == "[fe80::1]"
@@ -64,12 +72,11 @@ def test_an_address_stands_in_a_url_as_it_must() -> None:
 
 
 def test_settings_are_those_of_sparks_servers(tmp_path: Path) -> None:
-    """A token only where there is one."""
+    """Never the token: PySpark writes them into a command line, which every user of the machine can read."""
     settings = Listen(port=0).settings(tmp_path)
     assert settings["spark.connect.grpc.binding.address"] == "127.0.0.1"
-    assert "spark.connect.authenticate.token" not in settings
     assert not [key for key in settings if "hive" in key]
     settings = Listen(token="secret", thrift_port=10001).settings(tmp_path)
-    assert settings["spark.connect.authenticate.token"] == "secret"
+    assert "secret" not in settings.values()
     assert settings["spark.hadoop.hive.server2.thrift.port"] == "10001"
     assert (tmp_path / "local").is_dir()
