@@ -280,8 +280,8 @@ class SparkCatalog(Proxy):
         self, resolved: ResolvedTable, version: str | None = None, micros: int | None = None
     ) -> SparkTable | SparkMetadataTable:
         if resolved.metadata_table is not None:
-            return SparkMetadataTable(self._engine, resolved, version, micros)
-        return SparkTable(self._engine, TableState.of(self._engine, resolved, version, micros))
+            return SparkMetadataTable(self._provide, resolved, version, micros)
+        return SparkTable(self._provide, TableState.of(self._engine, resolved, version, micros))
 
     def _view(self, identifier: JavaObject) -> View | None:
         return catalogs.load_view(self._catalog, self._parts(identifier)[1:])
@@ -320,7 +320,7 @@ class SparkCatalog(Proxy):
         statement = create_statement(self._parts(identifier), (), partitions, dict(properties))
         schema = ddl.schema_from_json(java_class(CATALOG + "CatalogV2Util").v2ColumnsToStructType(columns).json())
         try:
-            return stage(self._engine, replace(statement, or_replace=or_replace, replace_only=replace_only), schema)
+            return stage(self._provide, replace(statement, or_replace=or_replace, replace_only=replace_only), schema)
         except AlreadyExistsError:
             raise java_error(ANALYSIS + "TableAlreadyExistsException", identifier) from None
         except NotFoundError:

@@ -47,7 +47,7 @@ def table_frame(engine: Engine, name: str) -> DataFrame | None:
     take_callbacks()
     state = TableState.of(engine, resolved, None, None).fixed()
     relations = java_class("org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation")
-    relation = relations.create(SparkTable(engine, state), none(), none())
+    relation = relations.create(SparkTable(lambda: engine, state), none(), none())
     plan = java_class(CATALYST + "plans.logical.SubqueryAlias")(name_of(resolved), relation)
     session = classic_session(engine.spark)
     return DataFrame(java_class("org.apache.spark.sql.classic.Dataset").ofRows(session, plan), engine.spark)

@@ -4,7 +4,7 @@ Input: a table, and which of its metadata tables. Output: its rows, made by the 
 Spark plans the query; all of them are on the driver then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
@@ -17,7 +17,7 @@ from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import reference_of
 from dml.connector.java import CATALOG, CONNECTOR, array, constant, java_class, struct_type
 from dml.connector.proxies import Proxy, default_method
-from dml.connector.state import TableState
+from dml.connector.state import TableState, read_options, travel_options
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.query import check_time_travel, travels
 from dml.metadata_tables.frames import MetadataRead, metadata_frame, spark_schema
@@ -31,7 +31,7 @@ class SparkMetadataTable(Proxy):
     """A metadata table of a table in one state.
 
     Args:
-        engine: The session and its catalogs.
+        engine: Gives the session and its catalogs.
         resolved: The table, and the name of the metadata table.
         version: The snapshot, branch or tag that is asked for.
         micros: The time that is asked for.
@@ -39,12 +39,21 @@ class SparkMetadataTable(Proxy):
 
     interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
 
-    def __init__(self, engine: Engine, resolved: ResolvedTable, version: str | None, micros: int | None) -> None:
-        self.engine = engine
+    def __init__(
+        self, engine: Callable[[], Engine], resolved: ResolvedTable, version: str | None, micros: int | None
+    ) -> None:
+        self._provide = engine
+        reference = reference_of((resolved.catalog_name, *resolved.identifier))
+        self._travels = version is not None or micros is not None or travels(resolved, reference)
         self.resolved = resolved
         self.kind = MetadataTable(str(resolved.metadata_table))
-        self.snapshot = snapshot_shown(engine, resolved, self.kind, version, micros)
+        self.snapshot = snapshot_shown(engine(), resolved, self.kind, version, micros)
         self.fields = table_schema(self.kind, resolved.table.metadata).fields
+
+    @property
+    def engine(self) -> Engine:
+        """The session and its catalogs."""
+        return self._provide()
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -70,9 +79,12 @@ class SparkMetadataTable(Proxy):
         made.add(constant(CATALOG + "TableCapability", "BATCH_READ"))
         return made
 
-    def newScanBuilder(self, _: JavaObject) -> "MetadataScan":
-        """A builder of scans, which is its scan."""
-        return MetadataScan(self, tuple(field.name for field in self.fields))
+    def newScanBuilder(self, options: JavaObject) -> "MetadataScan":
+        """A builder of scans, which is its scan; of another snapshot where options say so."""
+        version, micros = travel_options(read_options(options), elsewhere=self._travels)
+        asked = version is not None or micros is not None
+        table = SparkMetadataTable(self._provide, self.resolved, version, micros) if asked else self
+        return MetadataScan(table, tuple(field.name for field in self.fields))
 
     @cached_property
     def _java_columns(self) -> JavaObject:

@@ -22,6 +22,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from dml.connector.java import CONNECTOR, array, constant, java_class
 from dml.connector.plans import reading_itself, running_plan
 from dml.connector.proxies import Proxy
+from dml.connector.state import column_path
 from dml.connector.workers import writer_factory
 from dml.engine.distribution import distribution_mode, orders_rows
 from dml.engine.insert import InsertOptions, RowsWrite, commit_rows
@@ -155,9 +156,10 @@ class SparkBatchWrite(Proxy):
 def keeping_files_open(options: InsertOptions, table: Table) -> InsertOptions:
     """The options of a write, with `fanout-enabled` where Spark cannot bring the rows of a partition together.
 
-    One file at a time is enough only where the order of the columns is that of the partitions, and no other is wanted.
+    One file at a time is enough only where rows in the order of the columns are partition by partition, and no other
+    order is wanted.
     """
-    if all_identities(table) or (follow_columns(table) and not orders_rows(table)):
+    if all_identities(table) or (follow_columns(table) and clustered_by_columns(table) and not orders_rows(table)):
         return options
     return replace(options, properties={**options.properties, SPARK_FANOUT_ENABLED: "true"})
 
@@ -177,6 +179,16 @@ def follow_columns(table: Table) -> bool:
     return all(field.transform.preserves_order for field in partition_fields(table))
 
 
+def clustered_by_columns(table: Table) -> bool:
+    """Whether rows in the order of the columns are partition by partition.
+
+    With `(days(ts), k)` they are not: a day has each `k` as often as it has other values of `ts`.
+    """
+    ids = list(dict.fromkeys(field.source_id for field in partition_fields(table)))
+    whole = {field.source_id for field in partition_fields(table) if isinstance(field.transform, IdentityTransform)}
+    return all(source_id in whole for source_id in ids[:-1])
+
+
 def partition_columns(table: Table) -> list[JavaObject]:
     """The columns that tell partitions apart, each once: those whose order partitions follow, if there are any."""
     fields = list(partition_fields(table))
@@ -187,9 +199,9 @@ def partition_columns(table: Table) -> list[JavaObject]:
 
 def column_reference(table: Table, field_id: int) -> JavaObject:
     """A column, or a field of one, as Spark's expressions name it."""
-    name = table.schema().find_column_name(field_id)
-    assert name is not None
-    return java_class(EXPRESSIONS + "Expressions").column(quote_name(tuple(name.split("."))))
+    path = column_path(table.schema(), field_id)
+    assert path is not None
+    return java_class(EXPRESSIONS + "Expressions").column(quote_name(path))
 
 
 def ascending(column: JavaObject) -> JavaObject:

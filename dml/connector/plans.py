@@ -13,12 +13,14 @@ from pyspark.sql import SparkSession
 
 from dml.connector.java import java_class, simple_name
 from dml.engine.insert import RowsWrite
+from dml.engine.target import Target
+from dml.spark.versions import Feature, has
 
 __all__ = ["reading_itself", "running_plan"]
 
 EXECUTIONS: Final = "org.apache.spark.sql.execution.SQLExecution"
-VERSIONED: Final = (4, 1)
-"""From this Spark on a table says in which version it is."""
+CURRENT_SNAPSHOT: Final = "current-snapshot-id"
+"""The property in which a table says what it was loaded with: before Spark 4.1 tables have no version."""
 
 
 def reading_itself(write: RowsWrite, plan: JavaObject | None) -> RowsWrite:
@@ -34,9 +36,17 @@ def reading_itself(write: RowsWrite, plan: JavaObject | None) -> RowsWrite:
     own = [relation for relation in relations(plan) if str(relation.table().name()) == target.resolved.name]
     if not own:
         return write
-    snapshots = {snapshot_id(relation.table().version()) for relation in own} if is_versioned(write) else set()
-    older = next((found for found in snapshots if found != target.snapshot_id), target.snapshot_id)
-    return replace(write, replaced=replace(write.replaced, reads_table=True), target=replace(target, snapshot_id=older))
+    read = {snapshot_id(relation) for relation in own if not travels(relation)} - {target.snapshot_id}
+    oldest = min(read, key=lambda found: age(target, found)) if read else target.snapshot_id
+    return replace(
+        write, replaced=replace(write.replaced, reads_table=True), target=replace(target, snapshot_id=oldest)
+    )
+
+
+def age(target: Target, read: int | None) -> int:
+    """The place of a snapshot in the order of the table's; of no snapshot, and of one that is gone, the first."""
+    snapshot = None if read is None else target.table.snapshot_by_id(read)
+    return -1 if snapshot is None else snapshot.sequence_number or 0
 
 
 def relations(plan: JavaObject) -> Iterator[JavaObject]:
@@ -51,14 +61,15 @@ def relations(plan: JavaObject) -> Iterator[JavaObject]:
                 yield leaf.relation()
 
 
-def is_versioned(write: RowsWrite) -> bool:
-    """Whether Spark asks tables for their version."""
-    return tuple(map(int, write.engine.spark.version.split(".")[:2])) >= VERSIONED
+def travels(relation: JavaObject) -> bool:
+    """Whether an older state was asked for, as by `VERSION AS OF`; before Spark 4.1 a plan does not say so."""
+    return has(Feature.TRAVEL_IN_PLANS) and bool(relation.timeTravelSpec().isDefined())
 
 
-def snapshot_id(version: str | None) -> int | None:
-    """The snapshot that a version of a table of ours names."""
-    return None if version is None else int(version)
+def snapshot_id(relation: JavaObject) -> int | None:
+    """The snapshot that a relation of ours was analysed with; None where the table had none."""
+    shown = str(relation.table().properties()[CURRENT_SNAPSHOT])
+    return int(shown) if shown.isdigit() else None
 
 
 def running_plan(spark: SparkSession) -> JavaObject | None:

@@ -5,6 +5,7 @@ commit with the rows that are written meanwhile; a table that is replaced stays 
 server cannot stage tables, a new one is created first, and dropped again if its rows cannot be written.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -59,17 +60,18 @@ class Creation:
         )
 
 
-def stage(engine: Engine, statement: CreateTable, schema: Schema) -> "SparkStagedTable":
+def stage(provide: Callable[[], Engine], statement: CreateTable, schema: Schema) -> "SparkStagedTable":
     """Prepare a table that is created or replaced.
 
     Args:
-        engine: The session and its catalogs.
+        provide: Gives the session and its catalogs.
         statement: What it is to be, without columns.
         schema: Its columns.
 
     Raises:
         DmlError: the table is there, is not there, or cannot be so.
     """
+    engine = provide()
     catalog_name, identifier = engine.registry.split(statement.table.parts)
     catalog = engine.registry.catalog(catalog_name)
     time_zone = StatementSettings.of(engine.spark).time_zone
@@ -88,20 +90,20 @@ def stage(engine: Engine, statement: CreateTable, schema: Schema) -> "SparkStage
         table=table,
         load_state=load_state,
     )
-    return SparkStagedTable(engine, creation)
+    return SparkStagedTable(provide, creation)
 
 
 class SparkStagedTable(SparkTable):
     """A table that is created or replaced when Spark says so.
 
     Args:
-        engine: The session and its catalogs.
+        engine: Gives the session and its catalogs.
         creation: The table.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (*SparkTable.interfaces, "catalog.StagedTable")
 
-    def __init__(self, engine: Engine, creation: Creation) -> None:
+    def __init__(self, engine: Callable[[], Engine], creation: Creation) -> None:
         state = TableState(resolved=creation.resolved, snapshot_id=None, schema=creation.table.schema())
         super().__init__(engine, state)
         self._creation = creation

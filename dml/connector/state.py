@@ -7,18 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import StructType
 
 from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import reference_of
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.query import as_of_instant, as_of_version, snapshot_to_read
-from dml.errors import AnalysisError, ErrorKind
+from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 
-__all__ = ["TableState"]
+__all__ = ["TableState", "column_path", "read_options", "travel_options"]
 
 AS_OF_TIMESTAMP: Final = "as-of-timestamp"
+INCREMENTAL: Final = ("start-snapshot-id", "end-snapshot-id", "start-timestamp", "end-timestamp")
+"""Options of Iceberg's that ask for the rows that snapshots added: without them a reader would get all rows."""
 NUMBERS: Final = frozenset({"snapshot-id", AS_OF_TIMESTAMP})
 TRAVEL_OPTIONS: Final = ("snapshot-id", AS_OF_TIMESTAMP, "branch", "tag")
 """Options of `spark.read` that ask for a state of a table."""
@@ -74,27 +78,19 @@ class TableState:
         Raises:
             AnalysisError: they ask for more than one.
             NotFoundError: there is no such snapshot, branch or tag.
+            NotSupportedError: they ask for the rows that some snapshots added.
         """
-        given = [(key, options[key]) for key in TRAVEL_OPTIONS if key in options]
-        if not given:
-            return self
-        if len(given) > 1 or self.is_pinned:
-            names = " and ".join(f"'{key}'" for key, _ in given)
-            raise AnalysisError(
-                f"The options {names} ask for more than one state of the table",
-                kind=ErrorKind.INVALID_VALUE,
-                hint="Give one of " + ", ".join(TRAVEL_OPTIONS) + ", and no other version or branch",
-            )
-        ((key, value),) = given
+        version, micros = travel_options(options, elsewhere=self.is_pinned)
         reference = reference_of((self.resolved.catalog_name, *self.resolved.identifier))
-        if key in NUMBERS and not value.strip().lstrip("-").isdigit():
-            raise AnalysisError(f"The option '{key}' is '{value}'", kind=ErrorKind.INVALID_VALUE, hint="It is a number")
         snapshot_id: int | None
-        if key == AS_OF_TIMESTAMP:
-            snapshot_id, _ = as_of_instant("", self.table, reference, int(value), value)
+        if micros is not None:
+            snapshot_id, _ = as_of_instant("", self.table, reference, micros // 1000, options[AS_OF_TIMESTAMP])
+        elif version is not None:
+            snapshot_id, _ = as_of_version(self.table, version, reference, "")
         else:
-            snapshot_id, _ = as_of_version(self.table, value, reference, "")
-        return replace(self, snapshot_id=snapshot_id, pinned=f"{key}={value}")
+            return self
+        asked = next(f"{key}={options[key]}" for key in TRAVEL_OPTIONS if key in options)
+        return replace(self, snapshot_id=snapshot_id, pinned=asked)
 
     def fixed(self) -> "TableState":
         """This state by its snapshot, so that it is another table than the one that goes on."""
@@ -121,3 +117,53 @@ class TableState:
         resolved = self.resolved
         parts = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms, self.pinned)
         return (resolved.name, *("" if part is None else str(part) for part in parts))
+
+
+def column_path(schema: Schema | StructType, field_id: int) -> tuple[str, ...] | None:
+    """The names from a column down to the one with an id, which may have dots in them; None where there is none."""
+    for field in schema.fields:
+        if field.field_id == field_id:
+            return (field.name,)
+        below = column_path(field.field_type, field_id) if isinstance(field.field_type, StructType) else None
+        if below is not None:
+            return (field.name, *below)
+    return None
+
+
+def read_options(options: JavaObject) -> dict[str, str]:
+    """The options of a read, in lower case."""
+    return {str(key): str(value) for key, value in dict(options).items()}
+
+
+def travel_options(options: Mapping[str, str], *, elsewhere: bool) -> tuple[str | None, int | None]:
+    """The version, or the time in microseconds, that options of a read ask for.
+
+    Args:
+        options: They, in lower case.
+        elsewhere: Whether a state is asked for otherwise, by the table's name or by Spark's time travel.
+
+    Raises:
+        AnalysisError: they ask for more than one, or for what is no number.
+        NotSupportedError: they ask for the rows that some snapshots added.
+    """
+    for key in INCREMENTAL:
+        if key in options:
+            raise NotSupportedError(
+                f"The read option '{key}' asks for the rows that snapshots have added, and there is no such read",
+                hint="Read both snapshots by 'snapshot-id' and compare them",
+                option=key,
+            )
+    given = [(key, options[key]) for key in TRAVEL_OPTIONS if key in options]
+    if not given:
+        return None, None
+    if len(given) > 1 or elsewhere:
+        names = " and ".join(f"'{key}'" for key, _ in given)
+        raise AnalysisError(
+            f"The options {names} ask for more than one state of the table",
+            kind=ErrorKind.INVALID_VALUE,
+            hint="Give one of " + ", ".join(TRAVEL_OPTIONS) + ", and no other version or branch",
+        )
+    ((key, value),) = given
+    if key in NUMBERS and not value.strip().lstrip("-").isdigit():
+        raise AnalysisError(f"The option '{key}' is '{value}'", kind=ErrorKind.INVALID_VALUE, hint="It is a number")
+    return (None, int(value) * 1000) if key == AS_OF_TIMESTAMP else (value, None)

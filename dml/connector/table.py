@@ -6,7 +6,7 @@ scans (`dml.connector.scan`).
 Two are equal that stand for the same table in the same state.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from dml.connector.java import CATALOG, CONNECTOR, array, constant, java_class, 
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.scan import ScanRead
 from dml.connector.scan_builder import SparkScanBuilder
-from dml.connector.state import TableState
+from dml.connector.state import TableState, column_path, read_options
 from dml.connector.write import SparkWriteBuilder, WrittenTable
 from dml.engine.engine import Engine
 from dml.model.columns import METADATA_COLUMNS
@@ -46,7 +46,8 @@ class SparkTable(Proxy):
     """A table in one state.
 
     Args:
-        engine: The session and its catalogs.
+        engine: Gives the session and its catalogs: a temporary view keeps its tables, and is kept by its session, which
+            nobody could let go if they held it.
         state: The table.
     """
 
@@ -56,9 +57,14 @@ class SparkTable(Proxy):
         "catalog.SupportsMetadataColumns",
     )
 
-    def __init__(self, engine: Engine, state: TableState) -> None:
-        self.engine = engine
+    def __init__(self, engine: Callable[[], Engine], state: TableState) -> None:
+        self._provide = engine
         self.state = state
+
+    @property
+    def engine(self) -> Engine:
+        """The session and its catalogs."""
+        return self._provide()
 
     def name(self) -> str:
         """Its full name."""
@@ -147,10 +153,10 @@ class SparkTable(Proxy):
     def _transforms(self) -> Iterator[JavaObject]:
         schema, expressions = self.state.schema, java_class(CONNECTOR + "expressions.Expressions")
         for field in self.state.table.spec().fields:
-            name = schema.find_column_name(field.source_id)
-            if name is None or isinstance(field.transform, VoidTransform):
+            path = column_path(schema, field.source_id)
+            if path is None or isinstance(field.transform, VoidTransform):
                 continue
-            column = expressions.column(quote_name(tuple(name.split("."))))
+            column = expressions.column(quote_name(path))
             match field.transform:
                 case BucketTransform(num_buckets=count):
                     arguments, kind = [expressions.literal(count), column], "bucket"
@@ -196,11 +202,6 @@ class SparkMetadataColumn(Proxy):
 
     def metadataInJSON(self) -> None:
         """Nothing: no write keeps it."""
-
-
-def read_options(options: JavaObject) -> dict[str, str]:
-    """The options of a read, in lower case."""
-    return {str(key): str(value) for key, value in dict(options).items()}
 
 
 PLURAL = {"year": "years", "month": "months", "day": "days", "hour": "hours"}

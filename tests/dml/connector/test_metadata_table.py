@@ -2,7 +2,7 @@
 
 import pytest
 
-from dml.errors import NotSupportedError
+from dml.errors import AnalysisError, NotSupportedError
 from dml.metadata_tables.tables import MetadataTable
 
 pytestmark = pytest.mark.spark
@@ -32,5 +32,10 @@ def test_conditions_and_time_travel(lake, spark, name):
     assert files.where("content = 1").count() == 1
     first = spark.table(f"lake.{name}.snapshots").orderBy("committed_at").first().snapshot_id
     assert spark.read.option("versionAsOf", first).table(f"lake.{name}.files").count() == 2
+    assert spark.read.option("snapshot-id", first).table(f"lake.{name}.files").count() == 2
     with pytest.raises(NotSupportedError, match="there is no time travel"):
         spark.read.option("versionAsOf", first).table(f"lake.{name}.history").count()
+    with pytest.raises(NotSupportedError, match="there is no time travel"):
+        spark.read.option("snapshot-id", first).table(f"lake.{name}.history").count()
+    with pytest.raises(AnalysisError, match="more than one state"):
+        spark.read.option("snapshot-id", first).table(f"lake.{name}.files.branch_main").count()

@@ -183,6 +183,24 @@ def test_partitions_are_overwritten_in_the_tables_order(lake, spark, write):
         assert values == sorted(values, reverse=True)
 
 
+def test_partitions_of_columns_with_dots_in_their_names(lake, spark):
+    """Which are no fields of structs."""
+    name = lake.create("`a.b` string, st struct<`c.d`: int>", "PARTITIONED BY (`a.b`, st.`c.d`)")
+    rows = spark.sql("SELECT 'x' AS `a.b`, named_struct('c.d', 1) AS st")
+    for _ in range(2):
+        attrgetter(BY_SPARK)(rows.writeTo(f"lake.{name}"))()
+    assert spark.table(f"lake.{name}").where("`a.b` = 'x' AND st.`c.d` = 1").count() == 1
+
+
+def test_partitions_that_the_order_of_columns_mixes_are_open_together(lake, spark):
+    """A day has each `k` as often as it has times; also where one file at a time is asked for."""
+    name = lake.create("ts timestamp_ntz, k string", "PARTITIONED BY (days(ts), k)")
+    times = "timestamp_ntz'2024-01-01' + make_dt_interval(0, id) AS ts"
+    rows = spark.range(0, 48, 1, 2).selectExpr(times, "if(id % 2 = 0, 'a', 'b') AS k")
+    attrgetter(BY_SPARK)(rows.writeTo(f"lake.{name}").option("fanout-enabled", "false"))()
+    assert len(lake.rows(name)) == 48
+
+
 @pytest.mark.parametrize("write", ["overwrite", "overwritePartitions", BY_SPARK])
 def test_rows_of_the_table_itself_are_replaced_only_where_nobody_came_between(lake, spark, write, monkeypatch):
     """Rows that others add after the read would be gone, and nobody would have seen them."""
