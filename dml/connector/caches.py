@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from dml.commit import IdempotencyKey
+from dml.connector.state import reading_one_state
 from dml.engine.dispatch import execute
 from dml.engine.engine import Engine, is_connect
 from dml.result import Result
@@ -36,7 +37,8 @@ def execute_and_refresh(
     engine: Engine, statement: Statement, text: str, idempotency_key: IdempotencyKey | None = None
 ) -> DataFrame | Result:
     """Run a statement; what Spark has cached of a table that it changes is read anew after it."""
-    outcome = execute(engine, statement, text, idempotency_key)
+    with reading_one_state(engine.spark):
+        outcome = execute(engine, statement, text, idempotency_key)
     changed = changed_table(statement)
     if changed is not None:
         refresh_caches(engine, changed.parts)

@@ -22,7 +22,7 @@ from dml.connector.java import CATALOG, array, java_class, java_error, java_map,
 from dml.connector.metadata_table import SparkMetadataTable
 from dml.connector.proxies import Proxy
 from dml.connector.staged import SparkStagedTable, stage
-from dml.connector.state import TableState
+from dml.connector.state import TableState, loaded_once
 from dml.connector.table import SparkTable
 from dml.connector.views import definition_of, spark_view
 from dml.engine.engine import Engine, StatementSettings
@@ -87,7 +87,9 @@ class SparkCatalog(Proxy):
 
     def loadTable(self, identifier: JavaObject, *how: Any) -> SparkTable | SparkMetadataTable:
         """A table, as it is now or as it was: a version, a time, or a context that says either, with options."""
-        return self._table(self._resolved(identifier), *travel(how))
+        state = travel(how)
+        key = (*self._parts(identifier), *state)
+        return loaded_once(self._engine.spark, key, lambda: self._table(self._resolved(identifier), *state))
 
     def tableExists(self, identifier: JavaObject) -> bool:
         """Whether there is such a table."""

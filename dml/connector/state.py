@@ -3,22 +3,34 @@
 Input: a table, and the version or time that is asked for. Output: `TableState`.
 """
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar, cast
 
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import StructType
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import reference_of
-from dml.engine.engine import Engine, StatementSettings
+from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.query import as_of_instant, as_of_version, snapshot_to_read
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 
-__all__ = ["TableState", "column_path", "read_options", "travel_options"]
+__all__ = [
+    "TableState",
+    "column_path",
+    "loaded_once",
+    "read_options",
+    "reading_one_state",
+    "travel_options",
+]
 
 AS_OF_TIMESTAMP: Final = "as-of-timestamp"
 INCREMENTAL: Final = ("start-snapshot-id", "end-snapshot-id", "start-timestamp", "end-timestamp")
@@ -167,3 +179,58 @@ def travel_options(options: Mapping[str, str], *, elsewhere: bool) -> tuple[str 
     if key in NUMBERS and not value.strip().lstrip("-").isdigit():
         raise AnalysisError(f"The option '{key}' is '{value}'", kind=ErrorKind.INVALID_VALUE, hint="It is a number")
     return (None, int(value) * 1000) if key == AS_OF_TIMESTAMP else (value, None)
+
+
+Loaded = TypeVar("Loaded")
+
+STATEMENT: Final = "spark.rowdelta.statement"
+"""The running statement, for the JVM's threads that work for it: Spark hands such properties on to them."""
+
+LOADED: Final[dict[str, dict[tuple[object, ...], object]]] = {}
+"""The tables that Spark has loaded for statements of ours that run."""
+
+
+@contextmanager
+def reading_one_state(spark: SparkSession) -> Iterator[None]:
+    """While a statement of ours runs Spark finds each table in one state.
+
+    It loads the tables of a DataFrame or a view anew for each job, and a MERGE that took the keys of its source from
+    one state and the rows from another would insert rows that are there.
+
+    Args:
+        spark: The session that runs the statement.
+    """
+    statement, before = str(uuid.uuid4()), None
+    context = None if is_connect(spark) else spark.sparkContext
+    with suppress(Py4JError, OSError):  # the JVM has ended, which the statement will find out
+        before = None if context is None else context.getLocalProperty(STATEMENT)
+    if context is None or before in LOADED:
+        yield
+        return
+    LOADED[statement] = {}
+    hand_on(context, statement)
+    try:
+        yield
+    finally:
+        del LOADED[statement]
+        hand_on(context, before)
+
+
+def hand_on(context: SparkContext, statement: str | None) -> None:
+    """Name the running statement to the JVM's thread that works for this one, and to those that it starts."""
+    with suppress(Exception):  # it may have been stopped, or interrupted in the middle of a call
+        context.setLocalProperty(STATEMENT, cast("str", statement))  # PySpark's stub has no None, which takes it away
+
+
+def loaded_once(spark: SparkSession, key: tuple[object, ...], load: Callable[[], Loaded]) -> Loaded:
+    """A table as it was loaded first for the statement that runs; where none does, as it is now.
+
+    Args:
+        spark: The session that loads it.
+        key: Its name, and the state that is asked for.
+        load: Loads it.
+    """
+    tables = LOADED.get(spark.sparkContext.getLocalProperty(STATEMENT) or "") if LOADED else None
+    if tables is None:
+        return load()
+    return tables.setdefault(key, tables.get(key) or load())  # type: ignore[return-value]

@@ -2,9 +2,12 @@
 
 import re
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql.functions import expr
 
+from dml.engine.merge_source import MergeSourceFrame
 from dml.errors import NotFoundError
 from dml.spark.handlers import running
 
@@ -113,3 +116,32 @@ def test_a_table_that_is_dropped_is_gone_for_spark_table(lake, spark, name):
     lake.session.sql(f"DROP TABLE {name}")
     with pytest.raises(AnalysisException):
         following.count()
+
+
+@pytest.mark.parametrize("way", ["mergeInto", "view"])
+def test_a_statement_reads_a_table_that_follows_in_one_state(lake, spark, name, way, monkeypatch):
+    """A MERGE takes the keys of its source first and the rows later: what others add between is in neither."""
+    source = lake.create("id bigint, v string, p int")
+    lake.session.sql(f"INSERT INTO {source} VALUES (1, 'new', 1)")
+    keys, added = MergeSourceFrame.keys, []
+
+    def keys_and_then_others(frame):
+        found = keys(frame)
+        if not added:
+            added.append(lake.table(source).scan().to_arrow().set_column(0, "id", [pa.array([2])]))
+            lake.table(source).append(added[0])
+        return found
+
+    monkeypatch.setattr(MergeSourceFrame, "keys", keys_and_then_others)
+    rows = spark.table(f"lake.{source}")
+    if way == "view":
+        rows.createOrReplaceTempView("following")
+        clauses = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        lake.session.sql(f"MERGE INTO {name} t USING following s ON t.id = s.id {clauses}")
+    else:
+        on = expr(f"s.id = {name[3:]}.id")
+        rows.alias("s").mergeInto(f"lake.{name}", on).whenMatched().updateAll().whenNotMatched().insertAll().merge()
+    assert added
+    assert lake.rows(f"SELECT id FROM {name} WHERE v = 'new'") == [(1,)]
+    assert len(lake.rows(name)) == 10
+    assert spark.table(f"lake.{source}").count() == 2
