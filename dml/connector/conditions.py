@@ -8,7 +8,8 @@ nothing, which leaves what stands beside it as it is.
 
 import datetime as dt
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from py4j.java_gateway import JavaObject
@@ -17,7 +18,7 @@ from pyiceberg.schema import Schema
 from sqlglot import exp
 
 from dml.plan.assignments import TargetNames
-from dml.plan.predicates import FUNCTIONS, Pushdown, pushable
+from dml.plan.predicates import FUNCTIONS, MAX_DEPTH, MAX_NODES, Pushdown, pushable
 from dml.plan.row_delta_plan import PlanContext
 
 __all__ = ["FUNCTION_PREFIX", "pushed_down"]
@@ -70,15 +71,18 @@ def pushed_down(
         time_zone=time_zone,
         catalogs=catalogs,
     )
-    parts = [pushable(tree(predicate), context) for predicate in predicates]
+    given = list(predicates)
+    parts = [pushable(tree(predicate), context) for predicate in given[:MAX_DEPTH]]
     expression = AlwaysTrue()
     for part in parts:
         expression = And(expression, part.expression)  # type: ignore[assignment]
-    return Pushdown(expression=expression, complete=all(part.complete for part in parts))
+    return Pushdown(expression=expression, complete=len(parts) == len(given) and all(part.complete for part in parts))
 
 
-def tree(node: JavaObject) -> exp.Expression:
-    """A predicate or a value as sqlglot has it."""
+def tree(node: JavaObject, depth: int = 0) -> exp.Expression:
+    """A predicate or a value as sqlglot has it; what lies deeper than is looked at means nothing."""
+    if depth > MAX_DEPTH:
+        return unknown()
     kind = str(node.getClass().getSimpleName())
     if kind == "FieldReference":
         return column(list(map(str, node.fieldNames())))
@@ -88,34 +92,46 @@ def tree(node: JavaObject) -> exp.Expression:
         return function(node)
     if kind not in NAMED:
         return unknown()
-    name, children = str(node.name()), list(node.children())
+    name, children, below = str(node.name()), node.children(), depth + 1
     if name in BINARY and len(children) == 2:
-        left, right = map(tree, children)
-        return BINARY[name](this=left, expression=right)
+        return BINARY[name](this=tree(children[0], below), expression=tree(children[1], below))
     match name:
         case "NOT":
-            return exp.Not(this=tree(children[0]))
+            return exp.Not(this=tree(children[0], below))
         case "IS_NULL":
-            return exp.Is(this=tree(children[0]), expression=exp.Null())
+            return exp.Is(this=tree(children[0], below), expression=exp.Null())
         case "IS_NOT_NULL":
-            return exp.Not(this=exp.Is(this=tree(children[0]), expression=exp.Null()))
+            return exp.Not(this=exp.Is(this=tree(children[0], below), expression=exp.Null()))
         case "IN":
-            return exp.In(this=tree(children[0]), expressions=listed(node, children))
+            return exp.In(this=tree(children[0], below), expressions=listed(node, children))
         case "ALWAYS_TRUE" | "ALWAYS_FALSE":
             return exp.Boolean(this=name == "ALWAYS_TRUE")
     return unknown()
 
 
-def listed(node: JavaObject, children: list[JavaObject]) -> list[exp.Expression]:
-    """The values of IN: many of one type, whose text is plain, are taken in one call."""
-    values = children[1:]
-    if len(values) > LONG_LIST and str(values[0].getClass().getSimpleName()) == "LiteralValue":
-        kind = str(values[0].dataType().json()).strip('"')
+def listed(node: JavaObject, children: Sequence[JavaObject]) -> list[exp.Expression]:
+    """The values of IN: many of one type, whose text is plain, are taken in one call; more than count are none."""
+    count = len(children) - 1
+    if count > MAX_NODES:
+        return [unknown()]
+    if count > LONG_LIST and str(children[1].getClass().getSimpleName()) == "LiteralValue":
+        kind = str(children[1].dataType().json()).strip('"')
         if kind in PRINTED_AS_NUMBERS:
-            first, *rest = str(node.toString()).removesuffix(")").rsplit(", ", len(values) - 1)
+            first, *rest = str(node.toString()).removesuffix(")").rsplit(", ", count - 1)
             texts = (first.rpartition("(")[2], *rest)
             return [literal(None if text == "null" else int(text), kind) for text in texts]
-    return [tree(value) for value in values]
+        plain = plain_strings(str(node.toString()), count) if kind == "string" else None
+        if plain is not None:
+            return [exp.Literal.string(text) for text in plain]
+    return [tree(value) for value in list(children)[1:]]
+
+
+def plain_strings(text: str, count: int) -> list[str] | None:
+    """The strings at the end of the text of an IN; None where a quote in one of them, or a NULL, makes them unclear."""
+    if count < 1 or text.count("'") != 2 * count or not text.endswith("')"):
+        return None
+    values = text[text.index("'") + 1 : -len("')")].split("', '")
+    return values if len(values) == count else None
 
 
 def unknown() -> exp.Expression:
@@ -148,7 +164,8 @@ def literal(value: Any, kind: str) -> exp.Expression:
     if kind.startswith("decimal("):
         precision, scale = kind[len("decimal(") : -1].split(",")
         sizes = [exp.DataTypeParam(this=exp.Literal.number(int(size))) for size in (precision, scale)]
-        return exp.Cast(this=number(str(value)), to=exp.DataType(this=exp.DType.DECIMAL, expressions=sizes))
+        exact = format(Decimal(str(value)), "f")  # Java writes small ones with an exponent
+        return exp.Cast(this=number(exact), to=exp.DataType(this=exp.DType.DECIMAL, expressions=sizes))
     made = LITERALS.get(kind)
     return unknown() if made is None else made(value)
 

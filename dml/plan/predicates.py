@@ -23,7 +23,17 @@ from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
 from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
 
-__all__ = ["FUNCTIONS", "EquiKey", "Pushdown", "equi_keys", "pushable", "split_conjuncts", "target_only_pushdown"]
+__all__ = [
+    "FUNCTIONS",
+    "MAX_DEPTH",
+    "MAX_NODES",
+    "EquiKey",
+    "Pushdown",
+    "equi_keys",
+    "pushable",
+    "split_conjuncts",
+    "target_only_pushdown",
+]
 
 FUNCTIONS = "system"
 """The namespace of Iceberg's functions."""

@@ -7,6 +7,7 @@ join's ON drops them, whatever they are joined with.
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
@@ -16,7 +17,7 @@ from sqlglot import exp
 
 from dml.model.columns import METADATA_COLUMNS
 from dml.plan.assignments import TargetNames
-from dml.plan.predicates import pushable, split_conjuncts
+from dml.plan.predicates import MAX_DEPTH, pushable, split_conjuncts
 from dml.plan.row_delta_plan import PlanContext
 from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, TableReference
@@ -106,10 +107,14 @@ def row_filter(fragment: Fragment, reference: TableReference, alias: str, contex
     structs = frozenset(
         column.name.lower() for column in context.schema.fields if isinstance(column.field_type, StructType)
     )
-    for condition in conditions(select, table):
-        for conjunct in split_conjuncts(condition):
-            if speaks_of(conjunct, alias, structs, single=single):
-                found = And(found, pushable(conjunct, context).expression)
+    spoken = (
+        conjunct
+        for condition in conditions(select, table)
+        for conjunct in split_conjuncts(condition)
+        if speaks_of(conjunct, alias, structs, single=single)
+    )
+    for conjunct in islice(spoken, MAX_DEPTH):
+        found = And(found, pushable(conjunct, context).expression)
     return found
 
 

@@ -10,7 +10,7 @@ from pyiceberg.types import IntegerType, NestedField
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions
 
-from dml.errors import AnalysisError, NotFoundError
+from dml.errors import AnalysisError, NotFoundError, NotSupportedError
 
 pytestmark = pytest.mark.spark
 
@@ -165,6 +165,25 @@ def test_conditions_give_the_rows_that_spark_gives(lake, spark, typed, condition
     assert frame.count() == plain.where(condition).count()
     if pushed is not None:
         assert (filter_of(frame.select("id", "st", "ar")) is not None) is pushed or frame.isEmpty()
+
+
+def test_conditions_of_any_size(lake, spark):
+    """A program may put together thousands of keys; what is too much for pruning is left to Spark."""
+    name = lake.create("id bigint, k string, n decimal(20,7)")
+    lake.session.sql(f"INSERT INTO {name} SELECT id, concat('k', id), 0.0000001 * id FROM range(10)")
+    table, col = spark.table(f"lake.{name}"), functions.col
+    pairs = " OR ".join(f"(id = {number} AND k = 'k{number}')" for number in range(5, 200))
+    others = " AND ".join(f"id <> {number}" for number in range(5, 500))
+    for condition in (pairs, others):
+        assert table.where(condition).count() == 5
+        assert lake.session.sql(f"SELECT id FROM {name} WHERE {condition}").count() == 5
+    keys = table.where(col("k").isin([f"k{number}" for number in range(8, 1000)]))
+    assert keys.count() == 2
+    assert filter_of(keys) is not None
+    assert table.where(col("k").isin(["it's", "', '", *(f"k{number}" for number in range(9, 30))])).count() == 1
+    small = table.where("n = 0.0000001")
+    assert small.count() == 1
+    assert filter_of(small) is not None
 
 
 def test_conditions_leave_out_files(lake, spark, typed):
@@ -337,6 +356,8 @@ def test_time_travel_branches_and_tags(lake, spark):
         read(tag="one", branch="audit").collect()
     with pytest.raises(AnalysisError):
         read(**{"snapshot-id": "one"}).collect()
+    with pytest.raises(NotSupportedError, match="the rows that snapshots have added"):
+        read(**{"start-snapshot-id": str(first.snapshot_id)}).collect()  # never all rows instead
 
 
 def test_schemas_and_specs_that_changed(lake, spark):
