@@ -90,6 +90,7 @@ PARTS: Final = (
     Part(name="connect", paths=("dml/spark/test_connect.py",), everyday=False, measured=False),
     Part(name="soak", paths=("soak",), everyday=False, measured=False, compiles=False),
     Part(name="serve", paths=("serve",), everyday=False, measured=False),
+    Part(name="tools", paths=("tools",), everyday=False, measured=False),
     Part(name="services", paths=("services",), everyday=False, measured=False),
     Part(name="damage", paths=("damage",), compiles=False),
 )

@@ -25,6 +25,7 @@ __all__ = ["definition_of", "spark_view"]
 
 DIALECT: Final = "spark"
 QUERY_COLUMNS: Final = "spark.query-column-names"
+LISTED_COLUMNS: Final = "rowdelta.query-column-names"
 SCHEMA_MODE: Final = "view.schemaMode"
 CONFIG: Final = "view.sqlConfig."
 
@@ -46,14 +47,17 @@ def spark_view(view: View, catalog_name: str) -> JavaObject:
             hint="Another engine wrote it in a language of its own: CREATE OR REPLACE it here",
         )
     version, given = view.current_version(), dict(view.properties)
-    columns = given.pop(QUERY_COLUMNS, None)
+    joined, listed = given.pop(QUERY_COLUMNS, None), given.pop(LISTED_COLUMNS, None)
     builder = java_class(CATALOG + "View$Builder")()
     builder.withSchema(struct_type(StructType([column(field) for field in view.schema().fields])))
     builder.withQueryText(written.sql)
     builder.withCurrentCatalog(version.default_catalog or catalog_name)
     builder.withCurrentNamespace(strings(version.default_namespace))
     builder.withSchemaMode(given.pop(SCHEMA_MODE, "BINDING"))
-    names = [field.name for field in view.schema().fields] if columns is None else json.loads(columns)
+    if listed is not None:
+        names = json.loads(listed)
+    else:
+        names = [field.name for field in view.schema().fields] if joined is None else joined.split(",")
     builder.withQueryColumnNames(strings(names))
     configs = {key.removeprefix(CONFIG): given.pop(key) for key in list(given) if key.startswith(CONFIG)}
     builder.withSqlConfigs(java_map(configs))
@@ -83,6 +87,13 @@ def definition_of(view: JavaObject) -> ViewDefinition:
             **given,
             **configs,
             **({} if mode is None else {SCHEMA_MODE: str(mode)}),
-            QUERY_COLUMNS: json.dumps(list(map(str, view.queryColumnNames()))),
+            **query_columns(tuple(map(str, view.queryColumnNames()))),
         },
     )
+
+
+def query_columns(names: tuple[str, ...]) -> dict[str, str]:
+    """The property with the names of a query's columns: as Iceberg's engines join them, if that can be cut again."""
+    if any("," in name for name in names):
+        return {LISTED_COLUMNS: json.dumps(names)}
+    return {QUERY_COLUMNS: ",".join(names)} if names else {}

@@ -62,6 +62,7 @@ def test_a_view_is_described_listed_and_replaced(lake, spark, table, view):
     assert name not in {identifier[-1] for identifier in lake.session.registry.catalogs["lake"].list_tables(namespace)}
     catalog = lake.session.registry.catalogs["lake"]
     before = load_view(catalog, (namespace, name))
+    assert before.properties["spark.query-column-names"] == "id,s"
     spark.sql(f"CREATE OR REPLACE VIEW lake.{view} AS SELECT s, count(*) AS n FROM lake.{table} GROUP BY s")
     assert rows(spark.table(f"lake.{view}")) == [("a", 1), ("b", 2)]
     after = load_view(catalog, (namespace, name))
@@ -83,6 +84,14 @@ def test_a_view_remembers_where_it_was_made(lake, spark, table):
         spark.catalog.setCurrentCatalog("spark_catalog")
     assert rows(spark.table(f"lake.{namespace}.bare")) == [(3,)]
     spark.sql(f"DROP VIEW lake.{namespace}.bare")
+
+
+def test_columns_of_a_view_may_be_called_anything(spark, table):
+    """Also what joins names in the metadata."""
+    spark.sql("CREATE VIEW lake.db.odd (`x,y`, `a.b`) AS SELECT 1 AS `p,q`, 2 AS r")
+    assert spark.table("lake.db.odd").columns == ["x,y", "a.b"]
+    assert rows(spark.table("lake.db.odd")) == [(1, 2)]
+    spark.sql("DROP VIEW lake.db.odd")
 
 
 def test_tables_and_views_are_not_mixed_up(lake, spark, table, view):

@@ -1,0 +1,54 @@
+"""PyHive, a Thrift client in Python, in an environment of its own."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs.examples import examples_of, matches
+from tests.tools.conftest import PAGE, TOOL_SECONDS, Thrift
+
+pytestmark = pytest.mark.spark
+
+ERRORS = """
+from pyhive import exc, hive
+cursor = hive.connect("localhost", port=10000).cursor()
+for statement in (
+    "DELETE FROM lake.shop.nothing",
+    "SELECT * FROM lake.shop.nothing",
+    "UPDATE lake.shop.refunds SET nothing = 1",
+):
+    try:
+        cursor.execute(statement)
+    except exc.OperationalError as error:
+        print(" ".join(error.args[0].status.errorMessage.split()))
+cursor.execute("SELECT 1")
+print(cursor.fetchall())
+"""
+
+
+def run(python: Path, thrift: Thrift, text: str) -> str:
+    """Run a program of a client's; what it printed."""
+    outcome = subprocess.run(
+        [str(python), "-c", text.replace("10000", str(thrift.port))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TOOL_SECONDS,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    assert outcome.returncode == 0, outcome.stderr[-4000:]
+    return outcome.stdout
+
+
+def test_the_example_of_the_page_does_what_it_says(dbt_python: Path, thrift: Thrift) -> None:
+    """Every kind of statement; then errors say what is wrong, and the connection goes on."""
+    (example,) = [example for example in examples_of(PAGE) if "pyhive" in example.text]
+    assert example.shown is not None
+    found = run(dbt_python, thrift, example.text)
+    assert matches(example.shown, found), found
+    first, second, third, last = run(dbt_python, thrift, ERRORS).splitlines()
+    assert "There is no table 'lake.shop.nothing'" in first
+    assert "lake.shop.nothing" in second
+    assert "nothing" in third
+    assert last == "[(1,)]"
