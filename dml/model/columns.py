@@ -15,6 +15,7 @@ from typing import Final
 __all__ = [
     "BY_SOURCE",
     "CLAUSE",
+    "DROPPED_PREFIX",
     "FILE",
     "FILE_ORDINAL",
     "INTERNAL_PREFIX",
@@ -47,6 +48,9 @@ LAST_UPDATED_SEQUENCE_NUMBER_ID: Final = 2147483539
 
 INTERNAL_PREFIX: Final = "__rowdelta_"
 """Starts the names of the columns that statements use inside: no table and no source may have such a column."""
+
+DROPPED_PREFIX: Final = "__dropped_"
+"""Starts the names under which a scan knows columns that the table has dropped and that deletes still compare."""
 
 CLAUSE: Final = "__rowdelta_clause"
 """int32: which clause of the statement a row of the delta query is for."""

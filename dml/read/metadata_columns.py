@@ -47,7 +47,12 @@ def partition_fields(specs: Mapping[int, PartitionSpec], schema: Schema) -> tupl
     """
     fields: dict[int, NestedField] = {}
     voids: set[int] = set()
-    known = {field_id for field_id in schema.field_ids if schema.find_field(field_id).field_type.is_primitive}
+    sources = (schema.find_field(field_id) for field_id in schema.field_ids)
+    known = {
+        field.field_id
+        for field in sources
+        if field.field_type.is_primitive and not field.name.startswith(columns.DROPPED_PREFIX)
+    }
     for spec_id in sorted(specs, reverse=True):
         types = specs[spec_id].partition_type(schema).fields
         for field, typed in zip(specs[spec_id].fields, types, strict=True):

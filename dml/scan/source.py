@@ -73,7 +73,7 @@ def with_dropped(table: Table, schema: Schema, field_ids: Iterable[int]) -> Sche
     """The schema, and after its columns those of older schemas that deletes still compare."""
     missing = set(field_ids) - {field.field_id for field in schema.fields}
     added = [
-        NestedField(field.field_id, f"__dropped_{field.field_id}", field.field_type, required=False)
+        NestedField(field.field_id, f"{columns.DROPPED_PREFIX}{field.field_id}", field.field_type, required=False)
         for field_id in sorted(missing)
         for field in latest(table, field_id)
     ]

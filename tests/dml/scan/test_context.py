@@ -10,7 +10,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from dml.model import columns
 from dml.read.reader import TaskReader
 from dml.scan.planner import plan_scan
-from dml.scan.source import scan_context
+from dml.scan.source import scan_context, spark_schema
 
 
 @pytest.fixture
@@ -58,6 +58,26 @@ def test_equality_deletes_of_a_dropped_column_still_apply(table, lake, field):
     context = scan_context(table, [task], [field.field_id for field in table.schema().fields])
     rows = [row for batch in TaskReader(context).read(task) for row in batch.to_pylist()]
     assert rows == [{"id": 1, "key": None}]
+
+
+def test_partitions_have_one_type_whatever_deletes_compare(table, lake, field):
+    """A dropped column that equality deletes still compare does not come back as the source of a partition field."""
+    with table.update_spec() as spec:
+        spec.add_identity("key")
+    with table.update_spec() as spec:
+        spec.remove_field("key")
+    with table.update_schema() as update:
+        update.delete_column("key")
+    ref = lake.delete_ref(
+        lake.parquet(pa.table([pa.array(["b"])], schema=pa.schema([field(2, "key", pa.string())])), "eq.parquet"),
+        2,
+        equality_ids=(2,),
+    )
+    plain, compared = (
+        spark_schema(scan_context(table, tasks, (1,), metadata_columns=(columns.PARTITION,)))
+        for tasks in ((), (lake.task("f", equality_deletes=(ref,)),))
+    )
+    assert compared == plain
 
 
 def test_credentials_are_not_shown(table):
