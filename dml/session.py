@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey
-from dml.connector import execute_and_refresh, inheriting, install, table_frame, uninstall
+from dml.connector import execute_and_refresh, frames_of_reads, inheriting, install, table_frame, uninstall
 from dml.dataframe_writers import take_writers
 from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.ownership import is_ours, is_query, parsed
@@ -98,7 +98,7 @@ class Session:
     def __init__(self, spark: SparkSession, registry: CatalogRegistry, *, progress: bool = True) -> None:
         self.spark = spark
         self.registry = registry
-        self.engine = Engine(spark=spark, registry=registry, progress=progress)
+        self.engine = Engine(spark=spark, registry=registry, progress=progress, read_frame=frames_of_reads(spark))
 
     def __repr__(self) -> str:
         catalogs = ", ".join(self.registry.catalogs)

@@ -1,25 +1,35 @@
-"""A table in the state that it has now, as a DataFrame. Driver, classic Spark only.
+"""Tables in the state that they have now, as DataFrames. Driver, classic Spark only.
 
-Input: a table. Output: a DataFrame that Spark plans as it plans `spark.table`, so that conditions and columns that are
-chosen later leave out files, fixed to a snapshot: Spark loads a table anew for each action where it knows the table's
-catalog, and here it does not.
+Input: a table, or what a query in SQL reads of one. Output: a DataFrame that Spark plans as it plans `spark.table`, so
+that conditions and columns that are chosen later leave out files, fixed to a snapshot: Spark loads a table anew for
+each action where it knows the table's catalog, and here it does not.
 """
 
+from collections.abc import Callable
+from functools import cached_property
+from typing import ClassVar
+
 from py4j.java_gateway import JavaObject
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import reference_of
-from dml.connector.java import java_class, none
+from dml.connector.java import capabilities, java_class, none, static, struct_type
+from dml.connector.proxies import Proxy, default_method
+from dml.connector.scan import PlannedScan, ScanRead
+from dml.connector.scan_builder import SparkScanBuilder, cheapest
 from dml.connector.state import TableState
 from dml.connector.table import SparkTable
 from dml.connector.workers import has_python_readers
-from dml.engine.engine import Engine, is_connect
-from dml.spark.jvm import classic_session, take_callbacks
+from dml.engine.engine import Engine, ReadFrame, SnapshotRead, StatementSettings, is_connect
+from dml.scan.planner import ScanPlan
+from dml.scan.source import spark_schema
+from dml.spark.jvm import classic_session, take_callbacks, weak_session
+from dml.spark.workers import check_workers
 from dml.sqlparse.names import name_parts
 from dml.views import StatementTables
 
-__all__ = ["table_frame"]
+__all__ = ["frames_of_reads", "table_frame"]
 
 CATALYST = "org.apache.spark.sql.catalyst."
 
@@ -38,7 +48,7 @@ def table_frame(engine: Engine, name: str) -> DataFrame | None:
         NotFoundError: it has no such branch, tag or snapshot.
     """
     parts = name_parts(name)
-    if not parts or is_connect(engine.spark) or not has_python_readers():
+    if not parts or not plans_our_scans(engine.spark):
         return None
     tables = StatementTables(statement=name, spark=engine.spark, registry=engine.registry)
     resolved = tables.resolve(reference_of(parts))
@@ -46,11 +56,117 @@ def table_frame(engine: Engine, name: str) -> DataFrame | None:
         return None
     take_callbacks()
     state = TableState.of(engine, resolved, None, None).fixed()
-    relations = java_class("org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation")
-    relation = relations.create(SparkTable(lambda: engine, state), none(), none())
+    relation = relation_of(SparkTable(lambda: engine, state))
     plan = java_class(CATALYST + "plans.logical.SubqueryAlias")(name_of(resolved), relation)
-    session = classic_session(engine.spark)
-    return DataFrame(java_class("org.apache.spark.sql.classic.Dataset").ofRows(session, plan), engine.spark)
+    return frame_of(engine.spark, plan)
+
+
+def frames_of_reads(spark: SparkSession) -> ReadFrame | None:
+    """What makes the DataFrames of tables in SQL; None where Spark cannot plan our scans."""
+    return read_frame if plans_our_scans(spark) else None
+
+
+def plans_our_scans(spark: SparkSession) -> bool:
+    """Whether Spark takes scans of ours by its connector API: not on Connect, nor where Python readers cannot run."""
+    return not is_connect(spark) and has_python_readers()
+
+
+def read_frame(engine: Engine, settings: StatementSettings, found: SnapshotRead) -> DataFrame:
+    """What a query in SQL reads of a table, as a DataFrame.
+
+    Args:
+        engine: The session and its catalogs.
+        settings: The session's settings as they were when the statement started.
+        found: The table in one state, the columns and rows that the query can need.
+
+    Raises:
+        NotSupportedError: Spark has no type for a column.
+        SetupError: the workers cannot run our tasks.
+    """
+    check_workers(engine.spark)
+    take_callbacks()
+    state = TableState(resolved=found.resolved, snapshot_id=found.snapshot_id, schema=found.schema).fixed()
+    needed = found.needed
+    columns = needed.field_ids
+    if not columns and not needed.metadata_columns:
+        columns = (cheapest(found.schema.fields).field_id,)
+    read = ScanRead(
+        state=state, columns=columns, metadata_columns=needed.metadata_columns, row_filter=needed.row_filter
+    )
+    registry, session = engine.registry, weak_session(engine.spark)
+    table = ReadTable(lambda: Engine(spark=session(), registry=registry), settings, read, found.plan)
+    return frame_of(engine.spark, relation_of(table))
+
+
+class ReadTable(Proxy):
+    """What a query in SQL reads of a table, as a table of its own: no other columns, metadata columns among them.
+
+    The query's own conditions leave out rows, also by functions of which Spark tells a scan nothing.
+
+    Args:
+        engine: Gives the session and its catalogs: a temporary view keeps its tables, and is kept by its session, which
+            nobody could let go if they held it.
+        settings: The statement's settings.
+        read: What is read.
+        plan: Its tasks, where all of them are read and no others.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
+
+    def __init__(
+        self, engine: Callable[[], Engine], settings: StatementSettings, read: ScanRead, plan: ScanPlan | None = None
+    ) -> None:
+        self._provide = engine
+        self.settings = settings
+        self.read = read
+        self.plan = plan
+        self.fields = spark_schema(read.context(ScanPlan(snapshot_id=None)))
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is read, and of which state."""
+        return (*self.read.identity, self.plan is None)
+
+    def name(self) -> str:
+        """The table's full name."""
+        return self.read.state.resolved.name
+
+    def schema(self) -> JavaObject:
+        """Its columns."""
+        return self._java_schema
+
+    def columns(self) -> JavaObject:
+        """Its columns, as Spark makes them of the schema."""
+        return self._java_columns
+
+    def capabilities(self) -> JavaObject:
+        """It is read, and nothing else."""
+        return capabilities("BATCH_READ")
+
+    def newScanBuilder(self, _: JavaObject) -> Proxy:
+        """A builder of scans."""
+        if self.plan is not None:
+            return PlannedScan(self._provide(), self.read, self.plan, self.settings)
+        return SparkScanBuilder(self._provide(), self.read, self.settings)
+
+    @cached_property
+    def _java_schema(self) -> JavaObject:
+        return struct_type(self.fields)
+
+    @cached_property
+    def _java_columns(self) -> JavaObject:
+        return default_method(self, "columns")
+
+
+def relation_of(table: Proxy) -> JavaObject:
+    """A table as a logical plan, without a catalog."""
+    create = static("org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation", "create")
+    return create(table, none(), none())
+
+
+def frame_of(spark: SparkSession, plan: JavaObject) -> DataFrame:
+    """The DataFrame of a logical plan."""
+    return DataFrame(static("org.apache.spark.sql.classic.Dataset", "ofRows")(classic_session(spark), plan), spark)
 
 
 def name_of(resolved: ResolvedTable) -> JavaObject:

@@ -6,11 +6,11 @@ made in as few calls as possible, and constants once.
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from dml.spark.jvm import CallbackError, gateway, jvm_view, kept
 
@@ -18,7 +18,9 @@ __all__ = [
     "CATALOG",
     "CONNECTOR",
     "array",
+    "capabilities",
     "constant",
+    "data_type",
     "java_class",
     "java_error",
     "java_map",
@@ -26,6 +28,7 @@ __all__ = [
     "optional_long",
     "python_schema",
     "simple_name",
+    "static",
     "strings",
     "struct_type",
 ]
@@ -48,6 +51,17 @@ def cached_class(_: object, name: str) -> Any:
     return getattr(jvm_view(), name)
 
 
+def static(kind: str, method: str) -> Any:
+    """A static method of a class: py4j asks the JVM for it each time that it is named."""
+    return cached_static(gateway(), kind, method)
+
+
+@cache
+def cached_static(_: object, kind: str, method: str) -> Any:
+    """A static method of a class of a gateway's JVM."""
+    return getattr(java_class(kind), method)
+
+
 def constant(enumeration: str, name: str) -> JavaObject:
     """A constant of an enumeration."""
     return cached_constant(gateway(), enumeration, name)
@@ -59,16 +73,38 @@ def cached_constant(_: object, enumeration: str, name: str) -> JavaObject:
     return java_class(enumeration).valueOf(name)
 
 
+def capabilities(*names: str) -> JavaObject:
+    """A set of `TableCapability`s; it is Spark's to read, and made once."""
+    return cached_capabilities(gateway(), names)
+
+
+@cache
+def cached_capabilities(_: object, names: tuple[str, ...]) -> JavaObject:
+    """A set of a gateway's JVM."""
+    made = java_class("java.util.HashSet")()
+    for name in names:
+        made.add(constant(CATALOG + "TableCapability", name))
+    return made
+
+
 def array(kind: str, items: Iterable[Any]) -> JavaObject:
     """A Java array."""
     values = list(items)
+    if not values:
+        return empty_array(gateway(), kind)
     made = gateway().new_array(java_class(kind), len(values))
     for index, value in enumerate(values):
         if hasattr(value, "Java"):  # py4j takes a Python object as an argument, but not as an element
-            java_class("java.lang.reflect.Array").set(made, index, value)
+            static("java.lang.reflect.Array", "set")(made, index, value)
         else:
             made[index] = value
     return made
+
+
+@cache
+def empty_array(_: object, kind: str) -> JavaObject:
+    """The Java array without elements, which nobody can change, of a gateway's JVM."""
+    return gateway().new_array(java_class(kind), 0)
 
 
 def strings(items: Iterable[str]) -> JavaObject:
@@ -78,12 +114,12 @@ def strings(items: Iterable[str]) -> JavaObject:
 
 def none() -> JavaObject:
     """Scala's `None`."""
-    return java_class("scala.Option").empty()
+    return static("scala.Option", "empty")()
 
 
 def optional_long(value: int) -> JavaObject:
     """An `OptionalLong`."""
-    return java_class("java.util.OptionalLong").of(value)
+    return static("java.util.OptionalLong", "of")(value)
 
 
 def java_map(values: Mapping[str, str]) -> JavaObject:
@@ -96,7 +132,18 @@ def java_map(values: Mapping[str, str]) -> JavaObject:
 
 def struct_type(schema: StructType) -> JavaObject:
     """A schema as Java's."""
-    return java_class("org.apache.spark.sql.types.DataType").fromJson(schema.json())
+    return cached_type(gateway(), schema.json())
+
+
+def data_type(kind: DataType) -> JavaObject:
+    """A type as Java's; those of metadata columns are asked for with each table."""
+    return cached_type(gateway(), kind.json())
+
+
+@lru_cache(maxsize=256)
+def cached_type(_: object, text: str) -> JavaObject:
+    """The type of a gateway's JVM that a text in JSON stands for."""
+    return static("org.apache.spark.sql.types.DataType", "fromJson")(text)
 
 
 def python_schema(schema: JavaObject) -> StructType:

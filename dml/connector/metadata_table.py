@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import reference_of
-from dml.connector.java import CATALOG, CONNECTOR, array, constant, java_class, struct_type
+from dml.connector.java import CONNECTOR, array, capabilities, constant, struct_type
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.state import TableState, read_options, travel_options
 from dml.engine.engine import Engine, StatementSettings
@@ -75,9 +75,7 @@ class SparkMetadataTable(Proxy):
 
     def capabilities(self) -> JavaObject:
         """It is read, and nothing else."""
-        made = java_class("java.util.HashSet")()
-        made.add(constant(CATALOG + "TableCapability", "BATCH_READ"))
-        return made
+        return capabilities("BATCH_READ")
 
     def newScanBuilder(self, options: JavaObject) -> "MetadataScan":
         """A builder of scans, which is its scan; of another snapshot where options say so."""

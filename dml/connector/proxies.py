@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from py4j.java_gateway import JavaObject
 
-from dml.connector.java import CONNECTOR, array, java_class, java_error
-from dml.spark.jvm import CallbackError, carried, gateway, jvm_view, kept
+from dml.connector.java import CONNECTOR, array, java_class, java_error, static
+from dml.spark.jvm import CallbackError, carried, gateway, kept
 
 __all__ = ["Proxy"]
 
@@ -97,12 +97,13 @@ def default_method(proxy: Proxy, name: str, *arguments: Any) -> Any:
     found = [
         method
         for method in default_methods(gateway(), tuple(proxy.Java.implements), name, len(arguments))
-        if all(fits(kind, value) for kind, value in zip(method.getParameterTypes(), arguments, strict=True))
+        if not arguments
+        or all(fits(kind, value) for kind, value in zip(method.getParameterTypes(), arguments, strict=True))
     ]
     if not found:
         raise java_error("java.lang.UnsupportedOperationException", f"{type(proxy).__name__} has no {name}")
     given = array("java.lang.Object", arguments)
-    return jvm_view().java.lang.reflect.InvocationHandler.invokeDefault(proxy, found[0], given)
+    return static("java.lang.reflect.InvocationHandler", "invokeDefault")(proxy, found[0], given)
 
 
 @cache

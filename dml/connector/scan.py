@@ -16,7 +16,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql.types import StructType
 
 from dml.connector.conditions import pushed_down
-from dml.connector.java import CONNECTOR, array, constant, java_class, optional_long, struct_type
+from dml.connector.java import CONNECTOR, array, constant, java_class, optional_long, static, struct_type
 from dml.connector.proxies import Proxy
 from dml.connector.state import TableState
 from dml.connector.workers import python_partition, reader_factory
@@ -29,7 +29,7 @@ from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.source import scan_context, spark_schema
 from dml.spark.workers import check_workers
 
-__all__ = ["ScanRead", "SparkScan"]
+__all__ = ["PlannedScan", "ScanRead", "SparkScan"]
 
 FILTER_PREDICATE = CONNECTOR + "expressions.filter.Predicate"
 
@@ -49,6 +49,11 @@ class ScanRead:
     columns: tuple[int, ...]
     metadata_columns: tuple[str, ...] = ()
     row_filter: BooleanExpression = field(default_factory=AlwaysTrue)
+
+    @staticmethod
+    def whole(state: TableState) -> "ScanRead":
+        """A read of all columns and rows."""
+        return ScanRead(state=state, columns=tuple(field.field_id for field in state.schema.fields))
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -93,6 +98,7 @@ class SparkScan(Proxy):
         engine: The session and its catalogs.
         read: What is read.
         plan: Its tasks, where they are known.
+        settings: Those of the statement; None for the session's as they are when Spark plans.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -101,10 +107,13 @@ class SparkScan(Proxy):
         "read.SupportsRuntimeV2Filtering",
     )
 
-    def __init__(self, engine: Engine, read: ScanRead, plan: ScanPlan | None = None) -> None:
+    def __init__(
+        self, engine: Engine, read: ScanRead, plan: ScanPlan | None = None, settings: StatementSettings | None = None
+    ) -> None:
         self.engine = engine
         self.read = read
         self._known_plan = plan
+        self._known_settings = settings
         self._narrowed: tuple[ScanTask, ...] | None = None
 
     @property
@@ -120,7 +129,7 @@ class SparkScan(Proxy):
 
     def readSchema(self) -> JavaObject:
         """The columns of its rows."""
-        return struct_type(self.row_schema)
+        return self._java_schema
 
     def toBatch(self) -> "SparkBatch":
         """Its rows."""
@@ -136,8 +145,8 @@ class SparkScan(Proxy):
         state = self.read.state
         sources = {part.source_id for spec in state.table.specs().values() for part in spec.fields}
         found = [known for known in state.schema.fields if known.field_id in sources & set(self.read.columns)]
-        reference = java_class(CONNECTOR + "expressions.FieldReference")
-        return array(CONNECTOR + "expressions.NamedReference", (reference.column(known.name) for known in found))
+        column = static(CONNECTOR + "expressions.FieldReference", "column")
+        return array(CONNECTOR + "expressions.NamedReference", (column(known.name) for known in found))
 
     def filter(self, predicates: Sequence[JavaObject]) -> None:
         """Leave out files of which the other side of a join wants no row."""
@@ -195,12 +204,16 @@ class SparkScan(Proxy):
 
     @cached_property
     def settings(self) -> StatementSettings:
-        """The session's settings, as they were when it was planned."""
-        return StatementSettings.of(self.engine.spark)
+        """The settings that it is planned with."""
+        return self._known_settings or StatementSettings.of(self.engine.spark)
 
     @cached_property
     def _row_width(self) -> int:
-        return int(struct_type(self.row_schema).defaultSize())
+        return int(self._java_schema.defaultSize())
+
+    @cached_property
+    def _java_schema(self) -> JavaObject:
+        return struct_type(self.row_schema)
 
     @property
     def _share_of_files(self) -> int:
@@ -208,6 +221,16 @@ class SparkScan(Proxy):
         state = self.read.state
         size = sum(task.length for task in self.plan.tasks)
         return size * len(self.read.columns) // max(1, len(state.schema.fields))
+
+
+class PlannedScan(SparkScan):
+    """A scan whose tasks stay as they are, whatever Spark needs of them; built by itself."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("read.ScanBuilder", "read.Scan", "read.SupportsReportStatistics")
+
+    def build(self) -> "PlannedScan":
+        """Itself."""
+        return self
 
 
 def live_rows(task: ScanTask) -> int:

@@ -4,11 +4,13 @@ Input: calls of the optimizer, in this order: predicates, aggregates, columns. O
 where the manifests know it, a row that no job has to make.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import ClassVar, Final
 
 from py4j.java_gateway import JavaObject
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.types import NestedField
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -16,12 +18,12 @@ from dml.connector.conditions import pushed_down
 from dml.connector.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
 from dml.connector.proxies import Proxy
 from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkScan
-from dml.connector.state import TableState
 from dml.engine.engine import Engine, StatementSettings
 from dml.model.columns import METADATA_COLUMNS
+from dml.plan.predicates import MAX_DEPTH
 from dml.scan.planner import ScanPlan
 
-__all__ = ["SparkScanBuilder"]
+__all__ = ["SparkScanBuilder", "cheapest"]
 
 CHEAP: Final = ("boolean", "int", "date", "long", "float", "double", "timestamp", "timestamptz")
 """Types of columns, from those that are read fastest."""
@@ -32,7 +34,8 @@ class SparkScanBuilder(Proxy):
 
     Args:
         engine: The session and its catalogs.
-        state: The table.
+        read: What is read if Spark needs all of it.
+        settings: Those of the statement; None for the session's as they are when Spark plans.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -42,10 +45,11 @@ class SparkScanBuilder(Proxy):
         "read.SupportsPushDownAggregates",
     )
 
-    def __init__(self, engine: Engine, state: TableState) -> None:
+    def __init__(self, engine: Engine, read: ScanRead, settings: StatementSettings | None = None) -> None:
         self.engine = engine
-        self.read = ScanRead(state=state, columns=tuple(field.field_id for field in state.schema.fields))
-        self.is_whole = True
+        self.read = read
+        self.settings = settings
+        self.is_whole = isinstance(read.row_filter, AlwaysTrue)
         self.count: CountedRows | None = None
         self.plan: ScanPlan | None = None
 
@@ -57,12 +61,12 @@ class SparkScanBuilder(Proxy):
         """
         if not len(predicates):
             return predicates
-        settings = StatementSettings.of(self.engine.spark)
+        settings = self.settings or StatementSettings.of(self.engine.spark)
         state = self.read.state
         found = pushed_down(
             predicates, state.schema, time_zone=settings.time_zone, catalogs=self.engine.registry.catalogs
         )
-        self.read = replace(self.read, row_filter=found.expression)
+        self.read = replace(self.read, row_filter=both(self.read.row_filter, found.expression))
         self.plan = self.read.plan(find_whole_files=found.complete)
         self.is_whole = found.complete and self.plan.covers_whole_files
         return array(FILTER_PREDICATE, ()) if self.is_whole else predicates
@@ -105,7 +109,25 @@ class SparkScanBuilder(Proxy):
 
     def build(self) -> Proxy:
         """The scan."""
-        return self.count or SparkScan(self.engine, self.read, self.plan)
+        return self.count or SparkScan(self.engine, self.read, self.plan, self.settings)
+
+
+def both(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:
+    """Two filters that must both be true: what each asks is asked once, of long ones of the first not all."""
+    asked = {repr(part) for part in conjuncts(second)}
+    rest = [part for part in conjuncts(first) if repr(part) not in asked]
+    return reduce(And, rest[: max(0, MAX_DEPTH - len(asked))], second)
+
+
+def conjuncts(expression: BooleanExpression) -> Iterator[BooleanExpression]:
+    """The parts of a filter that must all be true."""
+    stack = [expression]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, And):
+            stack += [part.right, part.left]
+        else:
+            yield part
 
 
 def cheapest(fields: Sequence[NestedField]) -> NestedField:

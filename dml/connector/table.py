@@ -15,7 +15,7 @@ from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransfo
 from pyiceberg.types import NestedField
 from pyspark.sql.types import StructField, StructType
 
-from dml.connector.java import CATALOG, CONNECTOR, array, constant, java_class, java_map, struct_type
+from dml.connector.java import CATALOG, CONNECTOR, array, capabilities, data_type, java_class, java_map, struct_type
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.scan import ScanRead
 from dml.connector.scan_builder import SparkScanBuilder
@@ -112,10 +112,7 @@ class SparkTable(Proxy):
 
     def capabilities(self) -> JavaObject:
         """What can be done with it."""
-        made = java_class("java.util.HashSet")()
-        for name in CAPABILITIES:
-            made.add(constant(CATALOG + "TableCapability", name))
-        return made
+        return capabilities(*CAPABILITIES)
 
     def metadataColumns(self) -> JavaObject:
         """What may be named beside its own columns."""
@@ -123,7 +120,7 @@ class SparkTable(Proxy):
 
     def newScanBuilder(self, options: JavaObject) -> SparkScanBuilder:
         """A builder of scans, of another snapshot where options say so."""
-        return SparkScanBuilder(self.engine, self.state.with_options(read_options(options)))
+        return SparkScanBuilder(self.engine, ScanRead.whole(self.state.with_options(read_options(options))))
 
     @cached_property
     def _metadata_columns(self) -> JavaObject:
@@ -191,7 +188,7 @@ class SparkMetadataColumn(Proxy):
 
     def dataType(self) -> JavaObject:
         """Its type."""
-        return struct_type(StructType([self.field])).apply(0).dataType()
+        return data_type(self.field.dataType)
 
     def isNullable(self) -> bool:
         """It may be NULL."""

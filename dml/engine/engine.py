@@ -1,20 +1,24 @@
 """What every statement of a session is run with: Spark, the catalogs, the session's settings. Driver."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame, SparkSession
 
-from dml.catalog.registry import CatalogRegistry
+from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import AnalysisError, ErrorKind
 from dml.model import summary_keys
+from dml.plan.table_read import TableRead
+from dml.scan.planner import ScanPlan
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has
 from dml.sqlparse.dialect import TreeReading
 
-__all__ = ["Engine", "StatementSettings"]
+__all__ = ["Engine", "ReadFrame", "SnapshotRead", "StatementSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +127,25 @@ DEFAULT_MAX_FAILURES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRead:
+    """What a query reads of a table.
+
+    Attributes:
+        resolved: The table.
+        snapshot_id: The snapshot; None where there is none yet.
+        schema: The schema it is read with.
+        needed: The columns and rows that the query can need.
+        plan: Its tasks, where all of them are read and no others; None where Spark may leave out more.
+    """
+
+    resolved: ResolvedTable
+    snapshot_id: int | None
+    schema: Schema
+    needed: TableRead
+    plan: ScanPlan | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """A session: Spark, its catalogs, and how it shows what it does.
 
@@ -130,11 +153,13 @@ class Engine:
         spark: The Spark session.
         registry: The catalogs.
         progress: Whether long statements show their progress.
+        read_frame: Makes DataFrames whose scans Spark plans itself; None where it cannot: on Connect, before 4.0.
     """
 
     spark: SparkSession
     registry: CatalogRegistry
     progress: bool = False
+    read_frame: "ReadFrame | None" = None
 
     def commit_summary(self) -> dict[str, str]:
         """What every snapshot says of the engine that made it."""
@@ -159,3 +184,7 @@ class Engine:
         if local is not None:
             return int(local["failures"] or 1)
         return int(self.spark.conf.get("spark.task.maxFailures", None) or DEFAULT_MAX_FAILURES)
+
+
+ReadFrame = Callable[[Engine, StatementSettings, SnapshotRead], DataFrame]
+"""The rows of a table that a query reads, as a DataFrame."""

@@ -1,7 +1,8 @@
 """Queries: SELECT, temporary views and the subqueries of other statements over our tables. Driver.
 
 Input: a fragment and the tables that it names, metadata tables too. Output: a DataFrame, analysed and not run, whose
-scans read only the columns and files that the query can need.
+scans read only the columns and files that the query can need: those that its own conditions leave, and on classic Spark
+of these those that Spark's optimizer needs.
 
 Spark's temporary view would keep the text and look for the tables itself; here the view is a DataFrame, so it goes on
 reading the snapshots that were current when it was created. A view that names none of our tables is Spark's own.
@@ -22,7 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dml.catalog.registry import ResolvedTable
-from dml.engine.engine import Engine, StatementSettings
+from dml.engine.engine import Engine, SnapshotRead, StatementSettings
 from dml.engine.scans import scan_table
 from dml.engine.target import StatementStart, wap_enabled
 from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError, NotSupportedError
@@ -68,31 +69,42 @@ def statement_views(
         DmlError: a name is unknown, or time travel goes nowhere.
     """
     target = None if reads is None else (reads, start.target.resolved)
-    return views_of(start.tables, fragments, frames_of(engine, start.settings, start.tables.statement), target)
+    make = frames_of(engine, start.settings, start.tables.statement, is_joined=reads is not None)
+    return views_of(start.tables, fragments, make, target)
 
 
-def query_views(engine: Engine, fragment: Fragment, statement: str, settings: StatementSettings) -> StatementViews:
-    """The views of a query, which has no target."""
+def query_views(
+    engine: Engine, fragment: Fragment, statement: str, settings: StatementSettings, *, is_joined: bool = False
+) -> StatementViews:
+    """The views of a query, which has no target; `is_joined` where other queries will name it."""
     tables = StatementTables(statement=statement, spark=engine.spark, registry=engine.registry)
-    return views_of(tables, [fragment], frames_of(engine, settings, statement))
+    return views_of(tables, [fragment], frames_of(engine, settings, statement, is_joined=is_joined))
 
 
-def frames_of(engine: Engine, settings: StatementSettings, statement: str) -> TableFrame:
-    """Makes the scans behind a statement's views."""
+def frames_of(engine: Engine, settings: StatementSettings, statement: str, *, is_joined: bool) -> TableFrame:
+    """Makes the scans behind a statement's views.
+
+    Args:
+        engine: The session and its catalogs.
+        settings: The session's settings.
+        statement: The statement's text.
+        is_joined: Whether what a fragment gives will meet other rows, whatever the fragment itself says.
+    """
 
     def frame(resolved: ResolvedTable, reference: TableReference, fragment: Fragment) -> DataFrame:
-        return table_frame(engine, settings, statement, resolved, reference, fragment)
+        return table_frame(engine, settings, statement, resolved, reference, fragment, is_joined=is_joined)
 
     return frame
 
 
-def run_query(engine: Engine, query: Query, statement: str) -> DataFrame:
-    """The DataFrame of a query.
+def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool = False) -> DataFrame:
+    """The DataFrame of a query; `is_joined` where other queries will name it.
 
     Raises:
         DmlError: a name is unknown, or time travel goes nowhere.
     """
-    views = query_views(engine, query.fragment, statement, StatementSettings.of(engine.spark))
+    settings = StatementSettings.of(engine.spark)
+    views = query_views(engine, query.fragment, statement, settings, is_joined=is_joined)
     text = views.text(query.fragment)
     return views.sql(stars_without(text, hidden_columns(views)) if query.fragment.has_star else text)
 
@@ -112,6 +124,8 @@ def table_frame(
     resolved: ResolvedTable,
     reference: TableReference,
     fragment: Fragment,
+    *,
+    is_joined: bool,
 ) -> DataFrame:
     """A table as a fragment reads it."""
     if resolved.metadata_table is not None:
@@ -130,6 +144,10 @@ def table_frame(
         catalogs=engine.registry.catalogs,
         every_column=settings.quoted_regex,
     )
+    # Where Spark can add nothing, our own frame is faster: rows of scans that Spark plans are copied once more.
+    if engine.read_frame is not None and schema.fields and (is_joined or not read.is_all_known):
+        found = SnapshotRead(resolved=resolved, snapshot_id=snapshot_id, schema=schema, needed=read)
+        return engine.read_frame(engine, settings, found)
     # Rows without any column would be lost on their way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
     return scan_table(
@@ -353,5 +371,5 @@ def create_view(engine: Engine, view: TemporaryView) -> DataFrame:
         raise AlreadyExistsError(
             f"The temporary view '{view.name}' is there already", hint="Use CREATE OR REPLACE TEMPORARY VIEW"
         )
-    run_query(engine, view.query, view.text).createOrReplaceTempView(view.name)
+    run_query(engine, view.query, view.text, is_joined=True).createOrReplaceTempView(view.name)
     return engine.spark.createDataFrame([], StructType([]))

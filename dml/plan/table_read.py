@@ -35,11 +35,13 @@ class TableRead:
         field_ids: Top-level columns, in the schema's order.
         metadata_columns: Metadata columns that the query names.
         row_filter: Rows for which it is not true cannot matter.
+        is_all_known: Whether an optimizer could leave out no more, for it is all that the query is made of.
     """
 
     field_ids: tuple[int, ...]
     metadata_columns: tuple[str, ...] = ()
     row_filter: BooleanExpression
+    is_all_known: bool = False
 
 
 def table_read(
@@ -91,7 +93,28 @@ def table_read(
         catalogs=catalogs,
     )
     return TableRead(
-        field_ids=field_ids, metadata_columns=metadata, row_filter=row_filter(fragment, reference, alias, context)
+        field_ids=field_ids,
+        metadata_columns=metadata,
+        row_filter=row_filter(fragment, reference, alias, context),
+        is_all_known=is_alone(fragment, reference) and not counts_rows(fragment),
+    )
+
+
+def is_alone(fragment: Fragment, reference: TableReference) -> bool:
+    """Whether a query is one SELECT of one table: there is nothing to join, and no condition elsewhere."""
+    table, tree = table_node(fragment, reference), fragment.ast
+    if table is None or not isinstance(tree, exp.Select):
+        return False
+    select, single = select_around(table)
+    return select is tree and single and all(query is tree for query in tree.find_all(exp.Query))
+
+
+def counts_rows(fragment: Fragment) -> bool:
+    """Whether a SELECT has nothing but `count(*)`s, which the manifests may know."""
+    shown = [] if not isinstance(fragment.ast, exp.Select) else fragment.ast.expressions
+    return all(
+        isinstance(value, exp.Count) and isinstance(value.this, exp.Star | exp.Literal)
+        for value in (each.unalias() for each in shown)
     )
 
 
