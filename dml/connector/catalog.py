@@ -1,8 +1,8 @@
-"""A catalog of ours as Spark's: tables and namespaces. Driver, classic Spark only.
+"""A catalog of ours as Spark's: tables, namespaces and functions. Driver, classic Spark only.
 
-Input: calls of Spark's `TableCatalog` and `SupportsNamespaces`. Output: `SparkTable`s, lists of names; what is created,
-changed or dropped goes through `dml.ddl`, as the statements do. What is not there or there already is said by the
-exceptions that Spark expects; every other error of ours arrives as itself.
+Input: calls of Spark's `TableCatalog`, `SupportsNamespaces` and `FunctionCatalog`. Output: `SparkTable`s, lists of
+names, functions; what is created, changed or dropped goes through `dml.ddl`, as the statements do. What is not there or
+there already is said by the exceptions that Spark expects; every other error of ours arrives as itself.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +18,7 @@ from dml import catalog as catalogs
 from dml import ddl
 from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import NOWHERE, alter_actions, create_statement, reference_of
+from dml.connector.functions import list_functions, load_function
 from dml.connector.java import CATALOG, array, java_class, java_error, java_map, simple_name, strings
 from dml.connector.metadata_table import SparkMetadataTable
 from dml.connector.proxies import Proxy
@@ -56,6 +57,7 @@ class SparkCatalog(Proxy):
         "catalog.StagingTableCatalog",
         "catalog.RelationCatalog" if has(Feature.CATALOG_VIEWS) else "catalog.TableCatalog",
         "catalog.SupportsNamespaces",
+        "catalog.FunctionCatalog",
     )
 
     def __init__(self, engine: Callable[[], Engine], name: str) -> None:
@@ -258,6 +260,16 @@ class SparkCatalog(Proxy):
                 raise java_error(ANALYSIS + "NonEmptyNamespaceException", strings(namespace)) from None
             raise
         return True
+
+    # ---- functions
+
+    def listFunctions(self, namespace: Sequence[str]) -> JavaObject:
+        """Iceberg's functions, which are in the namespace `system`."""
+        return list_functions(namespace)
+
+    def loadFunction(self, identifier: JavaObject) -> JavaObject:
+        """A function of Iceberg's."""
+        return load_function(lambda: self._engine.spark, identifier)
 
     # ---- inside
 

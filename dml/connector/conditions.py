@@ -18,13 +18,10 @@ from pyiceberg.schema import Schema
 from sqlglot import exp
 
 from dml.plan.assignments import TargetNames
-from dml.plan.predicates import FUNCTIONS, MAX_DEPTH, MAX_NODES, Pushdown, pushable
+from dml.plan.predicates import MAX_DEPTH, MAX_NODES, Pushdown, pushable
 from dml.plan.row_delta_plan import PlanContext
 
-__all__ = ["FUNCTION_PREFIX", "pushed_down"]
-
-FUNCTION_PREFIX: Final = "rowdelta.system."
-"""Starts the canonical names of Iceberg's functions, whatever catalog they were called of."""
+__all__ = ["pushed_down"]
 
 UNKNOWN: Final = "__rowdelta_unknown"
 EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  a local time where the type has none
@@ -88,8 +85,6 @@ def tree(node: JavaObject, depth: int = 0) -> exp.Expression:
         return column(list(map(str, node.fieldNames())))
     if kind == "LiteralValue":
         return literal(node.value(), str(node.dataType().json()).strip('"'))
-    if kind == "UserDefinedScalarFunc":
-        return function(node)
     if kind not in NAMED:
         return unknown()
     name, children, below = str(node.name()), node.children(), depth + 1
@@ -145,16 +140,6 @@ def column(parts: list[str]) -> exp.Expression:
     for part in parts[1:]:
         found = exp.Dot(this=found, expression=exp.Identifier(this=part, quoted=True))
     return found
-
-
-def function(node: JavaObject) -> exp.Expression:
-    """The call of a function of Iceberg's."""
-    name = str(node.canonicalName())
-    if not name.startswith(FUNCTION_PREFIX):
-        return unknown()
-    arguments = [tree(child) for child in node.children()]
-    called = exp.Anonymous(this=name.removeprefix(FUNCTION_PREFIX).partition("(")[0], expressions=arguments)
-    return exp.Dot(this=exp.Identifier(this=FUNCTIONS), expression=called)
 
 
 def literal(value: Any, kind: str) -> exp.Expression:

@@ -24,7 +24,16 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.spark.versions import query_loggers
 from dml.sqlparse.tokens import Source, read_source
 
-__all__ = ["MOST_DIGITS", "SparkType", "calls_a_function", "expression", "hash_of_bytes", "with_iceberg_functions"]
+__all__ = [
+    "FUNCTIONS",
+    "MOST_DIGITS",
+    "NAMESPACE",
+    "SparkType",
+    "calls_a_function",
+    "expression",
+    "hash_of_bytes",
+    "with_iceberg_functions",
+]
 
 VERSION: Final = "iceberg_version"
 FUNCTIONS: Final = {"bucket": 2, "truncate": 2, "years": 1, "months": 1, "days": 1, "hours": 1, VERSION: 0}

@@ -9,7 +9,7 @@ import functools
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -19,23 +19,32 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import DataFrame, SparkSession, udf
+from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession, udf
 
 __all__ = [
     "CallbackError",
+    "WriterSettings",
+    "analyzed_plan",
     "cache_manager",
     "carried",
     "classic_session",
     "field_of",
     "gateway",
     "internal_rows",
+    "java_collection",
     "jvm_view",
     "kept",
     "original_error",
     "python_function",
+    "reader_format",
+    "reader_session",
+    "scala_list",
+    "scala_tuple",
     "session_state",
     "take_callbacks",
     "weak_session",
+    "writer_settings",
+    "written_rows",
 ]
 
 # What a Java proxy may throw through `parsePlan`; it would wrap other exceptions and hide their text.
@@ -232,6 +241,73 @@ def cache_manager(spark: SparkSession) -> JavaObject:
 def classic_session(spark: SparkSession) -> JavaObject:
     """The JVM's session of a classic one."""
     return cast("Any", spark)._jsparkSession
+
+
+def analyzed_plan(frame: DataFrame) -> JavaObject:
+    """The plan of a DataFrame, analysed and not optimized."""
+    return cast("Any", frame)._jdf.queryExecution().analyzed()
+
+
+def scala_list(items: Iterable[Any]) -> JavaObject:
+    """An immutable sequence of Scala's."""
+    listed = jvm_view().java.util.ArrayList()
+    for item in items:
+        listed.add(item)
+    return jvm_view().scala.jdk.javaapi.CollectionConverters.asScala(listed).toList()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterSettings:
+    """What a classic DataFrame's writer has been told.
+
+    Attributes:
+        source: The format; None where none has been named.
+        mode: The mode, as Spark's `SaveMode` has it: `Append`, `Overwrite`, `ErrorIfExists`, `Ignore`.
+        options: The options.
+        columns: The columns of `partitionBy`.
+    """
+
+    source: str | None
+    mode: str
+    options: Mapping[str, str]
+    columns: tuple[str, ...]
+
+
+def writer_settings(writer: DataFrameWriter) -> WriterSettings:
+    """What a writer has been told: PySpark keeps nothing of it."""
+    told = cast("Any", writer)._jwrite
+    columns = told.partitioningColumns()
+    return WriterSettings(
+        source=told.source(),
+        mode=str(told.curmode()),
+        options=dict(java_collection(told.extraOptions())),
+        columns=tuple(java_collection(columns.get())) if columns.isDefined() else (),
+    )
+
+
+def written_rows(writer: DataFrameWriter) -> DataFrame:
+    """The rows of a writer."""
+    return cast("Any", writer)._df  # type: ignore[no-any-return]
+
+
+def reader_format(reader: DataFrameReader) -> str | None:
+    """The format that a classic reader has been told."""
+    return cast("Any", reader)._jreader.source()  # type: ignore[no-any-return]
+
+
+def reader_session(reader: DataFrameReader) -> SparkSession:
+    """The session of a reader."""
+    return cast("Any", reader)._spark  # type: ignore[no-any-return]
+
+
+def java_collection(collection: JavaObject) -> Any:
+    """A sequence or a map of Scala's as Java's, which Python can go through."""
+    return jvm_view().scala.jdk.javaapi.CollectionConverters.asJava(collection)
+
+
+def scala_tuple(first: Any, second: Any) -> JavaObject:
+    """A pair of Scala's."""
+    return jvm_view().scala.Tuple2(first, second)
 
 
 def internal_rows(frame: DataFrame) -> JavaObject:

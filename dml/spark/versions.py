@@ -49,6 +49,7 @@ class Feature(Enum):
     """What not every version has: the first version that has it, and how users call it."""
 
     ARROW_FRAMES = ((4, 0), "Arrow tables as DataFrames")
+    CATALOG_FUNCTIONS = ((4, 3), "A function of Iceberg's that is not called in a statement")
     CATALOG_VIEWS = ((4, 2), "A view in a catalog of RowDelta's")
     CLASSIC_COLUMN_NODES = ((4, 0), "Trees of classic Columns")
     CONDITIONS = ((4, 0), "Error conditions by that name")

@@ -1,0 +1,90 @@
+"""Iceberg's functions where Spark resolves them: in expressions, `call_function`, `spark.catalog` and views."""
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812
+
+from dml.errors import AnalysisError, ErrorKind
+from dml.spark.handlers import running
+from dml.spark.iceberg_functions import FUNCTIONS
+
+pytestmark = pytest.mark.spark
+
+VALUES = """
+    SELECT CAST(id AS TINYINT) AS t, CAST(id AS INT) AS i, id AS l,
+        CAST(id / 3 AS DECIMAL(9, 2)) AS d, timestamp_micros(id * 7777777777777) AS at,
+        CAST(timestamp_micros(id * 7777777777777) AS TIMESTAMP_NTZ) AS ntz,
+        date_add(DATE '1970-01-01', CAST(id * 31 AS INT)) AS day, concat('w\u00f6rd', id) AS w,
+        CAST(NULL AS BIGINT) AS n
+    FROM range(-60, 60, 7)
+"""
+CALLS = (
+    *(f"system.bucket(16, {column})" for column in ("i", "l", "d", "at", "ntz", "day", "w")),
+    *(f"system.truncate(3, {column})" for column in ("t", "l", "d", "w")),
+    *(f"system.{name}(at)" for name in ("years", "months", "days", "hours")),
+    *(f"system.{name}(ntz)" for name in ("days", "hours")),
+    "system.years(day)",
+    "system.iceberg_version()",
+    "system.bucket(4, lake.system.truncate(2, l))",
+    "SYSTEM.Bucket(cast(2 + 2 as int), n)",
+)
+
+
+def test_expressions_give_what_they_give_in_statements(lake, spark):
+    """For each function and each type that it takes; the session's catalog stands before the name."""
+    spark.sql(VALUES).createOrReplaceTempView("function_values")
+    listed = ", ".join(f"lake.{call} AS c{number}" for number, call in enumerate(CALLS))
+    expected = lake.session.sql(f"SELECT {listed} FROM function_values")
+    found = spark.table("function_values").selectExpr(*(f"lake.{call}" for call in CALLS))
+    assert [tuple(row) for row in found.collect()] == [tuple(row) for row in expected.collect()]
+    assert [f.dataType for f in found.schema.fields] == [f.dataType for f in expected.schema.fields]
+
+
+def test_they_are_called_by_their_names_too(lake, spark):
+    """In conditions, in the condition of a join, grouped, and in a view of Spark's."""
+    name = lake.create("id bigint, at timestamp_ntz")
+    lake.session.sql(
+        f"INSERT INTO {name} SELECT id, CAST(timestamp_seconds(id * 40000) AS TIMESTAMP_NTZ) FROM range(9)"
+    )
+    bucket = F.call_function("lake.system.bucket", F.lit(3), "id")
+    table = spark.table(f"lake.{name}")
+    kept = [row.id for row in table.where(bucket == 1).collect()]
+    assert 0 < len(kept) < 9
+    assert kept == [row.id for row in table.where("lake.system.bucket(3, id) = 1").collect()]
+    days = F.expr("lake.system.days(at)")
+    assert sum(row["count"] for row in table.groupBy(days.alias("day")).count().collect()) == 9
+    joined = table.alias("a").join(table.alias("b"), F.expr("lake.system.bucket(3, a.id) = b.id"), "left")
+    assert joined.where("b.id IS NULL").count() == 0
+    with running():  # as Spark itself runs it, not as a query of ours
+        spark.sql(
+            f"CREATE OR REPLACE VIEW spark_catalog.default.days AS SELECT lake.system.days(at) AS d FROM lake.{name}"
+        )
+        assert spark.table("spark_catalog.default.days").distinct().count() == 4
+        spark.sql("DROP VIEW spark_catalog.default.days")
+
+
+def test_spark_lists_them(lake, spark):
+    assert all(spark.catalog.functionExists(f"lake.system.{name}") for name in FUNCTIONS)
+    assert not spark.catalog.functionExists("lake.system.nothing")
+    assert not spark.catalog.functionExists("lake.db.bucket")
+    with running():
+        shown = {row[0] for row in spark.sql("SHOW USER FUNCTIONS IN lake.system").collect()}
+    assert {f"lake.system.{name}" for name in FUNCTIONS} <= shown
+
+
+def test_what_does_not_fit_is_said(lake, spark):
+    """As in statements; a function that is not there is Spark's to report."""
+    frame = spark.range(2)
+    for wrong in (
+        "bucket(4, CAST(id AS DOUBLE))",
+        "bucket(4)",
+        "bucket(0, id)",
+        "bucket(id, id)",
+        "hours(DATE '2020-01-01')",
+    ):
+        with pytest.raises(AnalysisError) as refused:
+            frame.selectExpr(f"lake.system.{wrong}")
+        assert refused.value.kind is ErrorKind.TYPE_MISMATCH, wrong
+    with pytest.raises(AnalysisException) as missing:
+        frame.selectExpr("lake.system.nothing(id)")
+    assert missing.value.getCondition() == "UNRESOLVED_ROUTINE"
