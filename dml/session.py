@@ -20,6 +20,7 @@ from dml.catalog.registry import CatalogRegistry
 from dml.commit import IdempotencyKey
 from dml.connector import execute_and_refresh, frames_of_reads, inheriting, install, table_frame, uninstall
 from dml.dataframe_writers import take_writers
+from dml.engine.current import follow_spark
 from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.ownership import is_ours, is_query, parsed
 from dml.engine.procedures import remove_orphans, verify_table
@@ -225,6 +226,7 @@ class Session:
                 kind=ErrorKind.INVALID_VALUE,
                 hint="Take one from the table's metadata table 'snapshots'",
             )
+        follow_spark(self.engine)
         return verify_table(self.engine, self.table_parts(table), snapshot_id, every_file=every_file)
 
     def remove_orphan_files(
@@ -253,6 +255,7 @@ class Session:
             DmlError: the table is not there, its orphans cannot be determined, or some of them could not be deleted.
         """
         parts = self.table_parts(table)
+        follow_spark(self.engine)
         if isinstance(older_than, datetime) and older_than.tzinfo is None:
             older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.spark).time_zone))
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
@@ -320,6 +323,7 @@ class Session:
     @contextmanager
     def _here(self, text: str) -> Iterator["Session"]:
         """This session where a statement of this thread runs: in `foreachBatch` the views are those of the batch."""
+        follow_spark(self.engine)
         with active_clone(self.spark) as clone:
             if clone is None or names_a_view_of(self.spark, text, but_not_of=clone):
                 yield self

@@ -7,7 +7,6 @@ for others.
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
@@ -19,13 +18,12 @@ from dml.connector.catalog import SparkCatalog
 from dml.connector.iceberg_format import register_format
 from dml.connector.java import java_class
 from dml.connector.workers import has_python_readers
+from dml.engine.current import SESSION_CATALOG
 from dml.engine.engine import Engine, is_connect
 from dml.spark.handlers import Binding, StatementHandler, session_key
 from dml.spark.jvm import field_of, session_state, take_callbacks, weak_session
 
 __all__ = ["inheriting", "install", "uninstall"]
-
-SESSION_CATALOG: Final = "spark_catalog"
 
 
 def install(engine: Engine) -> bool:
@@ -91,9 +89,11 @@ def uninstall(engine: Engine) -> None:
         catalogs = catalogs_of(engine)
         if catalogs is None:
             return
-        for name in engine.registry.catalogs:
-            if is_ours(catalogs.get(name)):
-                catalogs.remove(name)
+        ours = [name for name in engine.registry.catalogs if is_ours(catalogs.get(name))]
+        if engine.spark.catalog.currentCatalog() in ours:
+            engine.spark.catalog.setCurrentCatalog(SESSION_CATALOG)  # or Spark would find no table at all
+        for name in ours:
+            catalogs.remove(name)
     except (Py4JError, PySparkException, OSError, AttributeError):
         return  # the JVM or the session has ended, and the catalogs with it
 

@@ -6,6 +6,7 @@ by a name: names without a catalog are ours, those of namespaces too, and `USE` 
 Spark's first.
 """
 
+from contextlib import suppress
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -16,7 +17,7 @@ from dml.spark.versions import Feature, has
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
 
-__all__ = ["DEFAULT_NAMESPACE", "enter", "follow_spark", "names_a_catalog_of_spark"]
+__all__ = ["DEFAULT_NAMESPACE", "SESSION_CATALOG", "enter", "follow_spark", "names_a_catalog_of_spark"]
 
 DEFAULT_NAMESPACE: Final[tuple[str, ...]] = ("default",)
 """The current namespace of a catalog that has just become the current one; it need not be there."""
@@ -41,26 +42,31 @@ def follow_spark(engine: Engine) -> bool:
         if name not in registry.catalogs:
             return False
         namespace = name_parts(catalog.currentDatabase())
-    except (PySparkException, Py4JError):
-        return False  # its default catalog is none that it can make
+    except (PySparkException, Py4JError, OSError, AttributeError):
+        return False  # its default catalog is none that it can make, or it has ended
     registry.current_catalog, registry.current_namespace = name, namespace or DEFAULT_NAMESPACE
     return True
 
 
 def enter(engine: Engine, name: str, namespace: tuple[str, ...]) -> None:
-    """Make a catalog of ours, and a namespace in it, Spark's current one.
+    """Make a catalog of ours, and a namespace in it, Spark's current one, so that `spark.table` finds short names.
+
+    Nothing happens where Spark does not know the catalog: the session is not enabled, or not a classic one.
 
     Args:
         engine: The session and its catalogs.
         name: The catalog.
         namespace: The namespace, which is there unless it is the default one.
     """
+    if is_connect(engine.spark) or not has(Feature.DATA_SOURCE_V2):
+        return
     catalog = engine.spark.catalog
-    if namespace == DEFAULT_NAMESPACE:
-        catalog.setCurrentCatalog(SESSION_CATALOG)  # a catalog that is entered has its default namespace
-    catalog.setCurrentCatalog(name)
-    if namespace != DEFAULT_NAMESPACE:
-        catalog.setCurrentDatabase(quote_name(namespace))
+    with suppress(PySparkException, Py4JError):
+        if namespace == DEFAULT_NAMESPACE:
+            catalog.setCurrentCatalog(SESSION_CATALOG)  # a catalog that is entered has its default namespace
+        catalog.setCurrentCatalog(name)
+        if namespace != DEFAULT_NAMESPACE:
+            catalog.setCurrentDatabase(quote_name(namespace))
 
 
 def names_a_catalog_of_spark(engine: Engine, name: str) -> bool:

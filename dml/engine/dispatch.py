@@ -19,7 +19,7 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.explain import explain
 from dml.engine.insert import insert_options, run_insert
 from dml.engine.located import located
-from dml.engine.ownership import TABLE_KEYWORDS, names_ours, table_of
+from dml.engine.ownership import TABLE_KEYWORDS, names_ours, spark_has, table_of
 from dml.engine.procedures import PROCEDURES, run_call
 from dml.engine.publish import run_once
 from dml.engine.query import create_view, run_query, temporary_view
@@ -29,7 +29,8 @@ from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSup
 from dml.result import Result
 from dml.spark.errors import ended_with, spark_ended, translate
 from dml.sqlparse import dotted_names, first_keyword
-from dml.sqlparse.quoting import quoted
+from dml.sqlparse.names import name_parts
+from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import (
     Call,
     CreateTable,
@@ -149,7 +150,7 @@ def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | R
             view = temporary_view(text)
             if view is not None and names_ours(engine, view.query):
                 return create_view(engine, view)
-            return not_ours(engine, text)
+            return not_ours(engine, with_full_name(engine, text))
         case CreateTable():
             if not is_iceberg_table(engine, statement):
                 return spark_sql(engine, text)
@@ -195,6 +196,26 @@ def applied_once(engine: Engine, statement: Statement, text: str, idempotency_ke
         idempotency_key=idempotency_key,
     )
     return run_once(start.target, idempotency_key, lambda: change_rows(engine, statement, text, idempotency_key))
+
+
+ABOUT_CACHES: Final = re.compile(
+    r"\s*(CACHE(\s+LAZY)?\s+TABLE|UNCACHE\s+TABLE(\s+IF\s+EXISTS)?|REFRESH(\s+TABLE)?)\s+(?P<name>[\w.`]+)\s*;?\s*",
+    re.IGNORECASE,
+)
+
+
+def with_full_name(engine: Engine, text: str) -> str:
+    """A statement about what Spark has cached of a table of ours, with the name by which Spark knows the table."""
+    found = ABOUT_CACHES.fullmatch(text)
+    if found is None:
+        return text
+    parts = name_parts(found["name"])
+    if not parts or spark_has(engine, parts):
+        return text
+    resolved = engine.registry.resolve(parts)
+    if resolved is None or resolved.is_part:
+        return text
+    return text[: found.start("name")] + quote_name((resolved.catalog_name, *resolved.identifier))
 
 
 CALLED: Final = re.compile(r"\s*CALL\s+([\w.`]+)", re.IGNORECASE)
@@ -251,13 +272,13 @@ def spark_sql(engine: Engine, text: str) -> DataFrame:
 
 
 def run_use(engine: Engine, statement: Use, text: str) -> None:
-    """Change the current catalog or namespace of the session; Spark's too, where that is in a catalog of ours.
+    """Change the current catalog or namespace of the session, and Spark's.
 
     Raises:
         NotFoundError: there is no such catalog or namespace.
     """
     registry = engine.registry
-    in_ours = follow_spark(engine)
+    follow_spark(engine)
     name = statement.name
     if statement.catalog_only or (len(name) == 1 and name[0] in registry.catalogs):
         registry.catalog(name[0])
@@ -277,8 +298,7 @@ def run_use(engine: Engine, statement: Use, text: str) -> None:
             hint=did_you_mean(".".join(namespace), known),
         )
     registry.current_catalog, registry.current_namespace = catalog_name, namespace
-    if in_ours:
-        enter(engine, catalog_name, namespace)
+    enter(engine, catalog_name, namespace)
 
 
 def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:

@@ -47,7 +47,7 @@ from dml.sqlparse.statements import (
     Use,
 )
 
-__all__ = ["TABLE_KEYWORDS", "is_ours", "is_query", "names_ours", "parsed", "table_of"]
+__all__ = ["TABLE_KEYWORDS", "is_ours", "is_query", "names_ours", "parsed", "spark_has", "table_of"]
 
 QUERY_KEYWORDS: Final = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES"})
 ROW_LEVEL_KEYWORDS: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT", "TRUNCATE"})

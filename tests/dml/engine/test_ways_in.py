@@ -238,6 +238,7 @@ def test_several_catalogs_and_use(lake: Lake, tmp_path_factory: pytest.TempPathF
             session.delete(name)
         assert session.delete(f"lake.{name}", "id IN (SELECT id FROM source)").rows_deleted == 1
     finally:
+        session.spark.catalog.setCurrentCatalog("spark_catalog")
         session.registry.current_catalog, session.registry.current_namespace = current
     assert lake.rows(name) == [(2, "b"), (5, "new")]
 
