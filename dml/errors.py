@@ -176,8 +176,8 @@ class DmlError(Exception):
 
     def __str__(self) -> str:
         text = self.message + (f", expected {self.expected}" if self.expected else "")
-        if self.position is not None and self.line is not None and self.column is not None:
-            source = self.sql.split("\n")[self.line - 1] if self.sql else ""
+        if self.sql and self.position is not None and self.line is not None and self.column is not None:
+            source = self.sql.split("\n")[self.line - 1]
             # A tab stays one in the line below, or the marks would stand elsewhere.
             indent = "".join("\t" if character == "\t" else " " for character in source[: self.column - 1])
             marks = "^" * max(1, min(self.length, len(source) - self.column + 1))

@@ -135,7 +135,7 @@ class SparkWriteBuilder(Proxy):
         if not pushdown.complete:
             condition = " AND ".join(str(predicate.describe()) for predicate in self._predicates)
             raise NotSupportedError(
-                f"The rows to replace must be told by comparisons of columns with constants, not by {condition}",
+                f"The rows to replace must be chosen by comparisons of columns with constants, not by {condition}",
                 kind=ErrorKind.INVALID_CONDITION,
                 hint="Delete them with this condition, then append",
             )
