@@ -226,7 +226,6 @@ class Session:
                 kind=ErrorKind.INVALID_VALUE,
                 hint="Take one from the table's metadata table 'snapshots'",
             )
-        follow_spark(self.engine)
         return verify_table(self.engine, self.table_parts(table), snapshot_id, every_file=every_file)
 
     def remove_orphan_files(
@@ -255,19 +254,18 @@ class Session:
             DmlError: the table is not there, its orphans cannot be determined, or some of them could not be deleted.
         """
         parts = self.table_parts(table)
-        follow_spark(self.engine)
         if isinstance(older_than, datetime) and older_than.tzinfo is None:
             older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.spark).time_zone))
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
         return remove_orphans(self.engine, parts, call)
 
-    @staticmethod
-    def table_parts(table: str) -> tuple[str, ...]:
-        """The parts of a table's name.
+    def table_parts(self, table: str) -> tuple[str, ...]:
+        """The parts of a table's name, which will be looked up where Spark looks names up now.
 
         Raises:
             AnalysisError: it is none.
         """
+        follow_spark(self.engine)
         parts = name_parts(name_text(table))
         if not parts:
             raise AnalysisError(f"'{table}' is no name of a table", kind=ErrorKind.INVALID_VALUE)

@@ -79,7 +79,7 @@ PARTS: Final = (
     Part(name="golden", paths=("golden",), measured=False),
     Part(name="interop", paths=("interop", "stateful"), measured=False, compiles=False),
     Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
-    Part(name="connector", paths=("dml/connector",)),
+    Part(name="connector", paths=("dml/connector", "programs")),
     Part(name="faults", paths=("faults",), everyday=False, measured=False, compiles=False),
     Part(name="isolation", paths=("dml/engine/test_isolation.py",), measured=False, compiles=False),
     Part(

@@ -13,7 +13,17 @@ from tests.docs.examples import Page, examples_of, matches, statements_of
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("getting-started", "sql-reference", "python-reference", "modes")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in (
+            "getting-started",
+            "sql-reference",
+            "python-reference",
+            "modes",
+            "which-way-in",
+            "from-the-jar",
+        )
+    ),
 ]
 
 
@@ -23,6 +33,7 @@ def clean_session(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     before = spark.conf.getAll
     yield spark
+    spark.catalog.setCurrentCatalog("spark_catalog")
     dml.disable(spark)
     for key in spark.conf.getAll.keys() - before.keys():
         spark.conf.unset(key)
