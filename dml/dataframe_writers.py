@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from pyspark.sql import Column, DataFrame, DataFrameWriterV2, SparkSession
 from pyspark.sql.functions import lit
 
+from dml.connector.write import OF_PARTITIONS
 from dml.engine.engine import is_connect
 from dml.merge_builder import Condition, MergeBuilder, Value, WhenMatchedBuilder, WhenNotMatchedBuilder
 from dml.result import Result
@@ -60,7 +61,11 @@ def dynamically(original: Callable[..., Any]) -> Callable[..., Any]:
         if target is None or handler_for(*target) is None:
             original(self)
         else:
-            self.option("overwrite-mode", "dynamic").overwrite(lit(True))
+            self.option(OF_PARTITIONS, "true")
+            try:
+                self.overwrite(lit(True))
+            finally:
+                self.option(OF_PARTITIONS, "false")  # the next call of this writer may be another
 
     return overwrite_partitions
 

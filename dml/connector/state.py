@@ -3,6 +3,7 @@
 Input: a table, and the version or time that is asked for. Output: `TableState`.
 """
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -190,6 +191,15 @@ LOADED: Final[dict[str, dict[tuple[object, ...], object]]] = {}
 """The tables that Spark has loaded for statements of ours that run."""
 
 
+class ThreadTables(threading.local):
+    """On Spark Connect: those of the statement that this thread runs, which makes the plans for the server as well."""
+
+    found: dict[tuple[object, ...], object] | None = None
+
+
+CONNECT_TABLES: Final = ThreadTables()
+
+
 @contextmanager
 def reading_one_state(spark: SparkSession) -> Iterator[None]:
     """While a statement of ours runs Spark finds each table in one state.
@@ -200,11 +210,14 @@ def reading_one_state(spark: SparkSession) -> Iterator[None]:
     Args:
         spark: The session that runs the statement.
     """
-    statement, before = str(uuid.uuid4()), None
-    context = None if is_connect(spark) else spark.sparkContext
+    if is_connect(spark):
+        with reading_one_state_in_thread():
+            yield
+        return
+    statement, before, context = str(uuid.uuid4()), None, spark.sparkContext
     with suppress(Py4JError, OSError):  # the JVM has ended, which the statement will find out
-        before = None if context is None else context.getLocalProperty(STATEMENT)
-    if context is None or before in LOADED:
+        before = context.getLocalProperty(STATEMENT)
+    if before in LOADED:
         yield
         return
     LOADED[statement] = {}
@@ -214,6 +227,17 @@ def reading_one_state(spark: SparkSession) -> Iterator[None]:
     finally:
         del LOADED[statement]
         hand_on(context, before)
+
+
+@contextmanager
+def reading_one_state_in_thread() -> Iterator[None]:
+    """The same for the plans that this thread makes."""
+    before = CONNECT_TABLES.found
+    CONNECT_TABLES.found = {} if before is None else before
+    try:
+        yield
+    finally:
+        CONNECT_TABLES.found = before
 
 
 def hand_on(context: SparkContext, statement: str | None) -> None:
@@ -230,7 +254,10 @@ def loaded_once(spark: SparkSession, key: tuple[object, ...], load: Callable[[],
         key: Its name, and the state that is asked for.
         load: Loads it.
     """
-    tables = LOADED.get(spark.sparkContext.getLocalProperty(STATEMENT) or "") if LOADED else None
+    if is_connect(spark):
+        tables = CONNECT_TABLES.found
+    else:
+        tables = LOADED.get(spark.sparkContext.getLocalProperty(STATEMENT) or "") if LOADED else None
     if tables is None:
         return load()
     return tables.setdefault(key, tables.get(key) or load())  # type: ignore[return-value]

@@ -7,9 +7,9 @@ for partitions that the rows themselves choose Spark has no such way: `dml.conne
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, Final
 
 from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue
@@ -37,7 +37,10 @@ from dml.result import Result
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import Span, TableReference
 
-__all__ = ["OnResult", "SparkWriteBuilder", "WrittenTable"]
+__all__ = ["OF_PARTITIONS", "OnResult", "SparkWriteBuilder", "WrittenTable"]
+
+OF_PARTITIONS: Final = "rowdelta.overwrite-partitions"
+"""The option of a writer that is called to overwrite partitions: no user's, so that it can be taken back."""
 
 OnResult = Callable[[Result], None]
 
@@ -76,13 +79,15 @@ class SparkWriteBuilder(Proxy):
         self._written = written
         self._schema = info.schema()
         self._on_result = on_result
-        self._options = writer_options(info.options().asCaseSensitiveMap(), creates=written.load_state is not None)
+        options = {str(key): str(value) for key, value in dict(info.options().asCaseSensitiveMap()).items()}
+        self._of_partitions = options.pop(OF_PARTITIONS, "") == "true"
+        self._options = writer_options(options, creates=written.load_state is not None)
         self._command = "INSERT"
         self._predicates: tuple[JavaObject, ...] | None = None
         self._dynamic = False
 
     def truncate(self) -> "SparkWriteBuilder":
-        """The rows replace all others; with the option `overwrite-mode` dynamic, those of their partitions."""
+        """The rows replace all others; where the writer or `overwrite-mode` says so, those of their partitions."""
         self._command, self._predicates = "INSERT OVERWRITE", ()
         return self
 
@@ -120,7 +125,7 @@ class SparkWriteBuilder(Proxy):
 
     def _replaced(self, target: Target, settings: StatementSettings) -> Replaced | None:
         """Which rows the new ones replace."""
-        if self._dynamic or (self._predicates == () and self._options.dynamic):
+        if self._dynamic or (self._predicates == () and (self._of_partitions or self._options.dynamic)):
             return Replaced(row_filter=None)
         if self._predicates is None:
             return None
@@ -212,16 +217,15 @@ def target_of_write(written: WrittenTable, command: str, settings: StatementSett
     return writable_target(resolved, reference, text, settings, command, branch_option=options.branch)
 
 
-def writer_options(given: Any, *, creates: bool) -> InsertOptions:
+def writer_options(given: Mapping[str, str], *, creates: bool) -> InsertOptions:
     """The options of a writer.
 
     Args:
-        given: They, as Java has them.
+        given: They, by name.
         creates: Whether the write creates its table: the location among its options is the table's then.
 
     Raises:
         NotSupportedError: an option that is not known.
         AnalysisError: a value that the option cannot have.
     """
-    pairs = [(str(key), str(value)) for key, value in dict(given).items()]
-    return insert_options([pair for pair in pairs if not creates or pair[0].lower() != "path"])
+    return insert_options([pair for pair in given.items() if not creates or pair[0].lower() != "path"])

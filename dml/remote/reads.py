@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from dml.catalog.registry import ResolvedTable
-from dml.connector.state import TableState
+from dml.connector.state import TableState, loaded_once
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import parsed
 from dml.engine.query import run_query, snapshot_to_read
@@ -104,6 +104,11 @@ class TableRead:
         return found
 
     def current(self) -> CurrentRows:
+        """The rows as they are now; while a statement of ours runs, as they were when it asked first."""
+        key = (self.parts, self.version, *sorted(self.options.items()))
+        return loaded_once(self.engine.spark, key, self.found)
+
+    def found(self) -> CurrentRows:
         """The rows as they are now."""
         resolved = self.resolved()
         if resolved.metadata_table is not None:

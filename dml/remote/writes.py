@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dml.connector.changes import SAID_OTHERWISE
+from dml.connector.state import reading_one_state
 from dml.engine.create_as_select import Creation, run_create
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import GivenRows, InsertOptions, insert_options, run_insert
@@ -54,7 +55,7 @@ def write_rows_of(engine: Engine, call: WriteCall) -> None:
         DmlError: the rows do not fit the table, or could not be written; nothing is changed then.
     """
     action = call.action
-    with running(), in_sparks_words(engine, call.table, creates=action in CREATIONS):
+    with reading_one_state(engine.spark), running(), in_sparks_words(engine, call.table, creates=action in CREATIONS):
         resolved = engine.registry.resolve(call.table) if action in APPENDS_OR_CREATES else None
         if resolved is not None and action is WriteAction.CREATE_IF_NOT_EXISTS:
             return

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 import dml
+from dml.engine.merge_source import MergeSourceFrame
 from dml.errors import CommitConflictError, DmlError, NotFoundError, NotSupportedError, ValidationFailedError
 
 __all__ = ["CASES"]
@@ -309,6 +310,37 @@ def names_of_others_are_sparks(spark: SparkSession, lake: dml.Session) -> None:
     lake.sql(f"DROP TABLE {name}")
 
 
+def a_writer_is_called_again(spark: SparkSession, lake: dml.Session) -> None:
+    """What one call of it was about does not count for the next."""
+    name = filled(spark)
+    writer = frame(spark, range(7, 8)).writeTo(name)
+    writer.overwritePartitions()
+    assert rows(spark.table(name)) == [(2, "b", 1), (3, "b", 1), (7, "a", 1)]
+    writer.overwrite(sf.lit(True))
+    assert rows(spark.table(name)) == [(7, "a", 1)]
+
+
+def a_merge_reads_its_source_in_one_state(spark: SparkSession, lake: dml.Session) -> None:
+    """It takes the keys first and the rows later: what others add between is in neither."""
+    name, source = filled(spark), filled(spark)
+    keys, added = MergeSourceFrame.keys, []
+
+    def keys_and_then_others(self: MergeSourceFrame):
+        found = keys(self)
+        if not added:
+            added.append(frame(spark, range(100, 101)).writeTo(source).append())
+        return found
+
+    clauses = "WHEN MATCHED THEN UPDATE SET v = 2 WHEN NOT MATCHED THEN INSERT *"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MergeSourceFrame, "keys", keys_and_then_others)
+        spark.table(source).createOrReplaceTempView("following")
+        lake.sql(f"MERGE INTO {name} t USING following s ON t.id = s.id {clauses}")
+    assert added
+    assert rows(spark.table(name).groupBy("v").count()) == [(2, 4)]
+    assert spark.table(source).count() == 5
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -323,5 +355,7 @@ CASES = {
         the_catalog_answers,
         tables_are_cached,
         names_of_others_are_sparks,
+        a_writer_is_called_again,
+        a_merge_reads_its_source_in_one_state,
     )
 }
