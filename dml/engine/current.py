@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from dml.engine.engine import Engine, is_connect
+from dml.spark.jvm import activate
 from dml.spark.versions import Feature, has
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
@@ -38,6 +39,7 @@ def follow_spark(engine: Engine) -> bool:
         return False
     catalog, registry = engine.spark.catalog, engine.registry
     try:
+        activate(engine.spark)
         name = catalog.currentCatalog()
         if name not in registry.catalogs:
             return False

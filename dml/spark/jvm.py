@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSessio
 __all__ = [
     "CallbackError",
     "WriterSettings",
+    "activate",
     "analyzed_plan",
     "cache_manager",
     "carried",
@@ -308,6 +309,13 @@ def java_collection(collection: JavaObject) -> Any:
 def scala_tuple(first: Any, second: Any) -> JavaObject:
     """A pair of Scala's."""
     return jvm_view().scala.Tuple2(first, second)
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a classic session the thread's active one where it has none: Spark takes its default settings then."""
+    session = classic_session(spark)
+    if not session.getActiveSession().isDefined():
+        session.setActiveSession(session)
 
 
 def internal_rows(frame: DataFrame) -> JavaObject:

@@ -3,6 +3,8 @@
 The statements are those of dbt-spark, which names a schema and a table, and begins each with a comment.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from dml.errors import NotFoundError
@@ -10,6 +12,19 @@ from dml.errors import NotFoundError
 pytestmark = pytest.mark.spark
 
 HEAD = '/* {"app": "dbt", "node_id": "model.shop.orders"} */\n'
+
+
+def test_a_new_thread_has_the_default_catalog(lake, spark):
+    """Its thread in the JVM has no active session yet, and Spark's own settings where there is none."""
+    name = lake.create("id BIGINT").rpartition(".")[2]
+    spark.conf.set("spark.sql.defaultCatalog", "lake")
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(spark.sql, f"INSERT INTO db.{name} VALUES (1)").result()
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(spark.sql, f"SELECT id FROM db.{name}").result().collect() == [(1,)]
+    finally:
+        spark.conf.unset("spark.sql.defaultCatalog")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.errors import PySparkException
@@ -325,17 +326,21 @@ def a_merge_reads_its_source_in_one_state(spark: SparkSession, lake: dml.Session
     name, source = filled(spark), filled(spark)
     keys, added = MergeSourceFrame.keys, []
 
+    def add() -> None:
+        added.append(frame(spark, range(100, 101)).writeTo(source).append())
+
     def keys_and_then_others(self: MergeSourceFrame):
         found = keys(self)
         if not added:
-            added.append(frame(spark, range(100, 101)).writeTo(source).append())
+            with ThreadPoolExecutor(1) as another:
+                another.submit(add).result()
         return found
 
-    clauses = "WHEN MATCHED THEN UPDATE SET v = 2 WHEN NOT MATCHED THEN INSERT *"
+    on = sf.expr(f"s.id = {name.rpartition('.')[2]}.id")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(MergeSourceFrame, "keys", keys_and_then_others)
-        spark.table(source).createOrReplaceTempView("following")
-        lake.sql(f"MERGE INTO {name} t USING following s ON t.id = s.id {clauses}")
+        merge = spark.table(source).alias("s").mergeInto(name, on)
+        merge.whenMatched().update({"v": sf.lit(2)}).whenNotMatched().insertAll().merge()
     assert added
     assert rows(spark.table(name).groupBy("v").count()) == [(2, 4)]
     assert spark.table(source).count() == 5
