@@ -20,6 +20,7 @@ from dml.engine.engine import Engine
 from dml.errors import AnalysisError, Clues, DataError, DmlError, ErrorKind, NotFoundError, clues_of
 from dml.model.columns import INTERNAL_PREFIX, METADATA_COLUMNS
 from dml.spark.errors import failure_of
+from dml.spark.handlers import names_without_namespace
 from dml.sqlparse.cursor import unexpected
 from dml.sqlparse.diagnosis import CLAUSES, diagnose_syntax, words_at
 from dml.sqlparse.statements import (
@@ -327,9 +328,8 @@ def advise(failed: Failed) -> None:
     elif error.kind is ErrorKind.UNRESOLVED_FUNCTION:
         error.hint = nearest(failed.parts[-1], functions_of(failed.engine.spark))
     elif isinstance(error, NotFoundError) and error.hint is None:
-        catalog = failed.engine.spark.catalog
-        views = [table.name for table in catalog.listTables()] if len(failed.parts) == 1 else []
-        error.hint = failed.engine.registry.proposal(failed.parts, views)
+        others = names_without_namespace(failed.engine.spark) if len(failed.parts) == 1 else []
+        error.hint = failed.engine.registry.proposal(failed.parts, others)
 
 
 def columns_hint(failed: Failed, proposals: Sequence[str]) -> str | None:

@@ -35,6 +35,7 @@ __all__ = [
     "is_classic",
     "is_handler",
     "names_a_view_of",
+    "names_without_namespace",
     "passing_on",
     "register_handler",
     "run_statement",
@@ -268,6 +269,15 @@ def temporary_views(spark: SparkSession) -> frozenset[str]:
     """The names of the temporary views of a classic session, in lower case."""
     names = cast("Any", spark)._jsparkSession.sessionState().catalog().getTempViewNames()  # noqa: SLF001  no public name
     return frozenset(str(names.apply(index)).lower() for index in range(names.size()))
+
+
+def names_without_namespace(spark: SparkSession) -> list[str]:
+    """What a name of one part may mean to Spark: temporary views, and tables of its current database."""
+    if not is_classic(spark):
+        return [table.name for table in spark.catalog.listTables()]
+    catalog = cast("Any", spark)._jsparkSession.sessionState().catalog()  # noqa: SLF001  without a job, unlike listTables
+    found = catalog.listTables(catalog.getCurrentDatabase())
+    return [str(found.apply(index).table()) for index in range(found.size())]
 
 
 def run_statement(handler: StatementHandler, text: str, args: Arguments) -> DataFrame | Result:
