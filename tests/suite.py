@@ -4,7 +4,7 @@ Each part is a pytest process with one Spark session: a part that goes wrong doe
 keeps one core and a bit of another busy, so that by default there are as many at a time as the machine has cores.
 
     python tests/suite.py                   what everybody runs who changes something
-    python tests/suite.py --all             what a change has to pass: faults, loads and services too
+    python tests/suite.py --all             what a change has to pass: faults, loads, services, what is marked thorough
     python tests/suite.py engine golden     these parts alone
     python tests/suite.py --nightly         what is marked nightly or soak, with many random examples
     python tests/suite.py --demo            and the demo, beside them
@@ -77,11 +77,11 @@ class Part:
 PARTS: Final = (
     Part(name="engine", paths=("dml/engine",), compiles=False),
     Part(name="golden", paths=("golden",), measured=False),
-    Part(name="interop", paths=("interop", "stateful"), measured=False, compiles=False),
+    Part(name="interop", paths=("interop", "stateful"), everyday=False, measured=False, compiles=False),
     Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
     Part(name="connector", paths=("dml/connector", "programs")),
     Part(name="faults", paths=("faults",), everyday=False, measured=False, compiles=False),
-    Part(name="isolation", paths=("dml/engine/test_isolation.py",), measured=False, compiles=False),
+    Part(name="isolation", paths=("dml/engine/test_isolation.py",), everyday=False, measured=False, compiles=False),
     Part(
         name="tables",
         paths=("dml/catalog", "dml/commit", "dml/ddl", "dml/maintenance", "dml/pruning", "dml/verification"),
@@ -92,7 +92,7 @@ PARTS: Final = (
     Part(name="serve", paths=("serve",), everyday=False, measured=False),
     Part(name="tools", paths=("tools",), everyday=False, measured=False),
     Part(name="services", paths=("services",), everyday=False, measured=False),
-    Part(name="damage", paths=("damage",), compiles=False),
+    Part(name="damage", paths=("damage",), everyday=False, compiles=False),
 )
 REST: Final = "rest"
 DEMO: Final = Part(name="demo", command=("dml", "demo"), measured=False, archived=False)
@@ -104,6 +104,7 @@ OLDEST: Final = Part(
     compiles=False,
     archived=False,
 )
+EVERYDAY_MARKS: Final = "not nightly and not soak and not thorough"
 INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 SLOWEST: Final = 12
 
@@ -193,12 +194,14 @@ class Suite:
     Attributes:
         folder: Where the processes are started, and where their output is.
         nightly: Whether the long tests are run, and not the others.
+        thorough: Whether tests that are marked so are run: with every change, but not by everybody who makes one.
         coverage: Whether it is measured which lines of the package run, in the process of the tests.
         oldest: The Python of the environment with the oldest PySpark.
     """
 
     folder: Path
     nightly: bool = False
+    thorough: bool = True
     coverage: bool = False
     oldest: str = ""
     said: threading.Lock = field(default_factory=threading.Lock)
@@ -220,7 +223,7 @@ class Suite:
             python += [f"--data-file={self.folder / f'.coverage.{part.name}'}"]
         settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
         settings += [f"--junit-xml={self.folder / part.name}.xml"]
-        chosen = part.marks or ("nightly or soak" if self.nightly else "")
+        chosen = part.marks or ("nightly or soak" if self.nightly else "" if self.thorough else EVERYDAY_MARKS)
         marks = ["-m", chosen] if chosen else []
         paths = [str(TESTS / path) for path in part.paths] + [f"--ignore={path}" for path in files_of_others(part)]
         return [*python, "-m", "pytest", *settings, "--durations=8", *marks, *paths]
@@ -391,7 +394,13 @@ def main(given: Sequence[str] | None = None) -> int:
     if options.oldest:
         parts.append(OLDEST)
     with tempfile.TemporaryDirectory(prefix="suite-") as folder:
-        suite = Suite(folder=Path(folder), nightly=options.nightly, coverage=options.coverage, oldest=options.oldest)
+        suite = Suite(
+            folder=Path(folder),
+            nightly=options.nightly,
+            thorough=everything or bool(options.parts),
+            coverage=options.coverage,
+            oldest=options.oldest,
+        )
         suite.say(f"{len(parts)} parts, {options.jobs} at a time: {', '.join(part.name for part in parts)}")
         left = [part.name for part in known if part not in parts]
         if left and not options.parts:
