@@ -96,7 +96,8 @@ def thrift_dbt(dbt_python: Path, thrift: Thrift, tmp_path: Path) -> Dbt:
     return Dbt(folder=folder, program=[str(dbt_python.with_name("dbt"))], environment={}, warehouse=thrift.warehouse)
 
 
-@pytest.mark.parametrize("method", [pytest.param("session", marks=pytest.mark.nightly), "thrift"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("method", ["session", "thrift"])
 def test_a_project_is_built_twice_in_a_row(method: str, request: pytest.FixtureRequest) -> None:
     """Each materialization and strategy has the rows that it should, after the first run and after changes."""
     dbt: Dbt = request.getfixturevalue(f"{method}_dbt")

@@ -147,7 +147,7 @@ def test_overwrite_refuses_what_is_not_exact(lake, spark):
     """A condition that is no comparison, and one that holds for a part of a file; nothing is changed."""
     name = filled(lake, spark)
     before = lake.state(name)
-    with pytest.raises(NotSupportedError, match="must be told by comparisons of columns with constants"):
+    with pytest.raises(NotSupportedError, match="must be chosen by comparisons of columns with constants"):
         frame(spark, range(1)).writeTo(f"lake.{name}").overwrite(length("k") == 1)
     with pytest.raises(ValidationFailedError, match="some, but not all, rows match filter id < 1"):
         frame(spark, range(1)).writeTo(f"lake.{name}").overwrite(col("id") < 1)

@@ -79,7 +79,7 @@ def some_rows():
     return [{"id": index, **row} for index, row in enumerate(rows)]
 
 
-@pytest.fixture(params=["UTC", "America/New_York"])
+@pytest.fixture(params=[pytest.param("UTC", marks=pytest.mark.nightly), "America/New_York"])
 def zone(request, lake):
     conf = lake.session.spark.conf
     before = conf.get("spark.sql.session.timeZone")
