@@ -107,6 +107,7 @@ OLDEST: Final = Part(
 EVERYDAY_MARKS: Final = "not nightly and not soak and not thorough"
 INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 SLOWEST: Final = 12
+LONG_PARTS: Final = 8  # so many of the parts take longer than the demo and the oldest PySpark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,10 +390,8 @@ def main(given: Sequence[str] | None = None) -> int:
     everything = options.all or options.nightly
     known = parts_with_the_rest()
     parts = [part for part in known if (part.name in options.parts if options.parts else everything or part.everyday)]
-    if options.demo:
-        parts.append(DEMO)
-    if options.oldest:
-        parts.append(OLDEST)
+    asked = [*([OLDEST] if options.oldest else []), *([DEMO] if options.demo else [])]
+    parts[LONG_PARTS:LONG_PARTS] = asked
     with tempfile.TemporaryDirectory(prefix="suite-") as folder:
         suite = Suite(
             folder=Path(folder),

@@ -1,6 +1,10 @@
 """A program of PySpark's calls does on RowDelta what it does on Iceberg's Java library, but for what the docs list."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -8,6 +12,8 @@ from pyspark.sql import SparkSession
 import dml
 from tests.programs.all_calls import CALLS, differences, listed_differences
 from tests.programs.program import Program, answer
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.spark
 
@@ -21,3 +27,23 @@ def test_the_program_answers_as_java_does(spark: SparkSession, tmp_path_factory:
         found = {call.name: answer(call, program) for call in CALLS}
     different = differences(found)
     assert different.keys() == listed_differences("classic"), json.dumps(different, indent=1)
+
+
+@pytest.mark.nightly
+def test_the_program_on_spark_connect(tmp_path: Path) -> None:
+    """On a server that is not ours, in a process of its own: PySpark allows one kind of session in each."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+    (tmp_path / "importable").mkdir()
+    (tmp_path / "importable" / "tests").symlink_to(ROOT / "tests")
+    outcome = subprocess.run(
+        [sys.executable, "-m", "tests.programs.on_connect", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        cwd=tmp_path,
+        env=environment | {"PYTHONPATH": str(tmp_path / "importable")},
+    )
+    assert outcome.returncode == 0, outcome.stderr[-4000:]
+    different = differences(json.loads(outcome.stdout.splitlines()[-1]))
+    assert different.keys() == listed_differences("Connect"), json.dumps(different, indent=1)
