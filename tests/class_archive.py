@@ -78,10 +78,12 @@ def end_of_java(context: SparkContext) -> None:
 
 
 def java_home() -> Path:
-    """Where the Java lives that Spark would start."""
+    """Where the Java lives that Spark would start, as it says itself: on a Mac the one of PATH only starts another."""
     home = os.environ.get("JAVA_HOME")
     program = shutil.which("java", path=str(Path(home) / "bin") if home else None)
-    return Path(program or "/nowhere/bin/java").resolve().parent.parent
+    asked = [program or "java", "-XshowSettings:properties", "-version"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stderr
+    return Path(said.partition("java.home = ")[2].splitlines()[0].strip())
 
 
 def make_home(home: Path, real: Path, archive: Path) -> None:
