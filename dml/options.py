@@ -27,6 +27,7 @@ __all__ = [
     "OPTION_PREFIX",
     "PARQUET_COMPRESSION",
     "PARQUET_COMPRESSION_LEVEL",
+    "PARQUET_VECTORIZATION_ENABLED",
     "SPARK_AUTO_SCHEMA_EVOLUTION",
     "SPARK_FANOUT_ENABLED",
     "SPLIT_OPEN_FILE_COST",
@@ -65,6 +66,7 @@ WRITE_METADATA_PATH: Final = "write.metadata.path"
 # How rows are read in tasks.
 SPLIT_SIZE: Final = "read.split.target-size"
 SPLIT_OPEN_FILE_COST: Final = "read.split.open-file-cost"
+PARQUET_VECTORIZATION_ENABLED: Final = "read.parquet.vectorization.enabled"
 
 # How rows are spread over tasks and files, and published.
 WRITE_DISTRIBUTION_MODE: Final = "write.distribution-mode"

@@ -226,7 +226,7 @@ class Session:
                 kind=ErrorKind.INVALID_VALUE,
                 hint="Take one from the table's metadata table 'snapshots'",
             )
-        return verify_table(self.engine, self.table_parts(table), snapshot_id, every_file=every_file)
+        return verify_table(self.engine, self._table_parts(table), snapshot_id, every_file=every_file)
 
     def remove_orphan_files(
         self,
@@ -253,13 +253,13 @@ class Session:
         Raises:
             DmlError: the table is not there, its orphans cannot be determined, or some of them could not be deleted.
         """
-        parts = self.table_parts(table)
+        parts = self._table_parts(table)
         if isinstance(older_than, datetime) and older_than.tzinfo is None:
             older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.spark).time_zone))
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
         return remove_orphans(self.engine, parts, call)
 
-    def table_parts(self, table: str) -> tuple[str, ...]:
+    def _table_parts(self, table: str) -> tuple[str, ...]:
         """The parts of a table's name, which will be looked up where Spark looks names up now.
 
         Raises:

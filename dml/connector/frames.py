@@ -16,7 +16,7 @@ from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import reference_of
 from dml.connector.java import capabilities, java_class, none, static, struct_type
 from dml.connector.proxies import Proxy, default_method
-from dml.connector.scan import PlannedScan, ScanRead
+from dml.connector.scan import PlannedScan, ScanRead, SparkScan
 from dml.connector.scan_builder import SparkScanBuilder, cheapest
 from dml.connector.state import TableState
 from dml.connector.table import SparkTable
@@ -71,13 +71,16 @@ def plans_our_scans(spark: SparkSession) -> bool:
     return not is_connect(spark) and has_python_readers()
 
 
-def read_frame(engine: Engine, settings: StatementSettings, found: SnapshotRead) -> DataFrame:
+def read_frame(engine: Engine, settings: StatementSettings, found: SnapshotRead) -> DataFrame | None:
     """What a query in SQL reads of a table, as a DataFrame.
 
     Args:
         engine: The session and its catalogs.
         settings: The session's settings as they were when the statement started.
         found: The table in one state, the columns and rows that the query can need.
+
+    Returns:
+        Its rows; None where Python workers would have to read them, and `found` asks for a frame without them.
 
     Raises:
         NotSupportedError: Spark has no type for a column.
@@ -93,6 +96,8 @@ def read_frame(engine: Engine, settings: StatementSettings, found: SnapshotRead)
     read = ScanRead(
         state=state, columns=columns, metadata_columns=needed.metadata_columns, row_filter=needed.row_filter
     )
+    if found.without_python and SparkScan(engine, read, found.plan, settings).vectorized is None:
+        return None
     registry, session = engine.registry, weak_session(engine.spark)
     table = ReadTable(lambda: Engine(spark=session(), registry=registry), settings, read, found.plan)
     return frame_of(engine.spark, relation_of(table))

@@ -1,7 +1,8 @@
 """Scans of our tables as Spark plans them. Driver, classic Spark only.
 
 Input: a table in one state, the columns and rows that Spark can need. Output: Spark's `Batch`: one partition for each
-group of scan tasks, read by the reader of `dml.read` in Python workers, and what Spark should know of its size.
+group of scan tasks, read by the reader of `dml.read` in Python workers or by Spark's own (`dml.connector.vectorized`),
+and what Spark should know of its size.
 
 Spark asks its whole filter again of the rows that it gets, but where the files that are left hold no other rows.
 """
@@ -19,6 +20,7 @@ from dml.connector.conditions import pushed_down
 from dml.connector.java import CONNECTOR, array, constant, java_class, optional_long, static, struct_type
 from dml.connector.proxies import Proxy
 from dml.connector.state import TableState
+from dml.connector.vectorized import VectorizedRead, vectorized_read
 from dml.connector.workers import python_partition, reader_factory
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.scans import task_groups
@@ -179,8 +181,9 @@ class SparkScan(Proxy):
         return array(CONNECTOR + "metric.CustomTaskMetric", ())
 
     def columnarSupportMode(self) -> JavaObject:
-        """Rows, not batches of columns."""
-        return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
+        """Rows, but where Spark's own reader says that it gives batches of columns."""
+        mode = "UNSUPPORTED" if self.vectorized is None else "PARTITION_DEFINED"
+        return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", mode)
 
     @property
     def tasks(self) -> tuple[ScanTask, ...]:
@@ -193,9 +196,18 @@ class SparkScan(Proxy):
         return self._known_plan or self.read.plan()
 
     @cached_property
+    def vectorized(self) -> VectorizedRead | None:
+        """How Spark's own reader reads its files; None where ours does."""
+        read = self.read
+        if read.metadata_columns or read.context(self.plan).row_filter is not None:
+            return None
+        return vectorized_read(self.engine.spark, read.state.table, read.state.schema, read.columns, self.plan.tasks)
+
+    @cached_property
     def context(self) -> ScanContext:
         """What its tasks share."""
-        return self.read.context(self.plan)
+        read = self.read if self.vectorized is None else replace(self.read, columns=self.vectorized.order)
+        return read.context(self.plan)
 
     @cached_property
     def row_schema(self) -> StructType:
@@ -226,7 +238,14 @@ class SparkScan(Proxy):
 class PlannedScan(SparkScan):
     """A scan whose tasks stay as they are, whatever Spark needs of them; built by itself."""
 
-    interfaces: ClassVar[tuple[str, ...]] = ("read.ScanBuilder", "read.Scan", "read.SupportsReportStatistics")
+    interfaces: ClassVar[tuple[str, ...]] = (
+        "read.SupportsPushDownRequiredColumns",
+        "read.Scan",
+        "read.SupportsReportStatistics",
+    )
+
+    def pruneColumns(self, wanted: JavaObject) -> None:
+        """None: it reads what its query needs; from now on Spark looks for the columns by their names."""
 
     def build(self) -> "PlannedScan":
         """Itself."""
@@ -262,13 +281,18 @@ class SparkBatch(Proxy):
         """A partition for each group of tasks."""
         scan = self.scan
         groups = task_groups(scan.tasks, scan.read.state.table, scan.settings, whole_files=False)
+        if scan.vectorized is not None:
+            return scan.vectorized.partitions(groups, scan.read.state.schema)
         partitions = (python_partition(number, pack(group)) for number, group in enumerate(groups))
         return array(CONNECTOR + "read.InputPartition", partitions)
 
     def createReaderFactory(self) -> JavaObject:
         """What reads a partition on an executor."""
-        check_workers(self.scan.engine.spark)
-        return reader_factory(GroupReader(context=pack(self.scan.context)), self.scan.row_schema)
+        scan = self.scan
+        if scan.vectorized is not None:
+            return scan.vectorized.factory(scan.engine.spark, scan.row_schema)
+        check_workers(scan.engine.spark)
+        return reader_factory(GroupReader(context=pack(scan.context)), scan.row_schema)
 
 
 class SparkStatistics(Proxy):

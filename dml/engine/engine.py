@@ -136,6 +136,8 @@ class SnapshotRead:
         schema: The schema it is read with.
         needed: The columns and rows that the query can need.
         plan: Its tasks, where all of them are read and no others; None where Spark may leave out more.
+        without_python: Whether it is to be read so only where no Python worker has to: rows that come from one by the
+            connector API are copied once more than those of our own DataFrames.
     """
 
     resolved: ResolvedTable
@@ -143,6 +145,7 @@ class SnapshotRead:
     schema: Schema
     needed: TableRead
     plan: ScanPlan | None = None
+    without_python: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,5 +189,5 @@ class Engine:
         return int(self.spark.conf.get("spark.task.maxFailures", None) or DEFAULT_MAX_FAILURES)
 
 
-ReadFrame = Callable[[Engine, StatementSettings, SnapshotRead], DataFrame]
-"""The rows of a table that a query reads, as a DataFrame."""
+ReadFrame = Callable[[Engine, StatementSettings, SnapshotRead], DataFrame | None]
+"""The rows of a table that a query reads, as a DataFrame; None only where it asks for one without Python workers."""

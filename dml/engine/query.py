@@ -11,7 +11,7 @@ reading the snapshots that were current when it was created. A view that names n
 import datetime
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -31,6 +31,7 @@ from dml.metadata_tables.frames import MetadataRead, metadata_frame
 from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
+from dml.scan.planner import ScanPlan
 from dml.spark.errors import translate
 from dml.sqlparse import parse, stars_without
 from dml.sqlparse.quoting import quoted, unquoted
@@ -144,10 +145,17 @@ def table_frame(
         catalogs=engine.registry.catalogs,
         every_column=settings.quoted_regex,
     )
-    # Where Spark can add nothing, our own frame is faster: rows of scans that Spark plans are copied once more.
-    if engine.read_frame is not None and schema.fields and (is_joined or not read.is_all_known):
-        found = SnapshotRead(resolved=resolved, snapshot_id=snapshot_id, schema=schema, needed=read)
-        return engine.read_frame(engine, settings, found)
+    make = engine.read_frame if schema.fields else None
+    found = SnapshotRead(resolved=resolved, snapshot_id=snapshot_id, schema=schema, needed=read)
+    if make is not None and (is_joined or not read.is_all_known):
+        frame = make(engine, settings, found)
+        if frame is not None:
+            return frame
+
+    def without_python(plan: ScanPlan) -> DataFrame | None:
+        # Where Spark can add nothing, our own frame is as good, and faster where Python workers have to read.
+        return make and make(engine, settings, replace(found, plan=plan, without_python=True))
+
     # Rows without any column would be lost on their way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
     return scan_table(
@@ -159,6 +167,7 @@ def table_frame(
         read.field_ids,
         metadata_columns=metadata_columns,
         row_filter=read.row_filter,
+        planned_frame=without_python,
     ).frame
 
 

@@ -205,7 +205,7 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
     return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file, source_keys=keys)
 
 
-def sized_frame(engine: Engine, planned: PlannedStatement) -> Callable[[ScanPlan], DataFrame] | None:
+def sized_frame(engine: Engine, planned: PlannedStatement) -> Callable[[ScanPlan], DataFrame | None] | None:
     """What makes the DataFrame of a MERGE's target so that Spark knows its size; None where it makes no difference.
 
     Spark may send all of one side of a join to every task, and takes what it knows nothing of for small: where no keys
@@ -219,7 +219,7 @@ def sized_frame(engine: Engine, planned: PlannedStatement) -> Callable[[ScanPlan
         field_ids=tuple(plan.target_ids), metadata_columns=(FILE_ORDINAL, POS), row_filter=plan.pushed_filter
     )
 
-    def frame(found: ScanPlan) -> DataFrame:
+    def frame(found: ScanPlan) -> DataFrame | None:
         read = SnapshotRead(
             resolved=target.resolved, snapshot_id=target.snapshot_id, schema=schema, needed=needed, plan=found
         )

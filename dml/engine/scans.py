@@ -50,7 +50,7 @@ def scan_table(
     key_filter: KeyFilter | None = None,
     whole_files: bool = False,
     find_whole_files: bool = False,
-    planned_frame: Callable[[ScanPlan], DataFrame] | None = None,
+    planned_frame: Callable[[ScanPlan], DataFrame | None] | None = None,
 ) -> Scan:
     """Plan a scan and make its DataFrame.
 
@@ -66,8 +66,8 @@ def scan_table(
         key_filter: Join keys that matter; None reads all.
         whole_files: Keep each data file in one task of its own, its rows in their order.
         find_whole_files: Find out whether the filter is true for every row of the files that it meets.
-        planned_frame: Makes the DataFrame of the tasks, so that Spark knows how large they are; None makes one of
-            which it knows nothing.
+        planned_frame: Makes the DataFrame of the tasks, so that Spark knows how large they are. Where it is None, or
+            gives None, our own frame is made, of which Spark knows nothing.
     """
     check_workers(spark)
     plan = (
@@ -92,11 +92,9 @@ def scan_table(
         case_sensitive=settings.case_sensitive,
         schema=schema,
     )
-    frame = (
-        dataframe(spark, task_groups(plan.tasks, table, settings, whole_files=whole_files), context)
-        if planned_frame is None
-        else planned_frame(plan)
-    )
+    frame = None if planned_frame is None else planned_frame(plan)
+    if frame is None:
+        frame = dataframe(spark, task_groups(plan.tasks, table, settings, whole_files=whole_files), context)
     return Scan(plan=plan, context=context, frame=frame)
 
 

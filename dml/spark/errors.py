@@ -21,6 +21,7 @@ from dml import errors
 from dml.errors import (
     AlreadyExistsError,
     AnalysisError,
+    CorruptFileError,
     DataError,
     DmlError,
     ErrorKind,
@@ -389,10 +390,19 @@ def not_deterministic(failure: SparkFailure) -> DmlError:
     )
 
 
+def failed_read(failure: SparkFailure) -> DmlError:
+    """A file that Spark's own reader could not read."""
+    path = first_parameter(failure, "path")
+    return CorruptFileError(
+        f"The file '{path}' is not there, or cannot be read: {failure.message}", file=path, **facts(failure)
+    )
+
+
 SPECIAL: Final[Mapping[str, Callable[[SparkFailure], DmlError]]] = {
     "AMBIGUOUS_REFERENCE": ambiguous_reference,
     "DATATYPE_MISMATCH": mismatched_types,
     "DIVIDE_BY_ZERO": divide_by_zero,
+    "FAILED_READ_FILE": failed_read,
     "FIELD_NOT_FOUND": unresolved_column,
     "INVALID_NON_DETERMINISTIC_EXPRESSIONS": not_deterministic,
     "JOIN_CONDITION_IS_NOT_BOOLEAN_TYPE": not_boolean,

@@ -1,0 +1,326 @@
+"""Data files that Spark's own vectorized Parquet reader reads, without Python. Driver, classic Spark only.
+
+Input: the tasks of a scan. Output: Spark's partitions and reader factory for them; or that our reader must read them.
+
+Rows come as batches of columns and never cross into Python. Spark finds columns by field id, as Iceberg does, but knows
+nothing of the rest of a scan. So it reads where all files are Parquet that Spark's own file system reaches, no delete
+applies, no filter is left to skip row groups with, and each column has had one type in all schemas of the table and is
+NULL where a file lacks it. The values of identity partition fields come from the manifests, as the specification says.
+
+Source: Iceberg specification, "Column Projection"; Spark's `ParquetScan` and `FilePartition`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from py4j.java_gateway import JavaObject
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from dml.catalog.credentials import storage_properties
+from dml.connector.java import CONNECTOR, array, java_class, none, static, struct_type
+from dml.errors import DmlError
+from dml.files.file_io import file_io
+from dml.files.schemes import check_location
+from dml.model.scan_task import ScanTask
+from dml.options import DEFAULT_NAME_MAPPING, PARQUET_VECTORIZATION_ENABLED
+from dml.read.open_data_file import open_data_file
+from dml.spark.jvm import classic_session, gateway
+
+__all__ = ["VectorizedRead", "vectorized_read"]
+
+SOURCES: Final = "org.apache.spark.sql.execution.datasources."
+PARQUET_SCAN: Final = SOURCES + "v2.parquet.ParquetScan"
+PARTITIONED_FILE: Final = SOURCES + "PartitionedFile"
+
+NO_NAMES: Final = NameMapping([])
+"""Gives files without field ids none."""
+
+LEAST_BYTES: Final = 4 * 1024 * 1024
+"""Of less, Python workers have read all before a job of Spark's reader has been prepared."""
+
+MOST_FILES: Final = 512
+"""Of more, to tell the JVM of each by itself takes longer than starting Python workers."""
+
+TYPES: Final = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+"""Types whose values Parquet holds in one way, the way that Spark's reader takes for its own type."""
+
+SETTINGS: Final = (
+    ("spark.sql.iceberg.vectorization.enabled", "true", "true"),
+    ("spark.sql.parquet.enableVectorizedReader", "true", "true"),
+    ("spark.sql.parquet.binaryAsString", "false", "false"),
+)
+"""Settings of a session, their defaults, and what they have to be."""
+
+OPTIONS: Final = {
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+}
+"""What no setting of a session may change: dates mean what the specification says, and every file is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorizedRead:
+    """A scan that Spark's reader can read.
+
+    Attributes:
+        columns: Field ids of the columns that are read from the files.
+        constants: Field ids of the columns whose values the manifests have; they come after the others.
+        places: Where in a partition tuple the constants are.
+    """
+
+    columns: tuple[int, ...]
+    constants: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Field ids of all columns, as they come."""
+        return (*self.columns, *self.constants)
+
+    def factory(self, spark: SparkSession, schema: StructType) -> JavaObject:
+        """What reads a partition on an executor.
+
+        Args:
+            spark: The session.
+            schema: The columns, in `order`.
+        """
+        session = classic_session(spark)
+        hadoop = session.sessionState().newHadoopConf()
+        hadoop.set("spark.sql.parquet.fieldId.read.enabled", "true")
+        hadoop.set("spark.sql.parquet.fieldId.read.ignoreMissing", "false")
+        hadoop.set("parquet.page.verify-checksum.enabled", "true")
+        count = len(self.columns)
+        read = struct_type(
+            StructType([with_id(*pair) for pair in zip(schema.fields[:count], self.columns, strict=True)])
+        )
+        constants = struct_type(StructType(schema.fields[count:]))
+        options = java_class("java.util.HashMap")()
+        for key, value in OPTIONS.items():
+            options.put(key, value)
+        nothing = static("org.apache.spark.api.python.PythonUtils", "toSeq")(java_class("java.util.ArrayList")())
+        arguments = [
+            session,
+            hadoop,
+            None,  # the index of files: Spark's own scan lists them by it
+            read,
+            read,
+            constants,
+            array("org.apache.spark.sql.sources.Filter", ()),
+            java_class("org.apache.spark.sql.util.CaseInsensitiveStringMap")(options),
+            none(),
+            nothing,
+            nothing,
+        ]
+        if parameters(gateway()) > len(arguments):  # from Spark 4.1 on: parts of VARIANT columns
+            arguments.append(array(CONNECTOR + "read.VariantExtraction", ()))
+        return java_class(PARQUET_SCAN)(*arguments).createReaderFactory()
+
+    def partitions(self, groups: Sequence[Sequence[ScanTask]], schema: Schema) -> JavaObject:
+        """Spark's partitions, one for each group of tasks.
+
+        Args:
+            groups: The tasks.
+            schema: The schema that the table is read with.
+        """
+        types = [schema.find_field(field_id).field_type for field_id in self.constants]
+        path_of = static("org.apache.spark.paths.SparkPath", "fromPathString")
+        no_more, anywhere = static(PARTITIONED_FILE, "apply$default$8")(), array("java.lang.String", ())
+        new_file, new_partition = java_class(PARTITIONED_FILE), java_class(SOURCES + "FilePartition")
+        rows: dict[tuple[Any, ...], JavaObject] = {}
+        made = []
+        for number, group in enumerate(groups):
+            files = []
+            for task in group:
+                values = tuple(task.partition[place] for place in self.places)
+                row = rows.get(values)
+                if row is None:
+                    row = rows[values] = internal_row(values, types)
+                path = path_of(task.path)
+                size = task.file_size_in_bytes
+                files.append(new_file(row, path, task.start, task.length, anywhere, 0, size, no_more))
+            made.append(new_partition(number, array(PARTITIONED_FILE, files)))
+        return array(CONNECTOR + "read.InputPartition", made)
+
+
+def vectorized_read(
+    spark: SparkSession, table: Table, schema: Schema, columns: Sequence[int], tasks: Sequence[ScanTask]
+) -> VectorizedRead | None:
+    """How Spark's reader reads columns of files, every row of which is wanted.
+
+    Args:
+        spark: The session.
+        table: The table.
+        schema: The schema that it is read with.
+        columns: Field ids of top-level columns.
+        tasks: The files, or parts of them.
+
+    Returns:
+        None where our reader must read them.
+    """
+    fields = [schema.find_field(field_id) for field_id in columns]
+    if not (
+        0 < len(tasks) <= MOST_FILES
+        and sum(task.length for task in tasks) >= LEAST_BYTES
+        and all(map(is_plain, tasks))
+        and all(map(is_simple, fields))
+        and DEFAULT_NAME_MAPPING not in table.properties
+        and table.properties.get(PARQUET_VECTORIZATION_ENABLED, "true").lower() == "true"
+        and kept_types(table, fields)
+    ):
+        return None
+    constants = identity_places(table, columns, {task.spec_id for task in tasks})
+    if constants is None or not all(
+        isinstance(schema.find_field(known).field_type, tuple(SETTERS)) for known in constants
+    ):
+        return None
+    read = VectorizedRead(
+        columns=tuple(known for known in columns if known not in constants),
+        constants=tuple(constants),
+        places=tuple(constants.values()),
+    )
+    if not read.columns or not allows(spark) or not is_reachable(table, tasks):
+        return None
+    return read
+
+
+def is_plain(task: ScanTask) -> bool:
+    """Whether a file is nothing but rows that Spark's own file system reaches."""
+    return task.file_format == "parquet" and not task.has_deletes and is_local(task.path)
+
+
+def is_local(path: str) -> bool:
+    """Whether a file lies where nobody needs credentials: Spark's may be others than the catalog's."""
+    return path.startswith(("/", "file:/"))
+
+
+def is_simple(known: NestedField) -> bool:
+    """Whether a column that a file lacks is NULL there, and its values are of a simple type."""
+    return isinstance(known.field_type, TYPES) and known.initial_default is None
+
+
+def kept_types(table: Table, fields: Sequence[NestedField]) -> bool:
+    """Whether columns are of the types that they have had in all schemas of a table."""
+    wanted = {known.field_id: known.field_type for known in fields}
+    return all(
+        wanted.get(known.field_id, known.field_type) == known.field_type
+        for schema in table.schemas().values()
+        for known in schema.fields
+    )
+
+
+def identity_places(table: Table, columns: Sequence[int], spec_ids: set[int]) -> dict[int, int] | None:
+    """Where partition tuples have the values of columns; None where that is not the same for all specs."""
+    specs = table.specs()
+    found = [
+        {
+            part.source_id: place
+            for place, part in enumerate(specs[spec_id].fields)
+            if isinstance(part.transform, IdentityTransform) and part.source_id in columns
+        }
+        for spec_id in spec_ids
+    ]
+    return found[0] if all(places == found[0] for places in found) else None
+
+
+def allows(spark: SparkSession) -> bool:
+    """Whether the session's settings leave the reader as it has to be."""
+    return all((spark.conf.get(key, default) or default).lower() == wanted for key, default, wanted in SETTINGS)
+
+
+def is_reachable(table: Table, tasks: Sequence[ScanTask]) -> bool:
+    """Whether the table may have its files where they are, and the columns of the oldest have field ids.
+
+    Files that were imported have none. A younger file without any is an error of Spark's, never a row that is wrong.
+    """
+    oldest = min(tasks, key=lambda task: task.data_sequence_number)
+    try:
+        for task in tasks:
+            check_location(table.io, task.path)
+        return has_field_ids(
+            oldest.path, oldest.file_size_in_bytes, tuple(sorted(storage_properties(table.io.properties).items()))
+        )
+    except DmlError:  # our reader says what is wrong
+        return False
+
+
+@lru_cache(maxsize=512)
+def has_field_ids(path: str, size: int, properties: tuple[tuple[str, str], ...]) -> bool:
+    """Whether all columns of a file have field ids."""
+    with open_data_file(file_io(dict(properties), path), path, "parquet", NO_NAMES, size=size) as file:
+        return all(column.field_id is not None for column in file.fields)
+
+
+def with_id(column: StructField, field_id: int) -> StructField:
+    """A column that Spark looks for by its field id."""
+    return StructField(column.name, column.dataType, nullable=True, metadata={"parquet.field.id": field_id})
+
+
+@cache
+def parameters(_: object) -> int:
+    """How many arguments the constructor of `ParquetScan` takes in a gateway's JVM."""
+    (constructor,) = java_class("java.lang.Class").forName(PARQUET_SCAN).getConstructors()
+    return int(constructor.getParameterCount())
+
+
+def set_text(row: JavaObject, place: int, value: str) -> None:
+    """Put a string into a row."""
+    row.update(place, static("org.apache.spark.unsafe.types.UTF8String", "fromString")(value))
+
+
+SETTERS: Final[Mapping[type[IcebergType], Callable[[JavaObject, int, Any], None]]] = {
+    BooleanType: lambda row, place, value: row.setBoolean(place, value),
+    IntegerType: lambda row, place, value: row.setInt(place, value),
+    DateType: lambda row, place, value: row.setInt(place, value),
+    LongType: lambda row, place, value: row.setLong(place, value),
+    TimestampType: lambda row, place, value: row.setLong(place, value),
+    TimestamptzType: lambda row, place, value: row.setLong(place, value),
+    StringType: set_text,
+}
+"""How partition values are put into rows of Spark's, by their types."""
+
+
+def internal_row(values: Sequence[Any], types: Sequence[IcebergType]) -> JavaObject:
+    """A row of partition values."""
+    row = java_class("org.apache.spark.sql.catalyst.expressions.GenericInternalRow")(len(values))
+    for place, (value, kind) in enumerate(zip(values, types, strict=True)):
+        if value is None:
+            row.setNullAt(place)
+        else:
+            SETTERS[type(kind)](row, place, value)
+    return row
