@@ -72,6 +72,7 @@ class ErrorKind(StrEnum):
     STATE_UNKNOWN = "state-unknown"
     ROW_CONSERVATION = "row-conservation"
     IDEMPOTENCY_KEY = "idempotency-key"
+    CHECKPOINT = "checkpoint"
 
 
 def rebuild(error_class: type["DmlError"], state: dict[str, Any]) -> "DmlError":

@@ -11,7 +11,7 @@ from numbers import Number
 
 from pyspark.sql import Column, DataFrame
 
-from dml.commit import IdempotencyKey
+from dml.commit import CommitKey, IdempotencyKey
 from dml.errors import AnalysisError, ErrorKind
 from dml.result import Result
 from dml.spark.columns import column_sql
@@ -179,7 +179,7 @@ class MergeBuilder:
         schema_evolution: Whether new columns of the source are added to the table.
     """
 
-    run: Callable[[str, IdempotencyKey | None], Result]
+    run: Callable[[str, CommitKey | None], Result]
     target: str
     source: DataFrame | str
     source_alias: str

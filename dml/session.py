@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
-from dml.commit import IdempotencyKey
+from dml.commit import CommitKey, IdempotencyKey
 from dml.connector import execute_and_refresh, frames_of_reads, inheriting, install, table_frame, uninstall
 from dml.dataframe_writers import take_writers
 from dml.engine.current import follow_spark
@@ -277,7 +277,7 @@ class Session:
         assert isinstance(result, Result)
         return result
 
-    def run_merge(self, text: str, key: IdempotencyKey | None) -> Result:
+    def run_merge(self, text: str, key: CommitKey | None) -> Result:
         """Run the MERGE of a builder, which knows what its key stands for."""
         with self._here(text) as session, running():
             result = execute_and_refresh(session.engine, parsed(text), text, key)

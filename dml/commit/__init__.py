@@ -24,7 +24,14 @@ from dml.commit.actions import (
     RowDelta,
 )
 from dml.commit.changes import RowLevelChanges
-from dml.commit.idempotency import AlreadyAppliedError, IdempotencyKey, refuse_second_run
+from dml.commit.idempotency import (
+    AlreadyAppliedError,
+    CommitKey,
+    IdempotencyKey,
+    StreamEpoch,
+    has_epochs,
+    refuse_second_run,
+)
 from dml.commit.publish import CommittedSnapshot, commit
 from dml.commit.row_conservation import RowCounts, check_changed_files, check_rows_added, conservation_summary
 
@@ -32,6 +39,7 @@ __all__ = [
     "Action",
     "AlreadyAppliedError",
     "AppendFiles",
+    "CommitKey",
     "CommittedSnapshot",
     "DeleteFiles",
     "IdempotencyKey",
@@ -42,9 +50,11 @@ __all__ = [
     "RowCounts",
     "RowDelta",
     "RowLevelChanges",
+    "StreamEpoch",
     "check_changed_files",
     "check_rows_added",
     "commit",
     "conservation_summary",
+    "has_epochs",
     "refuse_second_run",
 ]

@@ -5,7 +5,7 @@ Input: an action. Output: its `FileChanges`; an action knows nothing of attempts
 =====================  =========================================  =====================================================
 action                 who commits it                             operation
 =====================  =========================================  =====================================================
-`AppendFiles`          INSERT, MERGE that only inserts            `append`
+`AppendFiles`          INSERT, MERGE that only inserts, streams   `append`
 `OverwriteFiles`       copy-on-write DELETE, UPDATE, MERGE        `append` where files are only added, `delete` where
                                                                   they are only removed, otherwise `overwrite`
 `OverwriteByFilter`    static INSERT OVERWRITE                    likewise
@@ -89,10 +89,12 @@ class AppendFiles(RowsRead):
         validate_new_data_files: Fail where a data file that may hold rows of `conflict_detection_filter` was added
             since `starting_snapshot_id`: a MERGE that only inserts must not insert a key twice. Where the files rest on
             rows of the filter, nobody may have taken one away either.
+        is_fast: Whether manifests are left as they are: many small appends do not wait for a merge.
     """
 
     data_files: tuple[ContentFile, ...] = ()
     validate_new_data_files: bool = False
+    is_fast: bool = False
 
 
 def append_changes(action: AppendFiles) -> FileChanges:
@@ -100,6 +102,7 @@ def append_changes(action: AppendFiles) -> FileChanges:
     return FileChanges(
         operation=Operation.APPEND,
         added_data_files=action.data_files,
+        merges_manifests=not action.is_fast,
         row_probe=action.row_probe,
         validation=action.validation(serializable=action.validate_new_data_files),
     )

@@ -151,6 +151,7 @@ class FileChanges:
         replaced_partitions: Remove all files of these partitions.
         planned_filter: Whether `row_filter` matched whole files when the statement was planned: where it does not any
             more, another commit came first.
+        merges_manifests: Whether small manifests are merged, as the table's properties say.
         summary: Further keys for the summary.
         summary_at_start: Those that are true only where the snapshot follows the one that the statement read.
         rows_deleted: How many rows the commit deletes in data files that stay, by path, if known.
@@ -171,6 +172,7 @@ class FileChanges:
     case_sensitive: bool = False
     replaced_partitions: tuple[Partition, ...] = ()
     planned_filter: bool = False
+    merges_manifests: bool = True
     summary: tuple[tuple[str, str], ...] = ()
     summary_at_start: tuple[tuple[str, str], ...] = ()
     rows_deleted: Mapping[str, int] = field(default_factory=dict, repr=False)

@@ -25,7 +25,7 @@ from dml.catalog.translation import error_text, shown_cause, translate, unmet_re
 from dml.commit.actions import Action, changes_of
 from dml.commit.attempt import Attempt, CommitRequest, Target, parent_of
 from dml.commit.changes import FileChanges
-from dml.commit.idempotency import IdempotencyKey, refuse_second_run
+from dml.commit.idempotency import CommitKey, refuse_second_run
 from dml.commit.new_manifests import CommitFiles
 from dml.commit.outcome import Outcome, find_commit, is_another_table, outcome_of, was_outrun
 from dml.commit.snapshot_producer import Prepared, prepare
@@ -115,7 +115,7 @@ def commit(
     stage_only: bool = ...,
     skip_empty: Literal[False] = ...,
     load_state: LoadState | None = ...,
-    idempotency_key: IdempotencyKey | None = ...,
+    idempotency_key: CommitKey | None = ...,
 ) -> CommittedSnapshot: ...
 
 
@@ -131,7 +131,7 @@ def commit(
     stage_only: bool = ...,
     skip_empty: bool,
     load_state: LoadState | None = ...,
-    idempotency_key: IdempotencyKey | None = ...,
+    idempotency_key: CommitKey | None = ...,
 ) -> CommittedSnapshot | None: ...
 
 
@@ -146,7 +146,7 @@ def commit(
     stage_only: bool = False,
     skip_empty: bool = False,
     load_state: LoadState | None = None,
-    idempotency_key: IdempotencyKey | None = None,
+    idempotency_key: CommitKey | None = None,
 ) -> CommittedSnapshot | None:
     """Commit an action.
 
@@ -202,7 +202,7 @@ class Publication:
         *,
         skip_empty: bool,
         load_state: LoadState | None,
-        idempotency_key: IdempotencyKey | None,
+        idempotency_key: CommitKey | None,
     ) -> None:
         self._skip_empty = skip_empty
         self._idempotency_key = idempotency_key

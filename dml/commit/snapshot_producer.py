@@ -93,6 +93,8 @@ def merged(
     files = changes.added_data_files if content is ManifestContent.DATA else changes.added_delete_files
     number = changes.data_sequence_number if content is ManifestContent.DATA else None
     added = attempt.manifests.added(content, files, number)
+    if not changes.merges_manifests:
+        return (*added, *filtered.manifests)
     return merge_manifests((*added, *filtered.manifests), options, attempt.request.reader, attempt.manifests)
 
 

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from dml.commit import IdempotencyKey
+from dml.commit import CommitKey
 from dml.connector.state import reading_one_state
 from dml.engine.dispatch import execute
 from dml.engine.engine import Engine, is_connect
@@ -34,7 +34,7 @@ __all__ = ["execute_and_refresh"]
 
 
 def execute_and_refresh(
-    engine: Engine, statement: Statement, text: str, idempotency_key: IdempotencyKey | None = None
+    engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey | None = None
 ) -> DataFrame | Result:
     """Run a statement; what Spark has cached of a table that it changes is read anew after it."""
     with reading_one_state(engine.spark):

@@ -25,6 +25,7 @@ __all__ = [
     "python_partition",
     "python_source",
     "reader_factory",
+    "stream_writer_factory",
     "writer_factory",
 ]
 
@@ -81,6 +82,11 @@ def writer_factory(function: WriteFunction, schema: JavaObject) -> JavaObject:
         schema: The columns of the rows.
     """
     return factory("PythonBatchWriterFactory", function, MESSAGE, schema)
+
+
+def stream_writer_factory(function: WriteFunction, schema: JavaObject) -> JavaObject:
+    """As `writer_factory`, for a micro-batch."""
+    return factory("PythonStreamingWriterFactory", function, MESSAGE, schema)
 
 
 def factory(kind: str, function: BatchFunction | WriteFunction, result: StructType, schema: JavaObject) -> JavaObject:

@@ -2,13 +2,15 @@
 
 Input: the table as Spark loaded it for the write, the write's options and condition. Output: Spark's `Write`: rows into
 the table, in the place of all, of those of a condition, or of those of their partitions. The rows arrive as a DataFrame
-(Spark's `V1Write`) with the columns and types of the table, and are written and committed as those of an INSERT. Only
-for partitions that the rows themselves choose Spark has no such way: `dml.connector.partition_write`.
+(Spark's `V1Write`) with the columns and types of the table, and are written and committed as those of an INSERT. For
+partitions that the rows themselves choose Spark has no such way, nor for streams: `dml.connector.partition_write`,
+`dml.connector.stream_write`.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Final
 
 from py4j.java_gateway import JavaObject
@@ -18,9 +20,11 @@ from pyspark.sql import DataFrame
 from dml.catalog import LoadState
 from dml.catalog.registry import ResolvedTable
 from dml.connector.conditions import pushed_down
-from dml.connector.partition_write import PartitionWrite, keeping_files_open
+from dml.connector.job_write import keeping_files_open
+from dml.connector.partition_write import PartitionWrite
 from dml.connector.plans import reading_itself
 from dml.connector.proxies import Proxy
+from dml.connector.stream_write import is_of_stream, not_continuous, stream_write
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import (
     InsertOptions,
@@ -36,6 +40,7 @@ from dml.model.columns import value_name
 from dml.result import Result
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import Span, TableReference
+from dml.streaming.options import stream_options
 
 __all__ = ["OF_PARTITIONS", "OnResult", "SparkWriteBuilder", "WrittenTable"]
 
@@ -78,10 +83,12 @@ class SparkWriteBuilder(Proxy):
     def __init__(self, written: WrittenTable, info: JavaObject, on_result: OnResult = ignored) -> None:
         self._written = written
         self._schema = info.schema()
+        self._write_id = str(info.queryId())
         self._on_result = on_result
         options = {str(key): str(value) for key, value in dict(info.options().asCaseSensitiveMap()).items()}
         self._of_partitions = options.pop(OF_PARTITIONS, "") == "true"
-        self._options = writer_options(options, creates=written.load_state is not None)
+        self._of_stream = is_of_stream(written.engine.spark, self._write_id, options)
+        self._given = options
         self._command = "INSERT"
         self._predicates: tuple[JavaObject, ...] | None = None
         self._dynamic = False
@@ -109,6 +116,8 @@ class SparkWriteBuilder(Proxy):
         """The write."""
         started = time.perf_counter()
         written, engine = self._written, self._written.engine
+        if self._of_stream:
+            return self._stream_write()
         settings = StatementSettings.of(engine.spark)
         target = target_of_write(written, self._command, settings, self._options)
         write = plan_rows_write(
@@ -122,6 +131,21 @@ class SparkWriteBuilder(Proxy):
             load_state=written.load_state,
         )
         return PartitionWrite(write, self._schema) if self._dynamic else SparkWrite(write, self._on_result)
+
+    @cached_property
+    def _options(self) -> InsertOptions:
+        return writer_options(self._given, creates=self._written.load_state is not None)
+
+    def _stream_write(self) -> Proxy:
+        """That of a micro-batch; a stream in complete mode truncates first."""
+        return stream_write(
+            self._written.engine,
+            self._written.resolved,
+            self._write_id,
+            self._schema,
+            stream_options(self._given),
+            complete=self._predicates is not None,
+        )
 
     def _replaced(self, target: Target, settings: StatementSettings) -> Replaced | None:
         """Which rows the new ones replace."""
@@ -168,6 +192,10 @@ class SparkWrite(Proxy):
     def toString(self) -> str:
         """What Spark shows."""
         return self.description()
+
+    def toStreaming(self) -> Proxy:
+        """None: micro-batches have a write of their own, so this is a stream in continuous mode."""
+        raise not_continuous()
 
     def toInsertableRelation(self) -> "RowsRelation":
         """Where the rows go."""

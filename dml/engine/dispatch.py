@@ -12,7 +12,7 @@ from dml import ddl
 from dml.catalog.namespaces import namespace_exists
 from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
-from dml.commit import IdempotencyKey
+from dml.commit import CommitKey
 from dml.engine.create_as_select import create_table
 from dml.engine.current import DEFAULT_NAMESPACE, enter, follow_spark
 from dml.engine.engine import Engine, StatementSettings
@@ -81,7 +81,7 @@ RowChange = DeleteStatement | UpdateStatement | MergeStatement | InsertStatement
 
 
 def execute(
-    engine: Engine, statement: Statement, text: str, idempotency_key: IdempotencyKey | None = None
+    engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey | None = None
 ) -> DataFrame | Result:
     """Run a statement.
 
@@ -105,7 +105,7 @@ def execute(
 
 
 def translated_execute(
-    engine: Engine, statement: Statement, text: str, idempotency_key: IdempotencyKey | None
+    engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey | None
 ) -> DataFrame | Result:
     """Run a statement; errors of Spark, of catalogs and of storages come out as ours."""
     try:
@@ -159,9 +159,7 @@ def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | R
             return table_statement(engine, statement, text)
 
 
-def change_rows(
-    engine: Engine, statement: RowChange, text: str, idempotency_key: IdempotencyKey | None = None
-) -> Result:
+def change_rows(engine: Engine, statement: RowChange, text: str, idempotency_key: CommitKey | None = None) -> Result:
     """Run a statement that changes the rows of a table."""
     match statement:
         case DeleteStatement() | UpdateStatement() | MergeStatement():
@@ -172,7 +170,7 @@ def change_rows(
             return run_truncate(engine, statement, text, idempotency_key)
 
 
-def applied_once(engine: Engine, statement: Statement, text: str, idempotency_key: IdempotencyKey) -> Result:
+def applied_once(engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey) -> Result:
     """Run a statement with an idempotency key.
 
     Raises:

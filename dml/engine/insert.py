@@ -18,9 +18,10 @@ from dml.catalog import LoadState
 from dml.commit import (
     Action,
     AppendFiles,
-    IdempotencyKey,
+    CommitKey,
     OverwriteByFilter,
     ReplacePartitions,
+    StreamEpoch,
     conservation_summary,
 )
 from dml.engine.delta_query import value_sql
@@ -183,7 +184,7 @@ def run_insert(
     engine: Engine,
     statement: InsertStatement,
     sql: str,
-    idempotency_key: IdempotencyKey | None = None,
+    idempotency_key: CommitKey | None = None,
     given: GivenRows | None = None,
 ) -> Result:
     """Run an INSERT.
@@ -465,6 +466,7 @@ def commit_rows(write: RowsWrite, written: WriteOutcome) -> Result:
         # Rows that an overwrite replaces are not counted, and so not reported as none.
         summary={**write.options.summary, **(counts if replaced is None else {ROWS_INSERTED: counts[ROWS_INSERTED]})},
         uncommitted=UncommittedFiles(write.target.table, write.context, written),
+        skip_empty=isinstance(write.target.idempotency_key, StreamEpoch),
         load_state=write.load_state,
     )
 
@@ -483,7 +485,9 @@ def insert_action(
         else options.starting_snapshot_id,
     }
     if replaced is None:
-        return AppendFiles(data_files=outcome.data_files) if outcome.data_files else None
+        # Micro-batches are many and small: each commits what is its own, and leaves the manifests of others alone.
+        is_fast = isinstance(target.idempotency_key, StreamEpoch)
+        return AppendFiles(data_files=outcome.data_files, is_fast=is_fast) if outcome.data_files else None
     if replaced.row_filter is None:
         if not outcome.data_files:
             return None

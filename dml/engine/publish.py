@@ -21,11 +21,14 @@ from dml.commit import (
     Action,
     AlreadyAppliedError,
     AppendFiles,
+    CommitKey,
     CommittedSnapshot,
     IdempotencyKey,
     RowCounts,
+    StreamEpoch,
     commit,
     conservation_summary,
+    has_epochs,
     refuse_second_run,
 )
 from dml.engine.engine import Engine
@@ -102,7 +105,8 @@ def publish(
     """Commit what a statement did to its branch, and say what it was. Every statement that changes rows ends here.
 
     One that changes nothing makes no snapshot; with an idempotency key a snapshot without files records it: a second
-    run would find out anew what it has to do otherwise, and might change rows that came meanwhile.
+    run would find out anew what it has to do otherwise, and might change rows that came meanwhile. Of a streaming
+    query only the first micro-batch is recorded so: nobody was given its result, and a later run is as good.
 
     Args:
         engine: The session and its catalogs.
@@ -117,11 +121,10 @@ def publish(
     Raises:
         DmlError: the commit failed.
     """
-    mode, key = outcome.mode, target.idempotency_key
-    metrics = outcome.metrics
+    mode, metrics = outcome.mode, outcome.metrics
     if action is None:
         mode = mode if mode == METADATA else UNCHANGED
-        if key is None:
+        if not is_recorded(target):
             return nothing_changed(target, outcome, mode)
         action, summary, metrics = AppendFiles(), conservation_summary(RowCounts()), metrics or TaskMetrics()
     with uncommitted:
@@ -136,13 +139,24 @@ def publish(
                 **replay_summary(target, outcome.command, mode, metrics),
             },
             wap_id=target.wap_id,
-            skip_empty=skip_empty and key is None,
+            skip_empty=skip_empty and not is_recorded(target),
             load_state=load_state,
-            idempotency_key=key,
+            idempotency_key=target.idempotency_key,
         )
     if committed is None:
         return nothing_changed(target, outcome, mode)
     return committed_result(outcome.command, target, mode, committed, outcome.seconds(published=True), metrics)
+
+
+def is_recorded(target: Target) -> bool:
+    """Whether a snapshot has to say that a statement has run, even if it changes nothing."""
+    match target.idempotency_key:
+        case None:
+            return False
+        case IdempotencyKey():
+            return True
+        case StreamEpoch() as epoch:
+            return not has_epochs(target.table.metadata, target.head, epoch)
 
 
 def nothing_changed(target: Target, outcome: Outcome, mode: str) -> Result:
@@ -176,7 +190,6 @@ def committed_result(
         metrics: Row counts of the writers; None for a delete by metadata, which did not look at rows.
     """
     rows = recorded(committed.summary, ROWS_DELETED)
-    key = target.idempotency_key
     result = Result(
         command=command,
         table=target.resolved.name,
@@ -188,10 +201,15 @@ def committed_result(
         seconds=seconds,
         snapshot_id=committed.snapshot_id,
         branch=target.branch,
-        idempotency_key=None if key is None else key.value,
+        idempotency_key=key_text(target.idempotency_key),
     )
     rewrites = metrics is not None and metrics.rows_carried + metrics.rows_updated > 0
     return with_files(result, str(committed.operation), committed.summary, rewrites=rewrites)
+
+
+def key_text(key: CommitKey | None) -> str | None:
+    """The idempotency key that a user gave."""
+    return key.value if isinstance(key, IdempotencyKey) else None
 
 
 def with_files(result: Result, operation: str, summary: Mapping[str, str], *, rewrites: bool) -> Result:
@@ -244,7 +262,7 @@ def recorded(summary: Mapping[str, str], key: str) -> int | None:
     return None if text is None else int(text)
 
 
-def run_once(target: Target, key: IdempotencyKey, run: Callable[[], Result]) -> Result:
+def run_once(target: Target, key: CommitKey, run: Callable[[], Result]) -> Result:
     """Run a statement, unless the history of its target's branch has its key.
 
     Args:
@@ -253,14 +271,13 @@ def run_once(target: Target, key: IdempotencyKey, run: Callable[[], Result]) -> 
         run: Runs it.
 
     Raises:
-        AnalysisError: the key belongs to another statement.
+        AnalysisError: the key belongs to another statement, or to a stream that has not written this table.
         DmlError: what running it raises.
     """
     started = time.perf_counter()
     metadata = target.table.metadata
-    head = None if target.snapshot_id is None else metadata.snapshot_by_id(target.snapshot_id)
     try:
-        refuse_second_run(metadata, head, key)
+        refuse_second_run(metadata, target.head, key)
         return run()
     except AlreadyAppliedError as found:
         return first_result(target, found.snapshot, time.perf_counter() - started)
@@ -282,7 +299,7 @@ def first_result(target: Target, snapshot: Snapshot, seconds: float) -> Result:
     assert entries is not None
     summary = entries.additional_properties
     mode, command = summary.get(MODE), summary.get(COMMAND)
-    if mode is None or command is None:
+    if isinstance(key, IdempotencyKey) and (mode is None or command is None):
         raise CorruptFileError(
             f"Snapshot {snapshot.snapshot_id} has the idempotency key '{key.value}', but does not say what it did",
             hint="RowDelta did not write this summary: use another key",
@@ -291,9 +308,9 @@ def first_result(target: Target, snapshot: Snapshot, seconds: float) -> Result:
     try:
         deleted = recorded(summary, ROWS_DELETED)
         result = Result(
-            command=command,
+            command=command or entries.operation.value.upper(),
             table=target.resolved.name,
-            mode=mode,
+            mode=mode or UNCHANGED,
             rows_matched=recorded(summary, ROWS_MATCHED if ROWS_MATCHED in summary else ROWS_DELETED),
             rows_deleted=deleted if mode == METADATA else deleted or 0,
             rows_updated=count(summary, ROWS_UPDATED),
@@ -301,7 +318,7 @@ def first_result(target: Target, snapshot: Snapshot, seconds: float) -> Result:
             seconds=PhaseSeconds(plan=seconds),
             snapshot_id=snapshot.snapshot_id,
             branch=target.branch,
-            idempotency_key=key.value,
+            idempotency_key=key_text(key),
             replayed=True,
         )
         rewrites = count(summary, ROWS_CARRIED) + result.rows_updated > 0

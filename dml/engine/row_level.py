@@ -14,7 +14,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import DataFrame
 
-from dml.commit import DeleteFiles, IdempotencyKey
+from dml.commit import CommitKey, DeleteFiles
 from dml.ddl.alter_table import evolution_change
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.engine.delta_query import delta_frame
@@ -49,7 +49,7 @@ __all__ = ["delta_of", "run_row_level", "run_truncate"]
 
 
 def run_row_level(
-    engine: Engine, statement: RowLevelStatement, sql: str, idempotency_key: IdempotencyKey | None = None
+    engine: Engine, statement: RowLevelStatement, sql: str, idempotency_key: CommitKey | None = None
 ) -> Result:
     """Run a DELETE, UPDATE or MERGE.
 
@@ -265,9 +265,7 @@ def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: 
     )
 
 
-def run_truncate(
-    engine: Engine, statement: Truncate, text: str, idempotency_key: IdempotencyKey | None = None
-) -> Result:
+def run_truncate(engine: Engine, statement: Truncate, text: str, idempotency_key: CommitKey | None = None) -> Result:
     """Run TRUNCATE TABLE.
 
     Raises:

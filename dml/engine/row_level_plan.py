@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
 
-from dml.commit import IdempotencyKey
+from dml.commit import CommitKey
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import MergeSourceFrame, prepared_source, source_fragments
 from dml.engine.query import statement_views
@@ -99,7 +99,7 @@ def plan_statement(
     statement: RowLevelStatement,
     sql: str,
     metadata: TableMetadata | None = None,
-    idempotency_key: IdempotencyKey | None = None,
+    idempotency_key: CommitKey | None = None,
 ) -> PlannedStatement:
     """Resolve and plan a statement; nothing is read but metadata.
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog.registry import ResolvedTable
-from dml.commit import IdempotencyKey
+from dml.commit import CommitKey, StreamEpoch
 from dml.engine.engine import Engine, StatementSettings
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX
@@ -46,7 +47,7 @@ class Target:
     create_branch: bool = False
     snapshot_id: int | None
     wap_id: str | None = None
-    idempotency_key: IdempotencyKey | None = None
+    idempotency_key: CommitKey | None = None
     alias: str
     names: TargetNames = field(repr=False)
 
@@ -54,6 +55,11 @@ class Target:
     def table(self) -> Table:
         """The table."""
         return self.resolved.table
+
+    @property
+    def head(self) -> Snapshot | None:
+        """The snapshot that is read."""
+        return None if self.snapshot_id is None else self.table.metadata.snapshot_by_id(self.snapshot_id)
 
     def with_metadata(self, metadata: TableMetadata) -> "Target":
         """The target as it would be with other metadata of the same snapshots."""
@@ -91,7 +97,7 @@ def start_statement(
     command: str,
     *,
     branch_option: str | None = None,
-    idempotency_key: IdempotencyKey | None = None,
+    idempotency_key: CommitKey | None = None,
 ) -> StatementStart:
     """Read the session's settings and find the table that a statement changes.
 
@@ -122,7 +128,7 @@ def resolve_target(
     command: str,
     *,
     branch_option: str | None = None,
-    idempotency_key: IdempotencyKey | None = None,
+    idempotency_key: CommitKey | None = None,
 ) -> Target:
     """Find the table that a statement changes.
 
@@ -155,7 +161,7 @@ def writable_target(
     command: str,
     *,
     branch_option: str | None = None,
-    idempotency_key: IdempotencyKey | None = None,
+    idempotency_key: CommitKey | None = None,
 ) -> Target:
     """What a statement changes of a table that was found.
 
@@ -203,7 +209,7 @@ def target_of(
     reference: TableReference,
     sql: str,
     settings: StatementSettings,
-    idempotency_key: IdempotencyKey | None = None,
+    idempotency_key: CommitKey | None = None,
 ) -> Target:
     """The branch of a table that a statement changes, and what it reads of it.
 
@@ -227,7 +233,8 @@ def target_of(
     snapshot = table.snapshot_by_name(branch) or (table.current_snapshot() if create else None)
     wap = wap_enabled(table) and settings.wap_id is not None
     if wap and idempotency_key is not None:
-        message = "A statement with an idempotency key cannot be staged: a staged snapshot is in no branch's history"
+        what = "A stream" if isinstance(idempotency_key, StreamEpoch) else "A statement with an idempotency key"
+        message = f"{what} cannot be staged: a staged snapshot is in no branch's history"
         raise refused(reference, sql, message, "Unset spark.wap.id, or write to a branch with spark.wap.branch")
     return Target(
         resolved=resolved,

@@ -5,8 +5,10 @@ from typing import Final
 __all__ = [
     "COMMAND",
     "DELETES_REAPPLIED",
+    "EPOCH_ID",
     "IDEMPOTENCY_KEY",
     "MODE",
+    "QUERY_ID",
     "ROWS_CARRIED",
     "ROWS_DELETED",
     "ROWS_INSERTED",
@@ -39,7 +41,11 @@ IDEMPOTENCY_KEY: Final = "rowdelta.idempotency-key"
 STATEMENT: Final = "rowdelta.statement-sha256"
 """Digest of what the statement of an idempotency key says."""
 
+QUERY_ID: Final = "spark.sql.streaming.queryId"
+EPOCH_ID: Final = "spark.sql.streaming.epochId"
+"""The streaming query and its micro-batch, under the reference's keys: either goes on where the other has stopped."""
+
 COMMAND: Final = "rowdelta.command"
 MODE: Final = "rowdelta.mode"
 ROWS_MATCHED: Final = "rowdelta.rows-matched"
-"""With these a second run of a statement with an idempotency key reports what the first one did."""
+"""With these a second run of a statement with a key, or of a micro-batch, reports what the first one did."""

@@ -19,6 +19,7 @@ PAGES = [
             "getting-started",
             "sql-reference",
             "python-reference",
+            "streams",
             "modes",
             "which-way-in",
             "from-the-jar",

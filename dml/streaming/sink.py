@@ -1,0 +1,138 @@
+"""One micro-batch of a streaming query into a table. Driver.
+
+Input: the query, the number of its micro-batch, the columns of its rows. Output: what tasks run; then a snapshot that
+names the query and the number, unless the branch has this micro-batch already: then the files of this run are deleted.
+
+The table is loaded anew for each micro-batch: others change its schema, its partitioning and its properties while a
+stream runs.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import Table
+from pyspark.sql.types import StructType
+
+from dml.catalog.registry import ResolvedTable
+from dml.commit import AlreadyAppliedError, StreamEpoch
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.insert import InsertOptions, Replaced, RowsWrite, commit_rows, plan_rows_write
+from dml.engine.target import writable_target
+from dml.engine.writes import WriteOutcome
+from dml.errors import NotFoundError
+from dml.result import Result
+from dml.sqlparse.quoting import quote_name
+from dml.sqlparse.statements import Span, TableReference
+from dml.streaming.columns import stream_columns
+from dml.streaming.options import StreamOptions
+from dml.write.stream_rows import StreamRows
+
+__all__ = ["EpochWrite", "commit_epoch", "plan_epoch"]
+
+LOG: Final = logging.getLogger(__name__)
+
+Refine = Callable[[InsertOptions, Table], InsertOptions]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochWrite:
+    """A micro-batch on its way into a table, planned.
+
+    Attributes:
+        rows: The write.
+        function: What each task runs.
+        left_out: Ids of the table's columns that the query has not.
+    """
+
+    rows: RowsWrite
+    function: StreamRows
+    left_out: frozenset[int]
+
+
+def plan_epoch(
+    engine: Engine,
+    started_on: ResolvedTable,
+    epoch: StreamEpoch,
+    stream: StructType,
+    options: StreamOptions,
+    *,
+    complete: bool,
+    refine: Refine,
+) -> EpochWrite:
+    """Plan how a micro-batch is written.
+
+    Args:
+        engine: The session and its catalogs.
+        started_on: The table as it was when the query was started.
+        epoch: The query and the number of its micro-batch.
+        stream: The columns of its rows.
+        options: Of the stream's writer.
+        complete: Whether the rows replace all others.
+        refine: Adds to the options of a write what the way of its rows to the tasks asks for.
+
+    Raises:
+        NotFoundError: the table, or its branch, is not there any more.
+        DmlError: the rows do not fit the table, or it cannot be written.
+    """
+    started = time.perf_counter()
+    settings = StatementSettings.of(engine.spark)
+    suffix = () if started_on.branch is None else (f"branch_{started_on.branch}",)
+    parts = (started_on.catalog_name, *started_on.identifier, *suffix)
+    resolved = engine.registry.resolve(parts)
+    if resolved is None:
+        raise NotFoundError(
+            f"The table {started_on.name}, which the stream writes to, is not there any more",
+            hint="It was dropped or renamed: start the stream again with another table and a new checkpoint",
+        )
+    text = quote_name(parts)
+    reference = TableReference(parts=parts, span=Span(0, len(text)))
+    target = writable_target(
+        resolved,
+        reference,
+        text,
+        settings,
+        "INSERT",
+        branch_option=options.write.branch,
+        idempotency_key=epoch,
+    )
+    schema = target.table.schema()
+    columns = stream_columns(stream, schema, started_on.name, case_sensitive=settings.case_sensitive)
+    rows = plan_rows_write(
+        engine,
+        target,
+        "INSERT OVERWRITE" if complete else "INSERT",
+        started,
+        replaced=Replaced(row_filter=AlwaysTrue()) if complete else None,
+        options=refine(options.write, target.table),
+    )
+    return EpochWrite(
+        rows=rows,
+        function=StreamRows(task=rows.task, columns=columns),
+        left_out=frozenset(
+            field.field_id for field, column in zip(schema.fields, columns, strict=True) if column.place is None
+        ),
+    )
+
+
+def commit_epoch(write: EpochWrite, written: WriteOutcome) -> Result | None:
+    """Commit what the tasks of a micro-batch wrote.
+
+    Args:
+        write: The micro-batch.
+        written: What they wrote.
+
+    Returns:
+        What was committed; None where the branch has the micro-batch already.
+
+    Raises:
+        DmlError: the commit failed; no file is left then.
+    """
+    try:
+        return commit_rows(write.rows, written)
+    except AlreadyAppliedError as found:
+        LOG.info("%s: %s", write.rows.target.resolved.name, found.message)
+        return None
