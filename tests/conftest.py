@@ -18,7 +18,7 @@ LOGGING = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
 
 settings.register_profile("default", max_examples=50, deadline=None)
 settings.register_profile(
-    "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("nightly", max_examples=2_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))

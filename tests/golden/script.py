@@ -124,23 +124,31 @@ class Script:
             if version > 1 or mode is RowLevelOperationMode.COPY_ON_WRITE
         ]
 
-    @property
-    def balanced_combinations(self) -> list[Combination]:
-        """Half of them, where there are two layouts: every pair of version, mode and layout is among them."""
-        if self.partitioning is None:
-            return self.combinations
-        return [
-            combination
-            for combination in self.combinations
-            if (
-                combination.version
-                + (combination.mode is RowLevelOperationMode.MERGE_ON_READ)
-                + (combination.partitioning is not None)
-            )
-            % 2
-            == 0
-            or combination.version == 1
-        ]
+    def chosen_combinations(self, turn: int) -> list[Combination]:
+        """As few as show everything that the script says.
+
+        What a table is without properties, version 2 and copy-on-write, and what differs from it in everything, version
+        3 and merge-on-read; version 1, where the script is for it; and one more for each expectation that holds in none
+        of these.
+
+        Args:
+            turn: Of the two layouts, if there are two, which has which: it is even or odd.
+        """
+        found = [self.nearest(2, RowLevelOperationMode.COPY_ON_WRITE, partitioned=turn % 2 == 1)]
+        found.append(self.nearest(3, RowLevelOperationMode.MERGE_ON_READ, partitioned=turn % 2 == 0))
+        if 1 in self.versions:
+            found.append(self.nearest(1, RowLevelOperationMode.COPY_ON_WRITE, partitioned=turn % 2 == 0))
+        for expectation in (each for step in self.steps for each in step.expectations):
+            if not any(expectation.words <= combination.words for combination in found):
+                found += [other for other in self.combinations if expectation.words <= other.words][:1]
+        return [combination for combination in self.combinations if combination in found]
+
+    def nearest(self, version: int, mode: RowLevelOperationMode, *, partitioned: bool) -> Combination:
+        """The combination that has most in common with what is asked for: the version first, then the mode."""
+        return max(
+            self.combinations,
+            key=lambda one: (one.version == version, one.mode is mode, (one.partitioning is not None) is partitioned),
+        )
 
 
 def parse_script(path: Path) -> Script:

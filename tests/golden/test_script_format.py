@@ -61,12 +61,19 @@ def test_version_1_is_run_copy_on_write_only(tmp_path: Path) -> None:
     assert len(combinations) == 6
 
 
-def test_the_balanced_combinations_hold_every_pair(tmp_path: Path) -> None:
-    script = written(tmp_path, SCRIPT.replace("formats: 1, 2", "formats: 2, 3"))
-    chosen = script.balanced_combinations
-    assert len(chosen) == 4
-    for first, second in (("version", "mode"), ("version", "partitioning"), ("mode", "partitioning")):
-        assert len({(getattr(c, first), getattr(c, second)) for c in chosen}) == 4
+def test_few_combinations_hold_all_that_a_script_says(tmp_path: Path) -> None:
+    """What is the default, what differs from it in everything, and what an expectation is about besides."""
+    plain = SCRIPT.replace("formats: 1, 2", "formats: 2, 3").replace("[merge-on-read v2]", "")
+    expected = {
+        (plain, 0): ["v2-copy-on-write", "v3-merge-on-read-partitioned"],
+        (plain, 1): ["v2-copy-on-write-partitioned", "v3-merge-on-read"],
+        (SCRIPT.replace("1, 2", "2, 3"), 0): ["v2-copy-on-write", "v2-merge-on-read", "v3-merge-on-read-partitioned"],
+        (SCRIPT, 0): ["v1-copy-on-write-partitioned", "v2-copy-on-write", "v2-merge-on-read-partitioned"],
+        (plain.replace("formats: 2, 3", "formats: 3"), 0): ["v3-copy-on-write", "v3-merge-on-read-partitioned"],
+        (plain.replace("-- partitioned by: dep\n", ""), 1): ["v2-copy-on-write", "v3-merge-on-read"],
+    }
+    for (text, turn), names in expected.items():
+        assert [str(one) for one in written(tmp_path, text).chosen_combinations(turn)] == names
 
 
 @pytest.mark.parametrize(

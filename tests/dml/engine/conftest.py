@@ -112,14 +112,6 @@ class Kind:
         return name
 
 
-@pytest.fixture(
-    params=[(2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write"), (3, "merge-on-read")], ids=str
-)
-def versioned(request: pytest.FixtureRequest) -> tuple[int, str]:
-    """Version and mode."""
-    return request.param
-
-
 BALANCED = (
     (2, "copy-on-write", False),
     (2, "merge-on-read", True),
@@ -127,21 +119,22 @@ BALANCED = (
     (3, "merge-on-read", False),
 )
 """Half of the kinds of tables: every pair of version, mode and layout is among them."""
-OTHERS = tuple((version, mode, not partitioned) for version, mode, partitioned in BALANCED)
+ALWAYS = ((2, "copy-on-write", False), (3, "merge-on-read", True))
+"""What a table is without properties, and a kind that differs from it in everything."""
+ALL = tuple(itertools.product((2, 3), ("copy-on-write", "merge-on-read"), (False, True)))
 
 
 @pytest.fixture(
-    params=[*BALANCED, *(pytest.param(other, marks=pytest.mark.nightly) for other in OTHERS)],
-    ids=str,
+    params=[pytest.param(one, marks=[] if one in ALWAYS else [pytest.mark.nightly]) for one in ALL], ids=str
 )
 def kind(request: pytest.FixtureRequest, lake: Lake) -> Kind:
-    """Every kind of table: half of them with every change, the others by night."""
+    """Every kind of table: two with every change, the others by night."""
     version, mode, partitioned = request.param
     return Kind(lake=lake, version=version, mode=mode, partitioned=partitioned)
 
 
 @pytest.fixture(params=BALANCED, ids=str)
 def balanced_kind(request: pytest.FixtureRequest, lake: Lake) -> Kind:
-    """Half of the kinds. For what takes long."""
+    """Half of the kinds: where position deletes, vectors and rewritten files may each go wrong in another way."""
     version, mode, partitioned = request.param
     return Kind(lake=lake, version=version, mode=mode, partitioned=partitioned)

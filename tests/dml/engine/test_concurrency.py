@@ -36,7 +36,12 @@ def merge_on_read(request: pytest.FixtureRequest, lake: Lake) -> Kind:
 
 
 @pytest.fixture(
-    params=[(2, False), (2, True), (3, False), (3, True)], ids=["v2", "v2-partitioned", "v3", "v3-partitioned"]
+    params=[
+        pytest.param((2, False), id="v2"),
+        pytest.param((2, True), id="v2-partitioned", marks=pytest.mark.nightly),
+        pytest.param((3, False), id="v3", marks=pytest.mark.nightly),
+        pytest.param((3, True), id="v3-partitioned"),
+    ]
 )
 def rewriting(request: pytest.FixtureRequest, lake: Lake) -> Kind:
     """Tables whose UPDATE and MERGE rewrite files, and whose DELETE marks rows."""
@@ -118,45 +123,45 @@ INSERT_ONLY = MERGE.replace("WHEN MATCHED THEN UPDATE SET s = 'merged' ", "")
 
 
 @pytest.mark.parametrize("statement", [MERGE, INSERT_ONLY])
-def test_a_merge_and_new_rows_of_other_keys(balanced_kind: Kind, meanwhile: Meanwhile, statement: str) -> None:
+def test_a_merge_and_new_rows_of_other_keys(kind: Kind, meanwhile: Meanwhile, statement: str) -> None:
     """By their metrics the new files may hold the keys; row by row they do not."""
-    name, lake = one_file(balanced_kind), balanced_kind.lake
+    name, lake = one_file(kind), kind.lake
     meanwhile(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 0, 'theirs' FROM VALUES (-5L), (19L), (21L) AS v(id)")
     lake.session.sql(statement.replace("{t}", name))
     expected = {id_: f"s{id_}" for id_ in range(12)} | {-5: "theirs", 19: "theirs", 21: "theirs", 20: "merged"}
-    assert values(balanced_kind, name) == expected | ({3: "merged"} if statement == MERGE else {})
+    assert values(kind, name) == expected | ({3: "merged"} if statement == MERGE else {})
 
 
 @pytest.mark.parametrize("statement", [MERGE, INSERT_ONLY])
 def test_a_merge_does_not_insert_a_key_that_another_commit_inserted(
-    balanced_kind: Kind, meanwhile: Meanwhile, statement: str
+    kind: Kind, meanwhile: Meanwhile, statement: str
 ) -> None:
-    name, lake = one_file(balanced_kind), balanced_kind.lake
+    name, lake = one_file(kind), kind.lake
     meanwhile(f"INSERT INTO {name} VALUES (20, 0, 'theirs')")
     with pytest.raises(dml.CommitConflictError, match="conflicting files"):
         lake.session.sql(statement.replace("{t}", name))
-    assert values(balanced_kind, name) == {id_: f"s{id_}" for id_ in range(12)} | {20: "theirs"}
+    assert values(kind, name) == {id_: f"s{id_}" for id_ in range(12)} | {20: "theirs"}
 
 
-def test_the_same_merge_twice_at_once_inserts_its_key_once(balanced_kind: Kind, meanwhile: Meanwhile) -> None:
+def test_the_same_merge_twice_at_once_inserts_its_key_once(kind: Kind, meanwhile: Meanwhile) -> None:
     """Iceberg issue 12653: as appends, both would have gone through."""
-    name, lake = one_file(balanced_kind), balanced_kind.lake
+    name, lake = one_file(kind), kind.lake
     statement = INSERT_ONLY.replace("{t}", name)
     meanwhile(statement)
     with pytest.raises(dml.CommitConflictError, match="conflicting files"):
         lake.session.sql(statement)
-    assert values(balanced_kind, name) == {id_: f"s{id_}" for id_ in range(12)} | {20: "merged"}
+    assert values(kind, name) == {id_: f"s{id_}" for id_ in range(12)} | {20: "merged"}
     assert lake.session.sql(statement).rows_inserted == 0
 
 
-def test_new_rows_that_satisfy_the_condition_are_a_conflict(balanced_kind: Kind, meanwhile: Meanwhile) -> None:
-    name, lake = one_file(balanced_kind), balanced_kind.lake
+def test_new_rows_that_satisfy_the_condition_are_a_conflict(kind: Kind, meanwhile: Meanwhile) -> None:
+    name, lake = one_file(kind), kind.lake
     meanwhile(f"INSERT INTO {name} VALUES (30, 0, 'new')")
     lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE length(s) = 2 AND id % 2 = 1")
     meanwhile(f"INSERT INTO {name} VALUES (32, 0, 'ab')")
     with pytest.raises(dml.CommitConflictError, match="conflicting files"):
         lake.session.sql(f"DELETE FROM {name} WHERE length(s) = 2 AND id % 2 = 0")
-    assert values(balanced_kind, name)[30] == "new"
+    assert values(kind, name)[30] == "new"
 
 
 @pytest.mark.parametrize(

@@ -46,18 +46,24 @@ def filled(kind: Kind) -> str:
 
 
 @pytest.mark.proves("A1", "A3")
-def test_what_fails_in_a_task_leaves_nothing(balanced_kind: Kind) -> None:
-    """Other tasks had written files by then. Each statement runs in both modes, in one version of either."""
-    name, lake = filled(balanced_kind), balanced_kind.lake
+def test_what_fails_in_a_task_leaves_nothing(kind: Kind) -> None:
+    """Other tasks had written files by then. Each statement runs in one version: in one mode, and by night in both."""
+    name, lake = filled(kind), kind.lake
     before, rows = lake.state(name), lake.rows(name)
-    for what, statement in list(IN_TASKS.items())[balanced_kind.version - 2 :: 2]:
+    for what, statement in list(IN_TASKS.items())[kind.version - 2 :: 2]:
         with pytest.raises(DmlError) as caught:
             lake.session.sql(statement.replace("{t}", name))
         assert lake.state(name) == before, (what, caught.value)
     assert lake.rows(name) == rows
 
 
-@pytest.mark.parametrize("seconds", [1.5, 8.0], ids=["finishes its file", "is killed by Spark"])
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(1.5, id="finishes its file"),
+        pytest.param(8.0, id="is killed by Spark", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_worker_that_goes_on_after_the_failure_leaves_nothing(lake: Lake, seconds: float) -> None:
     """Spark does not wait for the workers of the other tasks; the statement does, and deletes what they wrote."""
     name = lake.create("id BIGINT")
@@ -106,9 +112,9 @@ CHANGES = {
 
 
 @pytest.mark.proves("A4")
-def test_a_commit_that_the_catalog_refuses_leaves_nothing(balanced_kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_the_catalog_refuses_leaves_nothing(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """All retries used up: data files, delete files, manifests and lists are gone again."""
-    name, lake = filled(balanced_kind), balanced_kind.lake
+    name, lake = filled(kind), kind.lake
     lake.session.sql(
         f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.retry.num-retries' = '1', 'commit.retry.min-wait-ms' = '1')"
     )
@@ -126,9 +132,9 @@ def test_a_commit_that_the_catalog_refuses_leaves_nothing(balanced_kind: Kind, m
     assert lake.rows(name) == rows
 
 
-def test_a_lost_race_writes_no_data_file_again(balanced_kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_race_writes_no_data_file_again(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry is about metadata: what the tasks wrote is committed by the attempt that gets through."""
-    name, lake = filled(balanced_kind), balanced_kind.lake
+    name, lake = filled(kind), kind.lake
     lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.retry.min-wait-ms' = '1')")
     catalog, runs, lost = lake.session.registry.catalogs["lake"], [], []
     commit_table, run_writer = catalog.commit_table, row_level.run_writer
@@ -145,7 +151,7 @@ def test_a_lost_race_writes_no_data_file_again(balanced_kind: Kind, monkeypatch:
     result = lake.session.sql(f"UPDATE {name} SET s = 'once' WHERE id IN (1, 9)")
     _, after = lake.state(name)
     written = {path for path in after - before if path.suffix in {".parquet", ".puffin"}}
-    vectors_share_a_file = balanced_kind.version == 3 and not balanced_kind.copy_on_write
+    vectors_share_a_file = kind.version == 3 and not kind.copy_on_write
     assert (len(lost), len(runs)) == (2, 1)
     live = {path for path in written if path.name in str(lake.table(name).inspect.all_files()["file_path"].to_pylist())}
     assert written == live

@@ -356,8 +356,12 @@ def test_threads_and_sessions_that_run_one_statement_apply_it_once(lake: Lake) -
         loaded.close()
 
 
+@pytest.mark.nightly
 def test_of_two_processes_at_once_one_applies_the_statement(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process runs it from the command line, after this one has written its files and before it commits."""
+    """Another process runs it from the command line, after this one has written its files and before it commits.
+
+    With every change this is seen with sessions of one process, and with the processes of tests/soak.
+    """
     name = lake.create("id BIGINT, n BIGINT")
     lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 0 FROM range(10)")
     text = f"UPDATE {name} SET n = n + 1 WHERE id < 3"

@@ -192,7 +192,7 @@ def evolved(lake: Lake, version: int) -> str:
     return name
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.nightly), 2, 3])
 def version(request: pytest.FixtureRequest) -> int:
     found: int = request.param
     return found
@@ -457,7 +457,7 @@ def test_they_are_relations_like_others(lake: Lake, table: str) -> None:
     assert session.table(f"{table}.FILES").where("content = 0").count() == 6
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("number", [*(pytest.param(one, marks=pytest.mark.nightly) for one in (1, 2)), 3])
 def test_an_empty_table(lake: Lake, number: int) -> None:
     name = lake.create("id BIGINT, name STRING", "PARTITIONED BY (name)", **{"format-version": str(number)})
     for metadata_table in MetadataTable:

@@ -43,10 +43,10 @@ def call(lake, arguments: str) -> set[str]:
     return {row[0].rpartition("/")[2] for row in frame.collect()}
 
 
-def test_every_kind_of_table_keeps_all_it_needs(kind):
+def test_every_kind_of_table_keeps_all_it_needs(balanced_kind):
     """Both versions and modes: deletes, updates, merges, branches, staged snapshots; a failed statement's files go."""
-    lake, session = kind.lake, kind.lake.session
-    name = kind.filled()
+    lake, session = balanced_kind.lake, balanced_kind.lake.session
+    name = balanced_kind.filled()
     table = lake.table(name)
     first = table.current_snapshot().snapshot_id
     table.manage_snapshots().create_tag(first, "v1").create_branch(first, "audit").commit()

@@ -7,7 +7,7 @@ from dml.errors import NotFoundError, NotSupportedError
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("version", ["1", "2", "3"])
+@pytest.mark.parametrize("version", [pytest.param("1", marks=pytest.mark.nightly), "2", "3"])
 def test_main_is_a_branch_before_its_first_snapshot(lake, version):
     name = lake.create("id INT, v STRING", **{"format-version": version})
     main = f"{name}.branch_main"
@@ -31,7 +31,7 @@ MERGE = (
 FIRST = ["INSERT INTO {0} VALUES (1, 'a'), (2, 'b')", "INSERT OVERWRITE {0} VALUES (1, 'a'), (2, 'b')", MERGE]
 
 
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", ["2", pytest.param("3", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("first", FIRST)
 def test_the_first_snapshot_of_a_table_may_be_that_of_a_wap_branch(lake, version, first):
     name = lake.create("id INT, v STRING", **{"format-version": version, "write.wap.enabled": "true"})
@@ -53,7 +53,15 @@ def test_the_first_snapshot_of_a_table_may_be_that_of_a_wap_branch(lake, version
     assert lake.rows(f"{name}.branch_audit") == [(2, "b")]
 
 
-@pytest.mark.parametrize("qualifier", ["lake.{0}.branch_x", "{0}.branch_x", "branch_x", "{1}.branch_x", "lake.{0}"])
+@pytest.mark.parametrize(
+    "qualifier",
+    [
+        "lake.{0}.branch_x",
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in ("{0}.branch_x", "{1}.branch_x")),
+        "branch_x",
+        "lake.{0}",
+    ],
+)
 def test_a_branch_may_qualify_its_columns(lake, qualifier):
     name = lake.create("id INT, v STRING")
     lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")

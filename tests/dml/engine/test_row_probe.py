@@ -54,19 +54,19 @@ def matches(kind: Kind, name: str, statement: str, files: list[ContentFile]) -> 
 
 
 @pytest.mark.parametrize("statement", [UPDATE, MERGE])
-def test_other_keys_are_ruled_out_without_spark(balanced_kind: Kind, statement: str, asked: list[int]) -> None:
+def test_other_keys_are_ruled_out_without_spark(kind: Kind, statement: str, asked: list[int]) -> None:
     """The metrics of the first file let it pass, those of the second do not."""
-    name = balanced_kind.filled()
-    files = new_files(balanced_kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
-    files += new_files(balanced_kind, name, "(50L, 0, 'theirs')")
-    assert not matches(balanced_kind, name, statement, files)
+    name = kind.filled()
+    files = new_files(kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
+    files += new_files(kind, name, "(50L, 0, 'theirs')")
+    assert not matches(kind, name, statement, files)
     assert asked == []
 
 
 @pytest.mark.parametrize("statement", [UPDATE, MERGE])
-def test_neither_a_scan_nor_a_probe_fills_in_the_views_of_a_plan(balanced_kind: Kind, statement: str) -> None:
+def test_neither_a_scan_nor_a_probe_fills_in_the_views_of_a_plan(kind: Kind, statement: str) -> None:
     """The rows that the statement changes are those of its own snapshot, also after other files have been asked."""
-    name, kind = balanced_kind.filled(), balanced_kind
+    name = kind.filled()
     engine, text = kind.lake.session.engine, statement.replace("{t}", name)
     planned = plan_statement(engine, parse(text), text)
     try:
@@ -84,38 +84,36 @@ def test_neither_a_scan_nor_a_probe_fills_in_the_views_of_a_plan(balanced_kind: 
 
 
 @pytest.mark.parametrize("statement", [UPDATE, MERGE])
-def test_a_row_with_such_a_key_is_found_while_it_is_there(
-    balanced_kind: Kind, statement: str, asked: list[int]
-) -> None:
-    name, lake = balanced_kind.filled(), balanced_kind.lake
-    others = new_files(balanced_kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
-    files = new_files(balanced_kind, name, "(-5L, 0, 'theirs'), (20L, 0, 'theirs'), (21L, 0, 'theirs')")
-    assert matches(balanced_kind, name, statement, others + files)
+def test_a_row_with_such_a_key_is_found_while_it_is_there(kind: Kind, statement: str, asked: list[int]) -> None:
+    name, lake = kind.filled(), kind.lake
+    others = new_files(kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
+    files = new_files(kind, name, "(-5L, 0, 'theirs'), (20L, 0, 'theirs'), (21L, 0, 'theirs')")
+    assert matches(kind, name, statement, others + files)
     assert asked == [1]
     lake.session.sql(f"DELETE FROM {name} WHERE id = 20")
-    assert not matches(balanced_kind, name, statement, others + files)
+    assert not matches(kind, name, statement, others + files)
 
 
-def test_a_condition_that_only_spark_knows_is_asked_of_spark(balanced_kind: Kind, asked: list[int]) -> None:
-    name = balanced_kind.filled()
-    files = new_files(balanced_kind, name, "(50L, 0, 'theirs')")
-    assert not matches(balanced_kind, name, BY_TEXT, files)
-    files += new_files(balanced_kind, name, "(51L, 0, 'mine')")
-    assert matches(balanced_kind, name, BY_TEXT, files)
+def test_a_condition_that_only_spark_knows_is_asked_of_spark(kind: Kind, asked: list[int]) -> None:
+    name = kind.filled()
+    files = new_files(kind, name, "(50L, 0, 'theirs')")
+    assert not matches(kind, name, BY_TEXT, files)
+    files += new_files(kind, name, "(51L, 0, 'mine')")
+    assert matches(kind, name, BY_TEXT, files)
     assert asked == [1, 2]
 
 
-def test_large_files_are_left_to_spark(balanced_kind: Kind, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_left_to_spark(kind: Kind, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_probe, "MAX_BYTES_READ_HERE", 10)
-    name = balanced_kind.filled()
-    files = new_files(balanced_kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
-    assert not matches(balanced_kind, name, UPDATE, files)
+    name = kind.filled()
+    files = new_files(kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
+    assert not matches(kind, name, UPDATE, files)
     assert asked == [1]
 
 
-def test_a_column_that_became_wider_meanwhile_is_judged_by_files_if_its_values_do_not_fit(balanced_kind: Kind) -> None:
+def test_a_column_that_became_wider_meanwhile_is_judged_by_files_if_its_values_do_not_fit(kind: Kind) -> None:
     """The statement knows the type that the column had."""
-    name, session = balanced_kind.create("id INT, k INT, s STRING"), balanced_kind.lake.session
+    name, session = kind.create("id INT, k INT, s STRING"), kind.lake.session
     session.sql(f"INSERT INTO {name} VALUES (1, 0, 'old')")
     engine, text = session.engine, UPDATE.replace("{t}", name)
     planned = plan_statement(engine, parse(text), text)
@@ -123,7 +121,7 @@ def test_a_column_that_became_wider_meanwhile_is_judged_by_files_if_its_values_d
     session.sql(f"ALTER TABLE {name} ADD COLUMN more INT")
 
     def answer(rows: str) -> bool:
-        files, table = new_files(balanced_kind, name, rows, "id, k, s, more"), balanced_kind.lake.table(name)
+        files, table = new_files(kind, name, rows, "id, k, s, more"), kind.lake.table(name)
         return statement_probe(engine.spark, planned)(table.metadata, table.current_snapshot().snapshot_id, files)
 
     assert not answer("(-5L, 0, 'theirs', 1), (21L, 0, 'theirs', 1)")

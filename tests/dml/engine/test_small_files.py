@@ -9,6 +9,18 @@ from tests.dml.engine.conftest import COMMANDS, Kind, Lake
 
 pytestmark = pytest.mark.spark
 
+LAYOUTS = [
+    pytest.param(
+        command,
+        partitioned,
+        id=f"{command}-{'partitioned' if partitioned else 'unpartitioned'}",
+        marks=[] if partitioned is (command != "update") else [pytest.mark.nightly],
+    )
+    for command in COMMANDS
+    for partitioned in (True, False)
+]
+"""Each statement on one layout, and by night on both."""
+
 
 def files_of(lake: Lake, version: int, *, partitioned: bool, mode: str = "merge-on-read", **properties: str) -> str:
     """A table of four data files; in pairs of one partition, which lie between those of the other."""
@@ -29,13 +41,12 @@ def files_of(lake: Lake, version: int, *, partitioned: bool, mode: str = "merge-
 
 
 @pytest.mark.proves("P7")
-@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "unpartitioned"])
 @pytest.mark.parametrize(
     ("version", "granularity", "partitioned_deletes", "unpartitioned_deletes"),
     [(2, "partition", 2, 1), (2, "file", 4, 4), (3, "file", 4, 4)],
     ids=["v2 partition", "v2 file", "v3"],
 )
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "partitioned"), LAYOUTS)
 def test_a_small_change_adds_as_few_files_as_the_reference(
     lake: Lake,
     command: str,
@@ -68,8 +79,7 @@ def test_a_small_change_adds_as_few_files_as_the_reference(
     assert lake.rows(f"SELECT count(*) FROM {name}") == [({"delete": 32, "update": 40, "merge": 60}[command],)]
 
 
-@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "unpartitioned"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "partitioned"), LAYOUTS)
 def test_copy_on_write_joins_small_files_of_a_partition(lake: Lake, command: str, *, partitioned: bool) -> None:
     """All four files are rewritten, into one for each partition."""
     name = files_of(lake, 3, partitioned=partitioned, mode="copy-on-write")
@@ -84,8 +94,22 @@ def test_copy_on_write_joins_small_files_of_a_partition(lake: Lake, command: str
 
 
 @pytest.mark.proves("I11")
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("order", ["", "WRITE ORDERED BY id", "WRITE ORDERED BY truncate(2, s)"])
+@pytest.mark.parametrize(
+    ("order", "version"),
+    [
+        ("", 2),
+        ("WRITE ORDERED BY truncate(2, s)", 3),
+        *(
+            pytest.param(order, version, marks=pytest.mark.nightly)
+            for order, version in (
+                ("", 3),
+                ("WRITE ORDERED BY id", 2),
+                ("WRITE ORDERED BY id", 3),
+                ("WRITE ORDERED BY truncate(2, s)", 2),
+            )
+        ),
+    ],
+)
 def test_without_fanout_rows_are_written_partition_by_partition(lake: Lake, version: int, order: str) -> None:
     """More rows than an Arrow batch holds, their partitions in turn: INSERT, and what a MERGE inserts and updates."""
     name = lake.create(

@@ -18,9 +18,9 @@ from tests.dml.engine.conftest import Kind, Lake
 pytestmark = pytest.mark.spark
 
 
-def test_named_and_positional_parameters(balanced_kind: Kind) -> None:
+def test_named_and_positional_parameters(kind: Kind) -> None:
     """In conditions, values, sources and VALUES."""
-    name, session = balanced_kind.filled(), balanced_kind.lake.session
+    name, session = kind.filled(), kind.lake.session
     assert session.sql(f"DELETE FROM {name} WHERE id = :id", {"id": 1}).rows_deleted == 1
     assert session.sql(f"UPDATE {name} SET s = ? WHERE id IN (?, ?)", ["it's", 2, 3]).rows_updated == 2
     merge = (
@@ -30,7 +30,7 @@ def test_named_and_positional_parameters(balanced_kind: Kind) -> None:
     assert session.sql(merge, {"a": 4, "s": "merged"}).rows_updated == 1
     assert session.sql(f"INSERT INTO {name} VALUES (:id, :k, :s)", {"id": 50, "k": None, "s": "new"}).rows_inserted == 1
     assert session.sql(f"SELECT id FROM {name} WHERE s = :s", {"s": "new"}).collect() == [(50,)]
-    found = {row[0]: row[2] for row in balanced_kind.lake.rows(name)}
+    found = {row[0]: row[2] for row in kind.lake.rows(name)}
     assert {i: found[i] for i in (2, 3, 4, 50)} == {2: "it's", 3: "it's", 4: "merged", 50: "new"}
     assert 1 not in found
 
@@ -65,9 +65,9 @@ def test_a_parameter_is_a_value_and_never_sql(lake: Lake) -> None:
     assert len(lake.rows(name)) == 2
 
 
-def test_the_python_api_says_what_sql_says(balanced_kind: Kind) -> None:
+def test_the_python_api_says_what_sql_says(kind: Kind) -> None:
     """Text and Columns alike, a DataFrame as the source, all clauses."""
-    name, session = balanced_kind.filled(), balanced_kind.lake.session
+    name, session = kind.filled(), kind.lake.session
     assert session.delete(name, col("id") == 1).rows_deleted == 1
     assert session.delete(f"{name} AS t", "t.id = 2").rows_deleted == 1
     assert session.update(name, {"s": lit("it's"), "k": None}, col("id").isin(3, 5)).rows_updated == 2
@@ -96,7 +96,7 @@ def test_the_python_api_says_what_sql_says(balanced_kind: Kind) -> None:
         (9, 2, "s9"),
         (40, 4, "NEW"),
     }
-    assert set(balanced_kind.lake.rows(name)) == expected
+    assert set(kind.lake.rows(name)) == expected
 
 
 @pytest.mark.parametrize(
@@ -132,24 +132,29 @@ def test_arguments_of_another_type_are_refused_with_what_they_should_be(
     assert lake.state(name) == before
 
 
-def test_the_counts_of_results_and_summaries(kind: Kind) -> None:
+def test_the_counts_of_results_and_summaries(balanced_kind: Kind) -> None:
     """What was matched, changed, added and removed."""
-    name, session = kind.filled(), kind.lake.session
+    name, session = balanced_kind.filled(), balanced_kind.lake.session
     deleted = session.delete(name, "id IN (1, 5, 6)")
-    assert (deleted.command, deleted.mode, deleted.rows_matched, deleted.rows_deleted) == ("DELETE", kind.mode, 3, 3)
+    assert (deleted.command, deleted.mode, deleted.rows_matched, deleted.rows_deleted) == (
+        "DELETE",
+        balanced_kind.mode,
+        3,
+        3,
+    )
     assert deleted.row.asDict() == {
         "num_affected_rows": 3,
         "num_updated_rows": 0,
         "num_deleted_rows": 3,
         "num_inserted_rows": 0,
     }
-    if kind.copy_on_write:
+    if balanced_kind.copy_on_write:
         assert (deleted.data_files_removed, deleted.data_files_rewritten, deleted.delete_files_added) == (2, 2, 0)
         assert deleted.summary["operation"] == "overwrite"
     else:
         assert (deleted.data_files_removed, deleted.data_files_added, deleted.delete_files_added) == (0, 0, 2)
         assert deleted.summary["operation"] == "delete"
-    assert deleted.snapshot_id == kind.lake.table(name).current_snapshot().snapshot_id
+    assert deleted.snapshot_id == balanced_kind.lake.table(name).current_snapshot().snapshot_id
     again = session.delete(name, "id IN (1, 7)")
     assert again.rows_deleted == 1
     nothing = session.update(name, {"s": "'x'"}, "id = 999")
@@ -157,8 +162,8 @@ def test_the_counts_of_results_and_summaries(kind: Kind) -> None:
     assert nothing.row.num_affected_rows == 0
 
 
-def test_explain_changes_nothing_and_tells_the_mode(balanced_kind: Kind) -> None:
-    name, lake = balanced_kind.filled(), balanced_kind.lake
+def test_explain_changes_nothing_and_tells_the_mode(kind: Kind) -> None:
+    name, lake = kind.filled(), kind.lake
     before = lake.state(name)
     for statement in (
         f"DELETE FROM {name} WHERE id % 2 = 1",
@@ -166,14 +171,14 @@ def test_explain_changes_nothing_and_tells_the_mode(balanced_kind: Kind) -> None
         f"MERGE INTO {name} t USING (SELECT 1L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE",
     ):
         (row,) = lake.session.sql(f"EXPLAIN {statement}").collect()
-        assert balanced_kind.mode in row[0]
+        assert kind.mode in row[0]
     lake.session.sql(f"EXPLAIN INSERT INTO {name} VALUES (1, 1, 'x')").collect()
     assert lake.state(name) == before
 
 
-def test_spark_sql_runs_statements_from_python_and_from_the_jvm(balanced_kind: Kind) -> None:
+def test_spark_sql_runs_statements_from_python_and_from_the_jvm(kind: Kind) -> None:
     """Commands run when `sql` is called; queries and errors come back as ours."""
-    name, spark = balanced_kind.filled(), balanced_kind.lake.session.spark
+    name, spark = kind.filled(), kind.lake.session.spark
     result = spark.sql(f"DELETE FROM lake.{name} WHERE id = 1")
     assert isinstance(result, Result)
     assert result.rows_deleted == 1
@@ -243,9 +248,9 @@ def test_several_catalogs_and_use(lake: Lake, tmp_path_factory: pytest.TempPathF
     assert lake.rows(name) == [(2, "b"), (5, "new")]
 
 
-def test_a_branch_is_changed_alone(balanced_kind: Kind) -> None:
+def test_a_branch_is_changed_alone(kind: Kind) -> None:
     """C12: main stays, and the branch is read by its name."""
-    name, lake = balanced_kind.filled(), balanced_kind.lake
+    name, lake = kind.filled(), kind.lake
     table = lake.table(name)
     table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "audit").commit()
     main = lake.rows(name)
@@ -262,9 +267,9 @@ def test_a_branch_is_changed_alone(balanced_kind: Kind) -> None:
         lake.session.delete(f"{name}.branch_nope", "id = 1")
 
 
-def test_write_audit_publish(balanced_kind: Kind) -> None:
+def test_write_audit_publish(kind: Kind) -> None:
     """C15 and C16: under a branch writes and reads go there, under an id the snapshot is staged."""
-    name, lake = balanced_kind.filled(), balanced_kind.lake
+    name, lake = kind.filled(), kind.lake
     conf = lake.session.spark.conf
     lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
     head = lake.table(name).current_snapshot().snapshot_id

@@ -534,7 +534,11 @@ def connection():
         yield opened
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=max(150, settings.default.max_examples),  # more by night
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(text=conditions, data=rows)
 def test_no_row_that_satisfies_a_condition_is_ever_pruned_or_filtered(connection, text, data):
     """The expression, its row filter and pruning by bounds are compared with DuckDB's answer."""
