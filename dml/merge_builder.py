@@ -15,6 +15,7 @@ from dml.commit import CommitKey, IdempotencyKey
 from dml.errors import AnalysisError, ErrorKind
 from dml.result import Result
 from dml.spark.columns import column_sql
+from dml.spark.jvm import named_frames
 from dml.sqlparse import canonical_text
 from dml.sqlparse.quoting import quote_string, quoted
 
@@ -237,11 +238,8 @@ class MergeBuilder:
         if isinstance(self.source, str):
             return self.run(self.text(self.source), key)
         view = f"__rowdelta_source_{uuid.uuid4().hex}"
-        self.source.createOrReplaceTempView(view)
-        try:
+        with named_frames(self.source.sparkSession, {view: self.source}):
             return self.run(self.text(view), key)
-        finally:
-            self.source.sparkSession.catalog.dropTempView(view)
 
     def meaning(self) -> str:
         """What counts as the same statement: its text, with the columns of a DataFrame in the place of its name."""

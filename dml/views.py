@@ -5,6 +5,7 @@ reference to one of our tables is a placeholder, and the DataFrames that the pla
 placeholders only while it analyses a text, so there is nothing to release.
 """
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,7 @@ from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import NotFoundError
 from dml.spark.handlers import is_classic
 from dml.spark.iceberg_functions import with_iceberg_functions
+from dml.spark.jvm import named_frames
 from dml.spark.versions import Feature, has
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.render import relation_aliases, render
@@ -120,14 +122,20 @@ class StatementViews:
 
     def frame(self, text: str) -> DataFrame:
         """As `sql`, for a text without functions of Iceberg's."""
+        used: dict[str, Any] = {name: frame for name, frame in self.frames.items() if name in text}
+        if not used:
+            return self.spark.sql(text)
+        if is_classic(self.spark):
+            # Other threads may run statements in this session, whose placeholders are the same.
+            unique = uuid.uuid4().hex
+            for name in used:
+                text = text.replace(name, name + unique)
+            with named_frames(self.spark, {name + unique: frame for name, frame in used.items()}):
+                return self.spark.sql(text)
         escaped = text.replace("{", "{{").replace("}", "}}")
-        used: dict[str, Any] = {}
-        for name, frame in self.frames.items():
-            if name in escaped:
-                escaped = escaped.replace(name, "{" + name + "}")
-                used[name] = frame
-        # Without a view PySpark does not format the text, so its braces stay single.
-        return self.spark.sql(escaped, None, **used) if used else self.spark.sql(text)
+        for name in used:
+            escaped = escaped.replace(name, "{" + name + "}")
+        return self.spark.sql(escaped, None, **used)
 
 
 def views_of(

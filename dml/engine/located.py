@@ -47,8 +47,8 @@ Node = TypeVar("Node")
 INTERNAL: Final = frozenset(METADATA_COLUMNS)
 EXPLAIN: Final = "EXPLAIN "
 ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
-# A view of PySpark's, with the alias that rendering may have given it; in the statement a table stands there.
-VIEW: Final = re.compile(r"_pyspark_\w*?[0-9a-f]{32}(?: AS (?:\w+|`(?:[^`]|``)+`))?")
+# A view of PySpark's or ours, with the alias that rendering may have given it; in the statement a table stands there.
+VIEW: Final = re.compile(r"_(?:pyspark|_rowdelta)_\w*?[0-9a-f]{32}(?: AS (?:\w+|`(?:[^`]|``)+`))?")
 TABLE_THERE: Final = r"[^\s()]+(?:\s+(?:AS\s+)?\w+)?"
 
 

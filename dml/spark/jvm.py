@@ -9,8 +9,8 @@ import functools
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -20,6 +20,8 @@ from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession, udf
+
+from dml.spark.handlers import is_classic
 
 __all__ = [
     "CallbackError",
@@ -35,6 +37,7 @@ __all__ = [
     "java_collection",
     "jvm_view",
     "kept",
+    "named_frames",
     "original_error",
     "python_function",
     "reader_format",
@@ -321,6 +324,27 @@ def activate(spark: SparkSession) -> None:
 def internal_rows(frame: DataFrame) -> JavaObject:
     """The rows of a DataFrame as Spark keeps them inside."""
     return cast("Any", frame)._jdf.queryExecution().executedPlan().executeCollect()
+
+
+@contextmanager
+def named_frames(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Temporary views while the block runs; what Spark keeps of their rows it goes on keeping.
+
+    `spark.catalog.dropTempView` of a classic session, and so a DataFrame among the arguments of its `sql`, lets Spark
+    forget them: the source of a MERGE would be evaluated again, and where it is not deterministic to other rows.
+
+    Args:
+        spark: The session, classic or Connect.
+        frames: By name, in lower case.
+    """
+    catalog = session_state(spark).catalog() if is_classic(spark) else spark.catalog
+    try:
+        for name, frame in frames.items():
+            frame.createOrReplaceTempView(name)
+        yield
+    finally:
+        for name in frames:
+            catalog.dropTempView(name)
 
 
 def session_state(spark: SparkSession) -> JavaObject:
