@@ -8,7 +8,9 @@ REST catalog, also from what its server says for a table beside the table's meta
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
 
@@ -17,13 +19,14 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from dml.errors import NotSupportedError
 from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restricted
 from dml.files.table_metadata import read_table_metadata
 from dml.options import WRITE_METADATA_PATH
 
-__all__ = ["check_new_location", "restrict_files"]
+__all__ = ["check_new_location", "metadata_read_once", "restrict_files"]
 
 NO_FOLDERS: Final = frozenset({"", ".", ".."})
 NOT_IN_FOLDERS: Final = re.compile(r"[/#?\x00-\x1f\x7f]")
@@ -64,6 +67,26 @@ def restrict_files(catalog: Catalog) -> Catalog:
         for name in ("_response_to_table", "_response_to_staged_table"):
             setattr(catalog, name, partial(table_of_answer, getattr(catalog, name)))
     return catalog
+
+
+KNOWN: Final[ContextVar[dict[str, TableMetadata] | None]] = ContextVar("KNOWN", default=None)
+
+
+@contextmanager
+def metadata_read_once() -> Iterator[None]:
+    """While the block runs this thread reads each metadata file of a SQL catalog once.
+
+    A statement loads its table when it starts, when it commits, and once more when the catalog takes the commit: each
+    time the catalog says which file it is, and the file is still the one that was read unless somebody else committed.
+    """
+    if KNOWN.get() is not None:
+        yield
+        return
+    token = KNOWN.set({})
+    try:
+        yield
+    finally:
+        KNOWN.reset(token)
 
 
 def table_of_answer(make: Callable[[Any, Any], Any], identifier: Any, answer: Any) -> Any:
@@ -117,7 +140,12 @@ def read_metadata_restricted(catalog: SqlCatalog) -> None:
         if not (row.metadata_location and row.table_namespace and row.table_name):
             return convert(row)
         location = row.metadata_location
-        metadata = read_table_metadata(catalog._load_file_io(location=location), location)  # noqa: SLF001
+        known = KNOWN.get()
+        metadata = None if known is None else known.get(location)
+        if metadata is None:
+            metadata = read_table_metadata(catalog._load_file_io(location=location), location)  # noqa: SLF001
+            if known is not None:
+                known[location] = metadata
         return Table(
             identifier=(*Catalog.identifier_to_tuple(row.table_namespace), row.table_name),
             metadata=metadata,

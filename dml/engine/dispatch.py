@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dml import ddl
+from dml.catalog.file_access import metadata_read_once
 from dml.catalog.namespaces import namespace_exists
 from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
@@ -95,7 +96,8 @@ def execute(
         DmlError: what went wrong, with Spark's own exception as its cause where Spark raised it.
     """
     try:
-        return translated_execute(engine, statement, text, idempotency_key)
+        with metadata_read_once():
+            return translated_execute(engine, statement, text, idempotency_key)
     except DmlError:
         raise
     except Exception as error:
