@@ -27,6 +27,7 @@ from dml.engine.target import target_of
 from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
 from dml.model.columns import value_name
 from dml.result import Result
+from dml.spark.jvm import empty_frame
 from dml.sqlparse.statements import CreateTable
 
 __all__ = ["Creation", "create_table", "drop_empty", "run_create"]
@@ -39,7 +40,7 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame 
         DmlError: the table is there already, or does not fit; or the query failed.
     """
     settings = StatementSettings.of(engine.spark)
-    nothing = engine.spark.createDataFrame([], StructType([]))
+    nothing = empty_frame(engine.spark, StructType([]))
     if statement.query is None:
         ddl.execute(statement, engine.registry, time_zone=settings.time_zone)
         return nothing

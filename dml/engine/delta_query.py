@@ -45,7 +45,7 @@ def delta_frame(run_sql: Callable[[str], DataFrame], query: DeltaQuery, assign: 
         AnalysisError: a value cannot be stored in its column.
     """
     inner = run_sql(query.inner)
-    raw_types = {column.name: column.dataType for column in inner.schema.fields}
+    raw_types = {column.name: column.dataType for column in inner.schema.fields} if query.values else {}
     values = [
         f"{case_sql(column, raw_types, assign)} AS {value_name(index)}" for index, column in enumerate(query.values)
     ]

@@ -29,6 +29,7 @@ from dml.engine.target import start_statement
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.result import Result
 from dml.spark.errors import ended_with, spark_ended, translate
+from dml.spark.jvm import empty_frame
 from dml.sqlparse import dotted_names, first_keyword
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
@@ -141,7 +142,7 @@ def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | R
             return change_rows(engine, statement, text)
         case Use():
             run_use(engine, statement, text)
-            return engine.spark.createDataFrame([], StructType([]))
+            return empty_frame(engine.spark, StructType([]))
         case Explain():
             return explain(engine, statement, text)
         case Call(catalog=catalog):
@@ -308,8 +309,10 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
         return spark_sql(engine, text)
     time_zone = StatementSettings.of(engine.spark).time_zone
     result = ddl.execute(statement, engine.registry, time_zone=time_zone)
+    if not result.columns:
+        return empty_frame(engine.spark, StructType([]))
     schema = ", ".join(f"`{name}` {kind}" for name, kind in result.columns)
-    return engine.spark.createDataFrame(list(result.rows), schema or StructType([]))
+    return engine.spark.createDataFrame(list(result.rows), schema)
 
 
 def is_sparks(engine: Engine, reference: TableReference) -> bool:

@@ -12,16 +12,16 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import array, coalesce, col, element_at, expr, lit, pmod, when
-from pyspark.sql.functions import hash as spark_hash
+from pyspark.sql.functions import col, expr, lit
 
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.scan_task import ScanTask
 from dml.options import WRITE_DISTRIBUTION_MODE, DistributionMode, WriteOptions, choice
 from dml.scan.split import whole_file_groups
-from dml.spark.partition_number import partition_number
+from dml.spark.partition_number import partition_number, partition_number_sql
 from dml.spark.versions import repartition_by_id
+from dml.sqlparse.quoting import quoted
 from dml.write.sorting import row_order
 
 __all__ = ["FEW_ROWS", "distribute_delta", "distribute_rows", "distribution_mode", "orders_rows", "sorts"]
@@ -109,38 +109,40 @@ def distribute_delta(
     """
     groups = whole_file_groups(files, parallelism=parallelism)
     tasks = max(1, len(groups)) if few_inserts or not inserts else max(parallelism, len(groups))
-    task = task_of_file(groups, len(files))
-    order = [col(FILE_ORDINAL), col(POS)]
-    if inserts:
+    # As text: of an expression that is put together here the JVM makes every part at a command of its own.
+    task = task_of_file(groups, len(files)) if tasks > 1 else "0"
+    order: list[str | Column] = [FILE_ORDINAL, POS]
+    if inserts and (tasks > 1 or clustered):
         spec, schema = table.spec(), table.schema()
         if is_unpartitioned(spec):
-            inserted = lit(0) if few_inserts else spread(frame)
+            inserted = "0" if few_inserts else spread(frame)
         else:
-            inserted = partition_number(spec, schema, value_name)
-            order += [when(col(FILE_ORDINAL).isNull(), inserted)] if clustered else []
-        task = when(col(FILE_ORDINAL).isNull(), pmod(inserted, lit(tasks))).otherwise(task)
-    return repartition_by_id(frame, tasks, task).sortWithinPartitions(*order)
+            inserted = partition_number_sql(spec, schema, value_name)
+            order += [expr(f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {inserted} END")] if clustered else []
+        if tasks > 1:
+            task = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN pmod({inserted}, {tasks}) ELSE {task} END"
+    return repartition_by_id(frame, tasks, lit(0) if task == "0" else expr(task)).sortWithinPartitions(*order)
 
 
-def task_of_file(groups: Sequence[Sequence[ScanTask]], files: int) -> Column:
+def task_of_file(groups: Sequence[Sequence[ScanTask]], files: int) -> str:
     """The number of the group that a row's file is in; of very many files those next to each other go together."""
     if len(groups) <= 1:
-        return lit(0)
+        return "0"
     if files > MAX_PLACED:
-        return expr(f"CAST(CAST({FILE_ORDINAL} AS BIGINT) * {len(groups)}L DIV {files}L AS INT)")
+        return f"CAST(CAST({FILE_ORDINAL} AS BIGINT) * {len(groups)}L DIV {files}L AS INT)"
     places = {task.file_ordinal: number for number, group in enumerate(groups) for task in group}
-    numbers = array(*(lit(places[ordinal]) for ordinal in range(files)))
-    return element_at(numbers, coalesce(col(FILE_ORDINAL), lit(0)) + 1)
+    numbers = ", ".join(str(places[ordinal]) for ordinal in range(files))
+    return f"element_at(array({numbers}), coalesce({FILE_ORDINAL}, 0) + 1)"
 
 
-def spread(frame: DataFrame) -> Column:
+def spread(frame: DataFrame) -> str:
     """A number that spreads rows by their values; Spark has no hash of maps."""
     names = [
-        field.name
+        quoted(field.name)
         for field in frame.schema.fields
         if field.name not in {FILE_ORDINAL, POS, ROW_OPERATION} and "map<" not in field.dataType.simpleString()
     ]
-    return spark_hash(*names) if names else lit(0)
+    return f"hash({', '.join(names)})" if names else "0"
 
 
 def sort_columns(table: Table) -> list[Column]:

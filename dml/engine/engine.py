@@ -14,6 +14,7 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.model import summary_keys
 from dml.plan.table_read import TableRead
 from dml.scan.planner import ScanPlan
+from dml.spark.jvm import settings_of
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has
 from dml.sqlparse.dialect import TreeReading
@@ -63,12 +64,12 @@ class StatementSettings:
         Raises:
             AnalysisError: both `spark.wap.id` and `spark.wap.branch` are set.
         """
-        conf = spark.conf
+        get = settings_of(spark)
 
         def flag(key: str) -> bool:
-            return (conf.get(key, "false") or "false").lower() == "true"
+            return (get(key, "false") or "false").lower() == "true"
 
-        branch, wap_id = conf.get("spark.wap.branch", None), conf.get("spark.wap.id", None)
+        branch, wap_id = get("spark.wap.branch", None), get("spark.wap.id", None)
         if branch and wap_id:
             raise AnalysisError(
                 f"Cannot set both WAP ID and branch: spark.wap.id is '{wap_id}', spark.wap.branch is '{branch}'",
@@ -77,15 +78,15 @@ class StatementSettings:
             )
         return StatementSettings(
             case_sensitive=flag("spark.sql.caseSensitive"),
-            time_zone=conf.get("spark.sql.session.timeZone") or "UTC",
-            policy_name=conf.get("spark.sql.storeAssignmentPolicy", "ansi") or "ansi",
+            # Where it is not set it is that of the JVM, which may change as well.
+            time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
+            policy_name=get("spark.sql.storeAssignmentPolicy", "ansi") or "ansi",
             trees=tree_reading(any(flag(key) for key in LITERAL_SETTINGS)),
-            dynamic_overwrite=(conf.get("spark.sql.sources.partitionOverwriteMode", "static") or "").lower()
-            == "dynamic",
+            dynamic_overwrite=(get("spark.sql.sources.partitionOverwriteMode", "static") or "").lower() == "dynamic",
             quoted_regex=flag("spark.sql.parser.quotedRegexColumnNames"),
             wap_branch=branch or None,
             wap_id=wap_id or None,
-            parallelism=parallelism_of(spark),
+            parallelism=parallelism_of(spark, get),
         )
 
 
@@ -105,15 +106,15 @@ def tree_reading(literals_differ: bool) -> TreeReading:
     return TreeReading.ALIKE if has(Feature.DOUBLED_QUOTES) else TreeReading.WITHOUT_QUOTES
 
 
-def parallelism_of(spark: SparkSession) -> int:
+def parallelism_of(spark: SparkSession, get: Callable[[str, str | None], str | None]) -> int:
     """How many tasks run at once: `spark.default.parallelism`, else the cores of a local master, else the context's."""
-    explicit = spark.conf.get("spark.default.parallelism", None)
+    explicit = get("spark.default.parallelism", None)
     if explicit and explicit.isdigit():
         return max(1, int(explicit))
     context = getattr(spark, "sparkContext", None) if not is_connect(spark) else None
     if context is not None:
         return max(1, int(context.defaultParallelism))
-    return max(1, int(spark.conf.get("spark.sql.leafNodeDefaultParallelism", None) or 8))
+    return max(1, int(get("spark.sql.leafNodeDefaultParallelism", None) or 8))
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -166,8 +167,8 @@ class Engine:
 
     def commit_summary(self) -> dict[str, str]:
         """What every snapshot says of the engine that made it."""
-        conf = self.spark.conf
-        app_id = conf.get("spark.app.id", None)
+        get = settings_of(self.spark)
+        app_id = get("spark.app.id", None)
         if not app_id and not is_connect(self.spark):
             app_id = self.spark.sparkContext.applicationId
         facts = {
@@ -175,18 +176,18 @@ class Engine:
             "engine-version": self.spark.version,
             "spark.app.id": app_id,
             "app-id": app_id,
-            "app-name": conf.get("spark.app.name", None) or "",
+            "app-name": get("spark.app.name", None) or "",
             summary_keys.VERSION: VERSION,
         }
         return {key: value for key, value in facts.items() if value}
 
     def max_failures(self) -> int:
         """How often Spark tries a task before the job fails: once in local mode, unless the master says otherwise."""
-        master = self.spark.conf.get("spark.master", None) or ""
-        local = LOCAL_MASTER.fullmatch(master)
+        get = settings_of(self.spark)
+        local = LOCAL_MASTER.fullmatch(get("spark.master", None) or "")
         if local is not None:
             return int(local["failures"] or 1)
-        return int(self.spark.conf.get("spark.task.maxFailures", None) or DEFAULT_MAX_FAILURES)
+        return int(get("spark.task.maxFailures", None) or DEFAULT_MAX_FAILURES)
 
 
 ReadFrame = Callable[[Engine, StatementSettings, SnapshotRead], DataFrame | None]

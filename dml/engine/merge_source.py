@@ -95,7 +95,7 @@ class MergeSourceFrame:
     Attributes:
         described: Its placeholder, alias and columns.
         frame: Its rows.
-        pushable: Target columns and source expressions that the ON condition equates, where keys may be pushed.
+        pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
         persisted: Whether the rows are kept until `release`.
     """
 
@@ -112,7 +112,8 @@ class MergeSourceFrame:
             f"try_cast({expression} AS {type_text(spark_type(column.field_type))}) AS k{index}"
             for index, (column, expression) in enumerate(self.pushable)
         ]
-        selected = self.frame.alias(self.described.alias).selectExpr(*columns).na.drop("any").limit(MAX_KEYS + 1)
+        given = " AND ".join(f"k{index} IS NOT NULL" for index in range(len(columns)))
+        selected = self.frame.selectExpr(*columns).where(given).limit(MAX_KEYS + 1)
         with cancelled_on_interrupt(self.frame.sparkSession):
             keys = arrow_table(selected)
         if keys.num_rows > MAX_KEYS:
@@ -210,17 +211,12 @@ def pushable_keys(
 ) -> tuple[tuple[NestedField, str], ...]:
     """The equalities of the ON condition whose two sides compare as they are, without a change of type."""
     described = MergeSource(view="", alias=alias, columns=tuple(frame.columns))
-    pairs = [
-        (key.target, f"{quoted(alias)}.{quoted(key.source_column)}")
-        for key in equi_keys(statement.condition.ast, context, described)
-    ]
-    if not pairs:
-        return ()
-    types = frame.alias(alias).selectExpr(*(f"{source} AS k{index}" for index, (_, source) in enumerate(pairs))).schema
+    folded = context.names.folded
+    types = {folded(field.name): field.dataType for field in frame.schema.fields}
     return tuple(
-        pair
-        for pair, found in zip(pairs, types.fields, strict=True)
-        if compares_alike(found.dataType, pair[0].field_type)
+        (key.target, quoted(key.source_column))
+        for key in equi_keys(statement.condition.ast, context, described)
+        if compares_alike(types[folded(key.source_column)], key.target.field_type)
     )
 
 

@@ -33,6 +33,7 @@ from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
 from dml.scan.planner import ScanPlan
 from dml.spark.errors import translate
+from dml.spark.jvm import empty_frame
 from dml.sqlparse import parse, stars_without
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
@@ -381,4 +382,4 @@ def create_view(engine: Engine, view: TemporaryView) -> DataFrame:
             f"The temporary view '{view.name}' is there already", hint="Use CREATE OR REPLACE TEMPORARY VIEW"
         )
     run_query(engine, view.query, view.text, is_joined=True).createOrReplaceTempView(view.name)
-    return engine.spark.createDataFrame([], StructType([]))
+    return empty_frame(engine.spark, StructType([]))

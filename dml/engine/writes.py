@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from dml.catalog.credentials import storage_properties
 from dml.commit import RowCounts
@@ -34,7 +35,8 @@ __all__ = ["UncommittedFiles", "WriteOutcome", "run_writer", "write_context", "w
 
 LOG = logging.getLogger(__name__)
 
-TASK_COMMIT_SCHEMA = "task_commit binary"
+# No text, which the JVM would have to parse.
+TASK_COMMIT_SCHEMA: Final = StructType([StructField("task_commit", BinaryType())])
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

@@ -32,6 +32,7 @@ from dml.metadata_tables.tables import READABLE_METRICS, MetadataTable, metric_f
 from dml.model.manifest import FileContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import DeleteFileRef
 from dml.read.projection import arrow_type
+from dml.spark.jvm import empty_frame
 from dml.spark.types import spark_type
 from dml.spark.versions import frame_of_table
 from dml.spark.workers import check_workers
@@ -127,7 +128,7 @@ def positions_frame(
     files = delete_files(table, pruned(table, manifests, tests, live_only=True), tests)
     target = spark_schema(chosen)
     if not files:
-        return spark.createDataFrame([], target)
+        return empty_frame(spark, target)
     sizes = [file.ref.content_size_in_bytes or file.ref.file_size_in_bytes for file in files]
     scan = PositionScan(
         schema_json=Schema(*chosen).model_dump_json(), io_properties=storage_properties(table.io.properties)

@@ -20,6 +20,7 @@ from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.options import DEFAULT_NAME_MAPPING
 from dml.read.metadata_columns import partition_fields
 from dml.read.packed_groups import PackedGroups
+from dml.spark.jvm import empty_frame
 from dml.spark.types import spark_field
 
 __all__ = ["dataframe", "scan_context", "spark_schema"]
@@ -130,6 +131,6 @@ def dataframe(spark: SparkSession, groups: Sequence[Sequence[ScanTask]], context
     """
     schema = spark_schema(context)
     if not groups:
-        return spark.createDataFrame([], schema)
+        return empty_frame(spark, schema)
     packed = PackedGroups.pack(groups, context)
     return spark.range(0, len(groups), 1, len(groups)).mapInArrow(packed.read, schema)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -110,13 +111,19 @@ INHERITED: Final[dict[str, Inheritance]] = {}  # by session, of those that were 
 LEFT_TO_SPARK: Final[set[str]] = set()  # sessions that somebody disabled: they inherit nothing
 PASSING: Final[Counter[tuple[str, str]]] = Counter()
 PASSING_LOCK: Final = threading.Lock()
+KEYS: Final[WeakKeyDictionary[SparkSession, str]] = WeakKeyDictionary()  # the JVM is asked for each once
 STATE: Final = ThreadState()
 
 
 def session_key(spark: SparkSession) -> str:
     """The identity of a session: the same for every Python object that stands for it."""
     identity = getattr(spark, "session_id", None)
-    return str(identity if identity is not None else spark._jsparkSession.sessionUUID())  # noqa: SLF001  no public name
+    if identity is not None:
+        return str(identity)
+    key = KEYS.get(spark)
+    if key is None:
+        key = KEYS[spark] = str(spark._jsparkSession.sessionUUID())  # noqa: SLF001  no public name
+    return key
 
 
 def register_handler(spark: SparkSession, handler: StatementHandler) -> None:
@@ -238,12 +245,12 @@ def active_clone(spark: SparkSession) -> Iterator[SparkSession | None]:
         yield None
         return
     own = cast("Any", spark)._jsparkSession  # noqa: SLF001  PySpark's own "active session" is the application's
-    key, active = session_key(spark), own.getActiveSession()
-    if not active.isDefined() or str(active.get().sessionUUID()) == key:
+    active = own.getActiveSession()
+    if active.contains(own) or not active.isDefined():
         yield None
         return
     clone = SparkSession(spark.sparkContext, active.get())
-    if clone.conf.get(ORIGIN, None) != key:
+    if clone.conf.get(ORIGIN, None) != session_key(spark):
         yield None
         return
     try:

@@ -26,14 +26,6 @@ __all__ = ["await_tasks", "cancelled_on_interrupt", "ended_on_failure", "new_tag
 LOG = logging.getLogger(__name__)
 
 INTERRUPT_ON_CANCEL: Final = "spark.job.interruptOnCancel"
-JOB_PROPERTIES: Final = (
-    "spark.jobGroup.id",
-    "spark.job.description",
-    "spark.job.tags",
-    "spark.scheduler.pool",
-    INTERRUPT_ON_CANCEL,
-)
-"""What Spark knows of a thread's jobs: after an interrupt py4j gives the thread a new one in the JVM, without it."""
 
 END_SECONDS: Final = 60.0
 """Nobody waits longer for the tasks of a failed job; Spark kills a worker two seconds after its task was stopped."""
@@ -159,7 +151,9 @@ def tagged_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Itera
 
     A session's own tags would not do: they are known to the JVM thread that py4j gives up when it is interrupted.
     """
-    before = {key: context.getLocalProperty(key) for key in JOB_PROPERTIES}
+    jobs = cast("Any", context)._jsc.sc()  # noqa: SLF001
+    # The job group and all else: after an interrupt py4j gives this thread a new one in the JVM, which has none of it.
+    before = jobs.getLocalProperties().clone()
     context.addJobTag(tag)
     # A task that is asked to stop looks up only between two batches; a thread that is interrupted does not wait, and
     # leaves its Python worker to itself.
@@ -174,9 +168,7 @@ def tagged_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Itera
         raise
     finally:
         with suppress(Exception):
-            for key, value in before.items():
-                # PySpark's stub has no None, which takes a property away.
-                context.setLocalProperty(key, cast("str", value))
+            jobs.setLocalProperties(before)
 
 
 def is_worth_logging(record: logging.LogRecord) -> bool:

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
-from py4j.java_gateway import JavaClass, JavaObject, JVMView, is_instance_of
+from py4j.java_gateway import JavaClass, JavaMember, JavaObject, JVMView, is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession, udf
+from pyspark.sql.types import StructType
 
 from dml.spark.handlers import is_classic
 
@@ -31,6 +33,7 @@ __all__ = [
     "cache_manager",
     "carried",
     "classic_session",
+    "empty_frame",
     "field_of",
     "gateway",
     "internal_rows",
@@ -45,6 +48,7 @@ __all__ = [
     "scala_list",
     "scala_tuple",
     "session_state",
+    "settings_of",
     "take_callbacks",
     "weak_session",
     "writer_settings",
@@ -203,14 +207,24 @@ def take_callbacks() -> None:
     keep_lookups(jvm_view())
 
 
+class KnownClass(JavaClass):  # type: ignore[misc]
+    """A class of the JVM that keeps its static methods: py4j asks for them by name each time that one is called."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if isinstance(found, JavaMember):
+            self.__dict__[name] = found
+        return found
+
+
 def keep_lookups(view: JVMView) -> None:
-    """Let PySpark find its own classes without asking for them again."""
+    """Let PySpark find its own classes, and their static methods, without asking for them again."""
     kept_already = vars(view)
     for name in LOOKED_UP:
         if name not in kept_already:
             found = getattr(view, name)
             if isinstance(found, JavaClass):  # older PySparks lack some, and have nothing to look up by their names
-                kept_already[name] = found
+                kept_already[name] = KnownClass(found._fqn, found._gateway_client)
 
 
 def converting(original: Callable[[JavaObject], BaseException]) -> Callable[[JavaObject], BaseException]:
@@ -324,6 +338,63 @@ def activate(spark: SparkSession) -> None:
 def internal_rows(frame: DataFrame) -> JavaObject:
     """The rows of a DataFrame as Spark keeps them inside."""
     return cast("Any", frame)._jdf.queryExecution().executedPlan().executeCollect()
+
+
+class SettingsReader:
+    """Reads the settings of a session, and asks for each only once while none of them changes.
+
+    A statement needs some twenty, and each is a command to the JVM; that all of them are as they were is one.
+
+    Args:
+        spark: A session, classic or Connect.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._get = spark.conf.get
+        self._settings = session_state(spark).conf().settings() if is_classic(spark) else None
+        self._read: tuple[JavaObject | None, dict[str, str | None]] = (None, {})
+
+    def now(self) -> Callable[[str, str | None], str | None]:
+        """What gives the value of a setting, or what it is given for one that is not set, as it is now."""
+        if self._settings is None:
+            return self._get
+        copy, known = self._read
+        if copy is None or not self._settings.equals(copy):
+            copy, known = self._read = jvm_view().java.util.HashMap(self._settings), {}
+
+        def get(key: str, default: str | None) -> str | None:
+            if key not in known:
+                known[key] = copy.get(key)
+            return default if known[key] is None else known[key]
+
+        return get
+
+
+READERS: Final[WeakKeyDictionary[SparkSession, SettingsReader]] = WeakKeyDictionary()
+
+
+def settings_of(spark: SparkSession) -> Callable[[str, str | None], str | None]:
+    """What gives the value of each setting of a session, as they are now; as `spark.conf.get` with a default."""
+    reader = READERS.get(spark)
+    if reader is None:
+        reader = READERS[spark] = SettingsReader(spark)
+    return reader.now()
+
+
+def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    """No rows, which Spark knows when it plans: what PySpark makes of none are the rows of a job.
+
+    Args:
+        spark: A session, classic or Connect.
+        schema: Their columns.
+    """
+    if not is_classic(spark):
+        return spark.createDataFrame([], schema)
+    session = classic_session(spark)
+    if not schema.fields:
+        return DataFrame(session.emptyDataFrame(), spark)
+    rows, columns = jvm_view().java.util.ArrayList(), session.parseDataType(schema.json())
+    return DataFrame(session.createDataFrame(rows, columns), spark)
 
 
 @contextmanager
