@@ -121,6 +121,9 @@ def distribute_delta(
             order += [expr(f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {inserted} END")] if clustered else []
         if tasks > 1:
             task = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN pmod({inserted}, {tasks}) ELSE {task} END"
+    if tasks == 1 and few_inserts:
+        # A shuffle would be a job of its own. What comes before it is small: the files are, and the source is kept.
+        return frame.coalesce(1).sortWithinPartitions(*order)
     return repartition_by_id(frame, tasks, lit(0) if task == "0" else expr(task)).sortWithinPartitions(*order)
 
 

@@ -21,6 +21,9 @@ TARGET_SIZE = 128 * 1024 * 1024
 OPEN_FILE_COST = 4 * 1024 * 1024
 """The default of `read.split.open-file-cost`."""
 
+LEAST_SIZE = 16 * 1024 * 1024
+"""What weighs less is not read by two tasks, however many could run: Java's `MIN_SPLIT_SIZE`."""
+
 SMALL_SIZE = 8 * 1024 * 1024
 SMALL_FILES = 8
 """So many bytes in so many files are not worth a second task, which starts a Python worker and writes its own files."""
@@ -53,6 +56,8 @@ def split(
     if not tasks:
         return ()
     total = sum(weight(task, open_file_cost) for task in tasks)
+    if total <= min(LEAST_SIZE, target_size):
+        return packed([[task] for task in tasks], 1, open_file_cost)
     share = -(-total // max(1, parallelism))
     size = max(1, open_file_cost, min(target_size, share))
     parts = [part for task in tasks for part in parts_of(task, size)]

@@ -557,10 +557,12 @@ def test_groups_are_balanced():
     assert sorted(part.file_ordinal for group in groups for part in group) == list(range(7))
 
 
-def test_small_files_share_a_group_but_all_cores_are_busy():
+def test_small_files_share_a_group_but_all_cores_are_busy_from_16_mb_on():
     groups = split([task(n, 1000) for n in range(100)], 128 * MB, 2, open_file_cost=4 * MB)
     assert [len(group) for group in groups] == [25, 25, 25, 25]
-    assert len(split([task(n, 1000) for n in range(3)], parallelism=2)) == 2
+    assert len(split([task(n, 1000) for n in range(4)], parallelism=2)) == 1
+    assert len(split([task(n, 1000) for n in range(5)], parallelism=2)) == 2
+    assert len(split([task(n, 1000) for n in range(3)], 2 * MB, parallelism=2, open_file_cost=MB)) == 2
     assert split([]) == ()
 
 
