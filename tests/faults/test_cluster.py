@@ -13,7 +13,7 @@ import pytest
 from dml.catalog.loading import load
 from dml.maintenance import RemoveOrphanFiles, remove_orphan_files
 from tests.faults.bench import BEFORE, Place, wrong_rows
-from tests.faults.cluster import DEATHS, MODES, STATEMENTS
+from tests.faults.cluster import DEATHS, kinds
 from tests.faults.processes import all_ended, running
 
 pytestmark = pytest.mark.spark
@@ -23,24 +23,25 @@ END_SECONDS = 60
 DAY_SECONDS = 86_400
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module", params=["some", pytest.param("all", marks=pytest.mark.soak)])
+def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What the program told, when it has killed itself and all of its processes have ended."""
     folder: Path = tmp_path_factory.mktemp("cluster")
     spark = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_WORKER_DIR": str(folder / "work")}
-    with running("tests.faults.cluster", [str(folder)], folder, **spark) as process:
+    with running("tests.faults.cluster", [str(folder), request.param], folder, **spark) as process:
         assert process.wait(PATIENCE_SECONDS) == -9, (folder / "log").read_text()[-4000:]
         assert all_ended(process.pid, END_SECONDS)
     return [json.loads(line) for line in (folder / "out").read_text().splitlines()]
 
 
 @pytest.mark.proves("A9")
-def test_each_row_is_there_once(told: list[dict[str, Any]], count: list[str]) -> None:
+def test_each_row_is_there_once(told: list[dict[str, Any]], count: list[str], request: pytest.FixtureRequest) -> None:
     """Tasks that fail twice, killed workers and executors, a task that is run a second time beside the first."""
     *runs, _ = told
     deaths = Counter(run["what"].partition(": ")[2] for run in runs)
     assert set(deaths) == set(DEATHS)
-    assert deaths["a worker is killed in a write"] == len(STATEMENTS) * len(MODES)
+    all_of_them = "all" in request.node.name
+    assert deaths["a worker is killed in a write"] == len(kinds(all_of_them=all_of_them))
     problems = [problem for run in runs for problem in run["problems"]]
     assert not problems, "\n".join(problems)
     assert {run["outcome"] for run in runs} == {"after"}

@@ -13,9 +13,8 @@ pytestmark = pytest.mark.spark
 
 SHOWN = 20
 CASES = [
-    Case(statement="merge", version=2, mode="merge-on-read"),
     Case(statement="merge", version=3, mode="merge-on-read"),
-    Case(statement="update", version=3, mode="copy-on-write"),
+    Case(statement="update", version=2, mode="copy-on-write"),
     Case(statement="delete", version=2, mode="merge-on-read"),
     Case(statement="insert", version=2, mode="copy-on-write"),
 ]

@@ -15,6 +15,7 @@ from dml.commit import RowDelta, commit
 from dml.model.manifest import ContentFile, FileContent
 from dml.options import Command
 from tests.interop.conftest import Lake
+from tests.marks import by_night
 
 pytestmark = pytest.mark.spark
 
@@ -48,8 +49,17 @@ def by_id(lake: Lake, name: str) -> dict[int, str]:
     return rows
 
 
-@MODES
-@pytest.mark.parametrize("partitioning", ["", "PARTITIONED BY (bucket(2, id))", "PARTITIONED BY (truncate(3, s))"])
+@pytest.mark.parametrize(
+    ("mode", "partitioning"),
+    by_night(
+        [
+            (mode, partitioning)
+            for mode in ("copy-on-write", "merge-on-read")
+            for partitioning in ("", "PARTITIONED BY (bucket(2, id))", "PARTITIONED BY (truncate(3, s))")
+        ],
+        lambda one: (one[0] == "copy-on-write") is (one[1] != "PARTITIONED BY (bucket(2, id))"),
+    ),
+)
 def test_rows_that_pyiceberg_appended(lake: Lake, mode: str, partitioning: str) -> None:
     """PyIceberg's files, partitions and metrics serve as our own, and PyIceberg goes on after us."""
     name = lake.create("id BIGINT, s STRING", partitioning, version=2, mode=mode)
@@ -153,9 +163,19 @@ def filled(lake: Lake, mode: str, version: int, partitioning: str = "") -> tuple
 
 
 @pytest.mark.proves("S4", "S5")
-@MODES
-@VERSIONS
-@pytest.mark.parametrize("partitioning", ["", "PARTITIONED BY (k)"])
+@pytest.mark.parametrize(
+    ("version", "mode", "partitioning"),
+    by_night(
+        [
+            (version, mode, partitioning)
+            for version in (2, 3)
+            for mode in ("copy-on-write", "merge-on-read")
+            for partitioning in ("", "PARTITIONED BY (k)")
+        ],
+        # Every pair of them.
+        lambda one: (one[0] + (one[1] == "merge-on-read") + bool(one[2])) % 2 == 0,
+    ),
+)
 def test_equality_deletes_are_applied_before_rows_are_changed(
     lake: Lake, mode: str, version: int, partitioning: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Eight processes move money between the rows of one table, on each kind of catalog, and none of it is lost.
+"""Processes move money between the rows of one table, on each kind of catalog, and none of it is lost.
 
 Checked afterwards: every snapshot by time travel, every statement by its idempotency key, every file of the storage.
 """
@@ -22,8 +22,8 @@ from tests.soak.spark_connect import spark_connect
 from tests.soak.transfers import ACCOUNTS, BALANCE, FILES
 from tests.soak.writers import Kills, run_writers
 
-WRITERS = 8
-TRANSFERS = 2
+WRITERS, TRANSFERS = 4, 2
+MORE_WRITERS = 8
 SEED = int(os.environ.get("SOAK_SEED", random.SystemRandom().randrange(10**6)))
 # Of a night: transfers of each writer on each table, and writers killed on the way.
 LONG_TRANSFERS = int(os.environ.get("SOAK_TRANSFERS", "40"))
@@ -48,6 +48,7 @@ def tasks(
     tables: dict[str, tuple[Place, int]],
     folder: Path,
     settings: dict[str, str],
+    writers: int,
     statements: int,
 ) -> list[ClientTask]:
     """What each writer does; the first one makes the tables."""
@@ -67,7 +68,7 @@ def tasks(
             log=str(folder / f"log-{number}.jsonl"),
             go=str(folder / "go"),
         )
-        for number in range(WRITERS)
+        for number in range(writers)
     ]
 
 
@@ -84,19 +85,21 @@ def checked(
 
 
 @pytest.mark.spark
-def test_transfers_of_eight_processes(places: dict[str, Place], tmp_path: Path) -> None:
+@pytest.mark.parametrize("writers", [WRITERS, pytest.param(MORE_WRITERS, marks=pytest.mark.soak)])
+def test_transfers_of_processes(places: dict[str, Place], tmp_path: Path, writers: int) -> None:
     """The writers share a Spark Connect server, and nothing else: each plans, checks and commits for itself."""
     tables = {
-        "sqlite.db.v3": (places["sqlite"], 3),
-        "postgres.db.v2": (places["postgres"], 2),
-        "rest.db.v3": (places["rest"], 3),
+        f"sqlite.db.v3_{writers}": (places["sqlite"], 3),
+        f"postgres.db.v2_{writers}": (places["postgres"], 2),
+        f"rest.db.v3_{writers}": (places["rest"], 3),
     }
     with spark_connect(tmp_path) as url:
-        log = run_writers(tasks(places, tables, tmp_path, {"spark.remote": url}, TRANSFERS), tmp_path, seconds=600)
+        given = tasks(places, tables, tmp_path, {"spark.remote": url}, writers, TRANSFERS)
+        log = run_writers(given, tmp_path, seconds=600)
     faults = [line for line in log if line.get("outcome") in {"error", "unknown"}]
     assert faults == [], SEED
     for report in checked(tables, log):
-        assert report.statements == TRANSFERS * WRITERS
+        assert report.statements == TRANSFERS * writers
         # Who fails has lost against somebody who succeeded, so that at least one of each round does.
         assert report.outcomes["done"] >= TRANSFERS, SEED
 
@@ -111,12 +114,12 @@ def test_transfers_of_eight_drivers_that_are_killed(places: dict[str, Place], tm
     }
     settings = {**OWN_JVM, "spark.local.dir": str(tmp_path / "spark")}
     kills = Kills(count=LONG_KILLS, every_seconds=LONG_KILL_SECONDS, draw=random.Random(SEED))
-    writers = tasks(places, tables, tmp_path, settings, LONG_TRANSFERS)
+    writers = tasks(places, tables, tmp_path, settings, MORE_WRITERS, LONG_TRANSFERS)
     log = run_writers(writers, tmp_path, seconds=LONG_SECONDS, kills=kills)
     faults = [line for line in log if line.get("outcome") in {"error", "unknown"}]
     assert faults == [], SEED
     reports = checked(tables, log, may_leave=True)
-    assert all(report.statements == LONG_TRANSFERS * WRITERS for report in reports), SEED
+    assert all(report.statements == LONG_TRANSFERS * MORE_WRITERS for report in reports), SEED
     for name, (place, _) in tables.items():
         find_what_is_left(place, name)
 

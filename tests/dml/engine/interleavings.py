@@ -269,6 +269,16 @@ class Copies:
             found.append(table.refresh())
         return tuple(found)
 
+    @cached_property
+    def rows_afterwards(self) -> tuple[list[Row], ...]:
+        """The rows after each of the happenings: where nothing is committed, they are read once."""
+        return tuple(map(rows_of, self.afterwards))
+
+    @cached_property
+    def files_afterwards(self) -> tuple[set[str], ...]:
+        """The files that the table needs after each of the happenings."""
+        return tuple(map(files_of, self.afterwards))
+
 
 class OneTable:
     """A catalog of one table, in memory: as much of a catalog as a commit needs.
@@ -367,9 +377,8 @@ class Case:
     problem: str = ""
 
 
-def judged(table: Table, happening: Happening, mine: Change, error: DmlError | None) -> str:
+def judged(rows: list[Row], happening: Happening, mine: Change, error: DmlError | None) -> str:
     """What is wrong with the rows: after a success they have to be those of one order of the two, else the other's."""
-    rows = rows_of(table)
     theirs = happening.change(BASE)
     allowed = [theirs] if error is not None else [mine(theirs), happening.change(mine(BASE))]
     return "" if rows in [sorted(one) for one in allowed] else f"rows are {rows}, not one of {allowed}"
@@ -403,8 +412,8 @@ class Interleaved:
 
     def __call__(self, table: Table, action: Any, **options: Any) -> Any:
         written = {path: Path(path).read_bytes() for path in files_in(table.location())}
-        for happening, after in zip(HAPPENINGS, self.copies.afterwards, strict=True) if self.plays else ():
-            self.cases.append(self.play(table, action, options, happening, after))
+        for number in range(len(HAPPENINGS)) if self.plays else ():
+            self.cases.append(self.play(table, action, options, number))
             # A commit deletes delete files that turn out not to be needed; the next case may need them.
             for path, data in written.items():
                 Path(path).write_bytes(data)
@@ -413,7 +422,8 @@ class Interleaved:
         HAPPENINGS[self.chosen].act(self.copies.catalog.load_table(self.name))
         return self.original(table, action, **options)
 
-    def play(self, table: Table, action: Any, options: dict[str, Any], happening: Happening, after: Table) -> Case:
+    def play(self, table: Table, action: Any, options: dict[str, Any], number: int) -> Case:
+        happening, after = HAPPENINGS[number], self.copies.afterwards[number]
         catalog, error = OneTable(after), None
         folders = table.location(), after.location()
         before = files_in(*folders)
@@ -422,10 +432,15 @@ class Interleaved:
         except DmlError as raised:
             error = raised
         made = catalog.handle(self.name, catalog.metadata)
-        problem = judged(made, happening, self.mine, error)
-        left = files_in(*folders) - before - (files_of(made) if catalog.commits else set())
+        problem = judged(
+            rows_of(made) if catalog.commits else self.copies.rows_afterwards[number], happening, self.mine, error
+        )
+        now = files_in(*folders)
+        left = now - before - (files_of(made) if catalog.commits else set())
         if left:
             problem += f" files were left: {left}"
+        if gone := self.copies.files_afterwards[number] - now - files_in(self.copies.base.location()):
+            problem += f" files of the other are gone: {gone}"
         if error is not None and catalog.commits:
             problem += " it was committed"
         return Case(happening=happening.text, outcome=outcome(error), problem=problem)
