@@ -8,6 +8,7 @@ keeps one core and a bit of another busy, so that by default there are as many a
     python tests/suite.py engine golden     these parts alone
     python tests/suite.py --nightly         what is marked nightly or soak, with many random examples
     python tests/suite.py --demo            and the demo, beside them
+    python tests/suite.py --checks          and the types of the package and its tests, and the documentation site
     python tests/suite.py --oldest PYTHON   and what is marked oldest, by the Python of another environment
     python tests/suite.py --coverage        and how much of the package ran, with the floor of pyproject.toml
 
@@ -54,7 +55,7 @@ class Part:
     Attributes:
         name: How it is called.
         paths: Files and folders below `tests/`; a file that is listed is in no other part's folder.
-        command: A module to run instead of tests.
+        command: A module to run instead of tests, and its arguments; `{root}` is the checkout, `{folder}` a new one.
         everyday: Whether it runs unless all parts are asked for.
         measured: Whether lines that run count: not where it is about time, or where others have run them before.
         marks: Which marks its tests have; empty for what is run with every change, or by night.
@@ -73,26 +74,31 @@ class Part:
     archived: bool = True
 
 
-# The longest first: what begins last should not end long after the others.
+# The longest first: what begins last should not end long after the others. Files that share a session of Spark save the
+# time that one takes to start, and to become quick.
 PARTS: Final = (
-    Part(name="engine", paths=("dml/engine",), compiles=False),
+    Part(name="engine", paths=("dml/engine", "dml/scan/test_source.py"), compiles=False),
     Part(name="golden", paths=("golden",), measured=False),
-    Part(name="interop", paths=("interop", "stateful"), everyday=False, measured=False, compiles=False),
-    Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
-    Part(name="connector", paths=("dml/connector", "programs")),
+    Part(name="connector", paths=("dml/connector", "dml/test_dataframe_writers.py", "programs")),
     Part(name="faults", paths=("faults",), everyday=False, measured=False, compiles=False),
-    Part(name="isolation", paths=("dml/engine/test_isolation.py",), everyday=False, measured=False, compiles=False),
+    Part(
+        name="interop",
+        paths=("interop", "stateful", "damage/test_statements.py", "dml/engine/test_isolation.py"),
+        everyday=False,
+        measured=False,
+        compiles=False,
+    ),
+    Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
+    Part(name="services", paths=("services", "soak"), everyday=False, measured=False, compiles=False),
     Part(
         name="tables",
         paths=("dml/catalog", "dml/commit", "dml/ddl", "dml/maintenance", "dml/pruning", "dml/verification"),
         compiles=False,
     ),
-    Part(name="connect", paths=("dml/spark/test_connect.py",), everyday=False, measured=False),
-    Part(name="soak", paths=("soak",), everyday=False, measured=False, compiles=False),
+    Part(name="connect", paths=("dml/spark/test_connect.py",), everyday=False, measured=False, compiles=False),
     Part(name="serve", paths=("serve",), everyday=False, measured=False),
     Part(name="tools", paths=("tools",), everyday=False, measured=False),
-    Part(name="services", paths=("services",), everyday=False, measured=False),
-    Part(name="damage", paths=("damage",), everyday=False, compiles=False),
+    Part(name="damage", paths=("damage",), everyday=False),
 )
 REST: Final = "rest"
 DEMO: Final = Part(name="demo", command=("dml", "demo"), measured=False, archived=False)
@@ -103,6 +109,20 @@ OLDEST: Final = Part(
     marks="oldest",
     compiles=False,
     archived=False,
+)
+CHECKS: Final = (
+    Part(
+        name="types",
+        command=("mypy", "--config-file", "{root}/pyproject.toml", "-p", "dml", "-p", "tests"),
+        measured=False,
+        archived=False,
+    ),
+    Part(
+        name="site",
+        command=("mkdocs", "build", "--strict", "--quiet", "-f", "{root}/mkdocs.yml", "-d", "{folder}/site"),
+        measured=False,
+        archived=False,
+    ),
 )
 EVERYDAY_MARKS: Final = "not nightly and not soak and not thorough"
 INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -170,7 +190,7 @@ def files_of_others(part: Part) -> list[Path]:
 def parts_with_the_rest() -> tuple[Part, ...]:
     """All parts: what is in none of the list is in one of its own, so that no test is forgotten.
 
-    That one is the first: it starts few sessions, and the others find the archive of classes when they begin.
+    That one is the first: it starts no session, and the others find the archive of classes when they begin.
     """
     listed = set().union(*(files_of(part) for part in PARTS))
     rest = sorted(path.relative_to(TESTS).as_posix() for path in set(TESTS.rglob("test_*.py")) - listed)
@@ -218,7 +238,8 @@ class Suite:
         """What runs a part; nothing comes from the checkout but the tests."""
         python = [self.oldest if part is OLDEST else sys.executable, "-P", "-u"]
         if part.command:
-            return [*python, "-m", *part.command]
+            places = {"root": ROOT, "folder": self.folder}
+            return [*python, "-m", *(word.format(**places) for word in part.command)]
         if self.coverage and part.measured:
             python += ["-m", "coverage", "run", f"--rcfile={ROOT / 'pyproject.toml'}"]
             python += [f"--data-file={self.folder / f'.coverage.{part.name}'}"]
@@ -228,6 +249,11 @@ class Suite:
         marks = ["-m", chosen] if chosen else []
         paths = [str(TESTS / path) for path in part.paths] + [f"--ignore={path}" for path in files_of_others(part)]
         return [*python, "-m", "pytest", *settings, "--durations=8", *marks, *paths]
+
+    @property
+    def importable(self) -> Path:
+        """A folder that has the tests, and nothing else of the checkout."""
+        return self.folder / "importable"
 
     @property
     def java(self) -> Path:
@@ -259,7 +285,7 @@ class Suite:
     def run(self, part: Part) -> Run:
         """Run a part to its end."""
         run = Run(part=part, log=self.folder / f"{part.name}.log")
-        environment = dict(os.environ)
+        environment = {**os.environ, "MYPYPATH": str(self.importable)}
         if not part.compiles:
             environment["TEST_SPARK_SETTINGS"] = json.dumps(INTERPRETED)
         if self.nightly:
@@ -374,6 +400,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="the parts too that are not for every day")
     parser.add_argument("--nightly", action="store_true", help="what is marked nightly or soak, and nothing else")
     parser.add_argument("--demo", action="store_true", help="the demo too")
+    parser.add_argument("--checks", action="store_true", help="types and the documentation site too")
     parser.add_argument("--oldest", metavar="PYTHON", default="", help="what is marked oldest too, by this Python")
     parser.add_argument("--coverage", action="store_true", help="measure which lines of the package run")
     parser.add_argument("--verbose", action="store_true", help="show the output of parts that passed, too")
@@ -392,6 +419,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parts = [part for part in known if (part.name in options.parts if options.parts else everything or part.everyday)]
     asked = [*([OLDEST] if options.oldest else []), *([DEMO] if options.demo else [])]
     parts[LONG_PARTS:LONG_PARTS] = asked
+    parts[:0] = CHECKS if options.checks else ()
     with tempfile.TemporaryDirectory(prefix="suite-") as folder:
         suite = Suite(
             folder=Path(folder),
@@ -400,6 +428,8 @@ def main(given: Sequence[str] | None = None) -> int:
             coverage=options.coverage,
             oldest=options.oldest,
         )
+        suite.importable.mkdir()
+        (suite.importable / "tests").symlink_to(TESTS)
         suite.say(f"{len(parts)} parts, {options.jobs} at a time: {', '.join(part.name for part in parts)}")
         left = [part.name for part in known if part not in parts]
         if left and not options.parts:

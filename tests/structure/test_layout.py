@@ -1,6 +1,5 @@
 """The package as it installs, beside other packages, and how long its modules are."""
 
-import importlib
 import re
 import subprocess
 import sys
@@ -53,23 +52,6 @@ def test_the_sqlparse_of_pypi_and_ours_stand_side_by_side():
     assert outcome.returncode == 0, outcome.stderr
 
 
-@pytest.mark.spark
-def test_a_spark_task_sees_both(spark):
-    """Workers have a path of their own: it begins with the driver's folder, which may be this checkout."""
-
-    def seen(batches):
-        before = sys.path
-        sys.path = [folder for folder in before if not Path(folder, "sqlparse", "statements.py").exists()]
-        ours, theirs = importlib.import_module("dml.sqlparse"), importlib.import_module("sqlparse")
-        sys.path = before
-        for batch in batches:
-            yield batch.from_pydict({"ours": [ours.__name__], "theirs": [theirs.__version__]})
-
-    row = spark.range(1).mapInArrow(seen, "ours STRING, theirs STRING").first()
-    assert row.ours == "dml.sqlparse"
-    assert row.theirs
-
-
 def test_every_test_file_is_in_one_part_of_the_suite():
     """What no part lists is in the rest: nothing is forgotten, and nothing is run twice."""
     parts = parts_with_the_rest()
@@ -108,7 +90,8 @@ def test_the_suite_says_what_failed(tmp_path, monkeypatch, capsys):
         (tmp_path / f"test_{name}.py").write_text(source)
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr(suite, "TESTS", tmp_path)
-    monkeypatch.setattr(suite, "PARTS", tuple(Part(name=name, paths=(f"test_{name}.py",)) for name in sources))
+    parts = tuple(Part(name=name, paths=(f"test_{name}.py",), measured=name == "good") for name in sources)
+    monkeypatch.setattr(suite, "PARTS", parts)
     assert suite.main(["--coverage"]) == 1
     said = capsys.readouterr().out
     assert re.search(r"^TOTAL +\d+ +\d+ +[\d.]+%$", said, re.MULTILINE)

@@ -1,6 +1,7 @@
 """The notebook shows what it says that it shows: executed anew, its outputs are those that are in it."""
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.tools.conftest import TOOL_SECONDS
 
 pytestmark = pytest.mark.spark
 
+JAVA = {"JAVA_HOME": os.environ["JAVA_HOME"]} if "JAVA_HOME" in os.environ else {}
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "tour.ipynb"
 PROGRAM = Path(__file__).with_name("execute.py")
 # What differs from run to run: times, ids, places.
@@ -42,7 +44,7 @@ def test_the_notebook_shows_what_it_shows(notebook_python: Path, spark_conf: Pat
         text=True,
         check=False,
         timeout=TOOL_SECONDS,
-        env={"PATH": "/usr/bin:/bin", "SPARK_CONF_DIR": str(spark_conf), "HOME": str(tmp_path)},
+        env={"PATH": "/usr/bin:/bin", "SPARK_CONF_DIR": str(spark_conf), "HOME": str(tmp_path), **JAVA},
     )
     assert outcome.returncode == 0, outcome.stderr[-4000:]
     assert shown(executed) == shown(NOTEBOOK)

@@ -1,11 +1,13 @@
-"""Run as a program: the engine on a Spark Connect session, from the first statement to the last."""
+"""Run as a program: all that is tested on a Spark Connect session, where one process cannot hold a classic one too."""
 
 import datetime
+import json
 import os
 import sys
 import tempfile
 
 import call_cases
+import connect_statements
 import pytest
 from connect_port import PORT_SETTING, another_session, free_port
 from pyspark.errors import PySparkException
@@ -19,15 +21,20 @@ from dml.metadata_tables import frames
 from dml.result import Result
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
+builder = SparkSession.builder.remote("local[2]")
+for key, value in json.loads(os.environ.get("TEST_SPARK_SETTINGS", "{}")).items():  # of the part of tests/suite.py
+    builder = builder.config(key, value)
 spark = (
-    SparkSession.builder.remote("local[2]")
-    .config(PORT_SETTING, free_port())
+    builder.config(PORT_SETTING, free_port())
     .config("spark.driver.memory", "1g")
     .config("spark.ui.enabled", "false")
     .config("spark.sql.shuffle.partitions", "2")
     .config("spark.sql.warehouse.dir", tempfile.mkdtemp())
     .getOrCreate()
 )
+
+import connect_columns  # noqa: E402 - its Columns are of the session's kind
+
 MODES = "'write.delete.mode' = '{0}', 'write.update.mode' = '{0}', 'write.merge.mode' = '{0}'"
 COLUMNS = "id BIGINT, s STRING, at TIMESTAMP, part STRUCT<a: INT, b: STRING>"
 
@@ -122,7 +129,7 @@ def table_statements(lake, name):
     lake.sql(f"ALTER TABLE {name} ADD COLUMN extra INT")
     assert affected(lake.update(name, {"extra": 5})) == (1, 0, 0)
     assert lake.sql(f"SELECT extra, _pos FROM {name}").collect() == [(5, 0)]
-    assert lake.sql("SHOW TABLES IN db").count() == 1
+    assert lake.sql("SHOW TABLES IN db").count() == 2
     assert lake.sql(f"SELECT * FROM {name}.snapshots").count() > 5
     files = lake.sql(f"SELECT file_path, readable_metrics FROM {name}.files").collect()
     assert lake.sql(f"SELECT count(*) FROM {name}.files").collect() == [(len(files),)]
@@ -167,6 +174,8 @@ def ways_in(lake):
     assert not hasattr(DataFrameReader.table, "__wrapped__")
 
 
+connect_statements.run(spark)
+connect_columns.run(spark)
 with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=spark) as lake:
     lake.sql("CREATE NAMESPACE db")
     for version, mode in ((2, "copy-on-write"), (3, "merge-on-read")):
@@ -175,10 +184,10 @@ with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=sp
             f"CREATE TABLE {name} ({COLUMNS}) TBLPROPERTIES ('format-version' = '{version}', {MODES.format(mode)})"
         )
         row_level_statements(lake, name)
-        queries_and_views(lake, name)
-        functions(lake, name)
-        errors(lake, name)
-        table_statements(lake, name)
+    queries_and_views(lake, name)
+    functions(lake, name)
+    errors(lake, name)
+    table_statements(lake, name)
     for case in call_cases.CASES.values():
         case(spark, lake)
     ways_in(lake)

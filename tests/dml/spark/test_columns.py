@@ -2,9 +2,7 @@
 
 import datetime
 import math
-import os
 import re
-import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +21,6 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 import column_cases  # noqa: E402 - a module beside this one, which a program of its own reads too
 
-CONNECT_PROGRAM = HERE / "connect_columns.py"
 SETTINGS = {
     "default": {},
     "legacy": {
@@ -225,22 +222,6 @@ def test_the_sign_of_zero_and_nan_survive(spark, frame):
     row = frame.selectExpr(column_sql(F.lit(-0.0)), column_sql(F.lit(float("nan")))).first()
     assert math.copysign(1, row[0]) == -1
     assert math.isnan(row[1])
-
-
-@pytest.mark.skipif(not os.environ.get("CI"), reason="starts a Spark Connect server: half a minute, for CI")
-def test_columns_of_spark_connect_mean_the_same_as_their_texts():
-    """In a process of its own: PySpark allows one kind of session in each."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
-    outcome = subprocess.run(
-        [sys.executable, str(CONNECT_PROGRAM)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        env=environment,
-    )
-    assert outcome.returncode == 0, outcome.stderr[-4000:]
-    assert outcome.stdout.strip() == "all columns mean the same"
 
 
 def test_a_chain_longer_than_sparks_own_stack_becomes_text(spark, frame):

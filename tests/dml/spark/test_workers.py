@@ -1,5 +1,6 @@
 """Workers that run another Python than the driver."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -92,3 +93,19 @@ def test_the_drivers_own_python_is_asked_nothing(spark: SparkSession, monkeypatc
     monkeypatch.setattr(workers, "python_of_workers", lambda _: pytest.fail("a job"))
     check_workers(spark)
     assert session_key(spark) in workers.CHECKED
+
+
+def test_a_task_sees_our_sqlparse_and_that_of_pypi(spark: SparkSession) -> None:
+    """Workers have a path of their own: it begins with the driver's folder, which may be this checkout."""
+
+    def seen(batches):
+        before = sys.path
+        sys.path = [folder for folder in before if not Path(folder, "sqlparse", "statements.py").exists()]
+        ours, theirs = importlib.import_module("dml.sqlparse"), importlib.import_module("sqlparse")
+        sys.path = before
+        for batch in batches:
+            yield batch.from_pydict({"ours": [ours.__name__], "theirs": [theirs.__version__]})
+
+    row = spark.range(1).mapInArrow(seen, "ours STRING, theirs STRING").first()
+    assert row.ours == "dml.sqlparse"
+    assert row.theirs
