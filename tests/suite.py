@@ -59,8 +59,8 @@ class Part:
         everyday: Whether it runs unless all parts are asked for.
         measured: Whether lines that run count: not where it is about time, or where others have run them before.
         marks: Which marks its tests have; empty for what is run with every change, or by night.
-        compiles: Whether Spark compiles each query, as it does for users. Where a part is about files and commits, the
-            queries are small and often the same; to interpret them takes a seventh less time.
+        compiles: Whether Spark compiles queries, and checks its own plans, as it does for users. Where a part is about
+            files and commits, queries are small and often the same; without it they take a sixth less time.
         archived: Whether its JVMs read their classes from an archive, see `class_archive.py`: it is of one PySpark.
     """
 
@@ -125,7 +125,11 @@ CHECKS: Final = (
     ),
 )
 EVERYDAY_MARKS: Final = "not nightly and not soak and not thorough"
-INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+INTERPRETED: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.lightweightPlanChangeValidation": "false",  # Spark's checks of its own optimizer
+}
 SLOWEST: Final = 12
 LONG_PARTS: Final = 8  # so many of the parts take longer than the demo and the oldest PySpark
 

@@ -5,13 +5,14 @@ import io
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
 import pytest
 
 from tests.serve.conftest import CLIENT, CLIENT_SECONDS, START_SECONDS, Served, command, said
-from tests.services.server import serving
 
 pytestmark = pytest.mark.spark
 
@@ -80,19 +81,17 @@ def test_beeline_is_told_what_is_wrong(served: Served) -> None:
 def test_only_who_has_the_token_comes_in_and_the_server_ends_when_it_is_told(
     client_python: Path, tmp_path: Path
 ) -> None:
-    """Spark's own authentication; no command line has the token, and nothing of the process is left."""
-    log = tmp_path / "serve.log"
-    url = said(log, r"\"(sc://[^\"]+)\"")
+    """Spark's own authentication; no command line has the token. By what service managers send it ends well."""
     token = "t0ken-of-the-test"
     secret = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
-    with_secret = ["/usr/bin/env", *(f"{key}={value}" for key, value in secret.items())]
-    with serving([*with_secret, *command(tmp_path, "--port", "0")], url, log, seconds=START_SECONDS):
+    with started(tmp_path, **secret) as (process, log):
+        url = said(log, r"\"(sc://[^\"]+)\"")()
         found = []
         assert java_commands()
         assert not [line for line in java_commands() if token in line]
         for environment in ({}, {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "wrong"}, secret):
             outcome = subprocess.run(
-                [str(client_python), str(CLIENT), url(), "token"],
+                [str(client_python), str(CLIENT), url, "token"],
                 capture_output=True,
                 text=True,
                 check=True,
@@ -102,22 +101,33 @@ def test_only_who_has_the_token_comes_in_and_the_server_ends_when_it_is_told(
             found.append(outcome.stdout.splitlines()[0])
         assert found[2] == "[(1,)]"
         assert all(line.startswith("refused") for line in found[:2])
+        assert_ends_well(process, signal.SIGTERM, log)
         assert token not in log.read_text()
 
 
-def java_commands() -> list[str]:
-    """The command lines of Spark's processes, which every user of the machine can read."""
-    outcome = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=True)
-    return [line for line in outcome.stdout.splitlines() if "org.apache.spark.deploy.SparkSubmit" in line]
+def test_a_server_ends_well_by_ctrl_c(tmp_path: Path) -> None:
+    with started(tmp_path) as (process, log):
+        assert_ends_well(process, signal.SIGINT, log)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_server_that_is_told_to_end_ends_well(number: signal.Signals, tmp_path: Path) -> None:
-    """With exit code 0, by Ctrl-C and by what service managers send."""
-    log = tmp_path / "serve.log"
+def assert_ends_well(process: subprocess.Popen[bytes], number: signal.Signals, log: Path) -> None:
+    """With exit code 0."""
+    process.send_signal(number)
+    assert process.wait(120) == 0, log.read_text()
+    assert "Ending" in log.read_text()
+
+
+@contextmanager
+def started(folder: Path, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A server that serves, and its log."""
+    log = folder / "serve.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command(tmp_path, "--port", "0"), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command(folder, "--port", "0"),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **environment},
         )
     try:
         ready = said(log, r"(Spark Connect:)")
@@ -128,12 +138,16 @@ def test_a_server_that_is_told_to_end_ends_well(number: signal.Signals, tmp_path
             except LookupError:
                 assert process.poll() is None, log.read_text()
                 with_pause(process)
-        process.send_signal(number)
-        assert process.wait(120) == 0, log.read_text()
-        assert "Ending" in log.read_text()
+        yield process, log
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def java_commands() -> list[str]:
+    """The command lines of Spark's processes, which every user of the machine can read."""
+    outcome = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=True)
+    return [line for line in outcome.stdout.splitlines() if "org.apache.spark.deploy.SparkSubmit" in line]
 
 
 def with_pause(process: subprocess.Popen[bytes]) -> None:
