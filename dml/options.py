@@ -11,12 +11,15 @@ from typing import Final, TypeVar
 from dml.errors import AnalysisError, ErrorKind
 
 __all__ = [
+    "AVRO_COMPRESSION",
     "BLOOM_FILTER_ENABLED_PREFIX",
     "BLOOM_FILTER_FPP_PREFIX",
     "DEFAULT_FILE_FORMAT",
     "DEFAULT_METRICS_MODE",
     "DEFAULT_NAME_MAPPING",
+    "DELETE_AVRO_COMPRESSION",
     "DELETE_DEFAULT_FILE_FORMAT",
+    "DELETE_ORC_COMPRESSION",
     "DELETE_PARQUET_COMPRESSION",
     "DISTRIBUTION_MODES",
     "FOLDER_PROPERTIES",
@@ -25,6 +28,7 @@ __all__ = [
     "METRICS_MAX_INFERRED_COLUMNS",
     "METRICS_MODE_COLUMN_PREFIX",
     "OPTION_PREFIX",
+    "ORC_COMPRESSION",
     "PARQUET_COMPRESSION",
     "PARQUET_COMPRESSION_LEVEL",
     "PARQUET_VECTORIZATION_ENABLED",
@@ -42,6 +46,7 @@ __all__ = [
     "DeleteGranularity",
     "DistributionMode",
     "IsolationLevel",
+    "OrcStrategy",
     "RowLevelOperationMode",
     "WriteOptions",
     "isolation_level",
@@ -80,7 +85,11 @@ DEFAULT_FILE_FORMAT: Final = "write.format.default"
 DELETE_DEFAULT_FILE_FORMAT: Final = "write.delete.format.default"
 PARQUET_COMPRESSION: Final = "write.parquet.compression-codec"
 PARQUET_COMPRESSION_LEVEL: Final = "write.parquet.compression-level"
+ORC_COMPRESSION: Final = "write.orc.compression-codec"
+AVRO_COMPRESSION: Final = "write.avro.compression-codec"
 DELETE_PARQUET_COMPRESSION: Final = "write.delete.parquet.compression-codec"
+DELETE_ORC_COMPRESSION: Final = "write.delete.orc.compression-codec"
+DELETE_AVRO_COMPRESSION: Final = "write.delete.avro.compression-codec"
 BLOOM_FILTER_ENABLED_PREFIX: Final = "write.parquet.bloom-filter-enabled.column."
 BLOOM_FILTER_FPP_PREFIX: Final = "write.parquet.bloom-filter-fpp.column."
 
@@ -117,6 +126,13 @@ class RowLevelOperationMode(StrEnum):
 
     COPY_ON_WRITE = "copy-on-write"
     MERGE_ON_READ = "merge-on-read"
+
+
+class OrcStrategy(StrEnum):
+    """`write.orc.compression-strategy`."""
+
+    SPEED = "speed"
+    COMPRESSION = "compression"
 
 
 class IsolationLevel(StrEnum):
@@ -230,6 +246,10 @@ class WriteOptions:
         page_size: `write.parquet.page-size-bytes`.
         page_rows: `write.parquet.page-row-limit`.
         dictionary_size: `write.parquet.dict-size-bytes`.
+        orc_compression: `write.orc.compression-codec`, lower case.
+        orc_strategy: `write.orc.compression-strategy`.
+        orc_stripe_size: `write.orc.stripe-size-bytes`.
+        avro_compression: `write.avro.compression-codec`, lower case.
         delete_granularity: `write.delete.granularity`; Spark's default is `file`.
         fanout: `write.spark.fanout.enabled`, None where unset.
     """
@@ -245,6 +265,10 @@ class WriteOptions:
     page_size: int = 1024 * 1024
     page_rows: int = 20_000
     dictionary_size: int = 2 * 1024 * 1024
+    orc_compression: str = "zlib"
+    orc_strategy: OrcStrategy = OrcStrategy.SPEED
+    orc_stripe_size: int = 64 * 1024 * 1024
+    avro_compression: str = "gzip"
     delete_granularity: DeleteGranularity = DeleteGranularity.FILE
     fanout: bool | None = None
 
@@ -275,6 +299,10 @@ class WriteOptions:
             page_size=integer(properties, "write.parquet.page-size-bytes", default.page_size, minimum=1),
             page_rows=integer(properties, "write.parquet.page-row-limit", default.page_rows, minimum=1),
             dictionary_size=integer(properties, "write.parquet.dict-size-bytes", default.dictionary_size, minimum=1),
+            orc_compression=properties.get(ORC_COMPRESSION, default.orc_compression).lower(),
+            orc_strategy=choice(properties, "write.orc.compression-strategy", OrcStrategy, default.orc_strategy),
+            orc_stripe_size=integer(properties, "write.orc.stripe-size-bytes", default.orc_stripe_size, minimum=1),
+            avro_compression=properties.get(AVRO_COMPRESSION, default.avro_compression).lower(),
             delete_granularity=choice(
                 properties, "write.delete.granularity", DeleteGranularity, DeleteGranularity.FILE
             ),

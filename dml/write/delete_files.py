@@ -18,19 +18,28 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
+from pyiceberg.types import LongType, NestedField, StringType
 
 from dml.deletes.delete_file_index import partition_key
 from dml.deletes.deletion_vector import encode
-from dml.deletes.position_delete_file import bounds, table_of
+from dml.deletes.position_delete_file import FILE_PATH, FILE_PATH_ID, POS, POS_ID, bounds, table_of
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.deletes.puffin import BlobMetadata, PuffinWriter, deletion_vector_blob
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
 from dml.model.write_task import WriteContext
-from dml.options import DELETE_PARQUET_COMPRESSION, DeleteGranularity, WriteOptions
+from dml.options import (
+    DELETE_AVRO_COMPRESSION,
+    DELETE_ORC_COMPRESSION,
+    DELETE_PARQUET_COMPRESSION,
+    DeleteGranularity,
+    WriteOptions,
+)
 from dml.read.target_files import TargetFiles
+from dml.write.file_layout import FileLayout
 from dml.write.output_files import OutputFile, OutputFileFactory, TaskIdentity, write_errors
 from dml.write.parquet import write_parquet
+from dml.write.rolling import WRITERS
 from dml.write.writer_spec import DELETION_VECTOR_VERSION
 
 __all__ = [
@@ -94,6 +103,10 @@ SCHEMA_JSON: Final = (
     "]}"
 )
 KEY_VALUES: Final = {"iceberg.schema": SCHEMA_JSON, "delete-type": "position"}
+POSITION_FIELDS: Final = (
+    NestedField(FILE_PATH_ID, FILE_PATH, StringType(), required=True),
+    NestedField(POS_ID, POS, LongType(), required=True),
+)
 BYTES_PER_POSITION: Final = 3
 """What a row takes in a file, about: paths repeat, positions ascend."""
 
@@ -171,14 +184,18 @@ def write_position_deletes(
     path = paths[0].as_py()
     single = {path: PositionDeleteIndex.from_positions(table.column("pos"))} if paths[-1].as_py() == path else {}
     lower, upper = bounds(single)
-    file = output.open("parquet", spec_id, partition, deletes=True)
+    file_format = options.delete_file_format
+    file = output.open(file_format, spec_id, partition, deletes=True)
     with write_errors(file.location):
-        size, offsets = write_parquet(file.stream, table, options, KEY_VALUES)
+        if file_format == "parquet":
+            size, offsets = write_parquet(file.stream, table, options, KEY_VALUES)
+        else:
+            size, offsets = write_rows(file.stream, table, options), ()
     output.close(file)
     return ContentFile(
         content=FileContent.POSITION_DELETES,
         path=file.location,
-        file_format="parquet",
+        file_format=file_format,
         spec_id=spec_id,
         partition=partition,
         record_count=table.num_rows,
@@ -190,10 +207,30 @@ def write_position_deletes(
     )
 
 
+def write_rows(stream: pa.NativeFile, table: pa.Table, options: WriteOptions) -> int:
+    """Writes positions in a format other than Parquet, as data files of it are written.
+
+    Returns:
+        The file's size.
+    """
+    layout = FileLayout(
+        columns=POSITION_FIELDS, arrow=table.schema, checks=(), leaves=(), modes={}, schema_json=SCHEMA_JSON
+    )
+    writer = WRITERS[options.delete_file_format](stream, layout, options)
+    for batch in table.to_batches():
+        writer.write(batch)
+    return writer.close().file_size_in_bytes
+
+
 def delete_file_options(context: WriteContext) -> WriteOptions:
     """Options of delete files: they have properties of their own; those of data files hold where these are not set."""
-    codec = context.properties.get(DELETE_PARQUET_COMPRESSION, context.options.compression)
-    return replace(context.options, compression=codec.lower())
+    options, properties = context.options, context.properties
+    return replace(
+        options,
+        compression=properties.get(DELETE_PARQUET_COMPRESSION, options.compression).lower(),
+        orc_compression=properties.get(DELETE_ORC_COMPRESSION, options.orc_compression).lower(),
+        avro_compression=properties.get(DELETE_AVRO_COMPRESSION, options.avro_compression).lower(),
+    )
 
 
 def file_scoped(task: ScanTask) -> tuple[DeleteFileRef, ...]:

@@ -8,7 +8,6 @@ only to be given up when it grows too large: the first rows of a file show which
 """
 
 import inspect
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +16,11 @@ import pyarrow.parquet as pq
 
 from dml.errors import AnalysisError, ErrorKind
 from dml.options import PARQUET_COMPRESSION, WriteOptions
-from dml.write.column_metrics import ColumnMetrics, NanCounter, parquet_metrics
+from dml.write.column_metrics import NanCounter, parquet_metrics
 from dml.write.file_layout import FileLayout
+from dml.write.file_writer import FileStatistics
 
-__all__ = ["CODECS", "FileStatistics", "ParquetFileWriter", "check_codec", "dictionary_columns", "write_parquet"]
+__all__ = ["CODECS", "ParquetFileWriter", "check_codec", "dictionary_columns", "write_parquet"]
 
 SAMPLES = 8
 SAMPLE_ROWS = 2048
@@ -86,23 +86,6 @@ CODECS = {
 FIRST_RATIO = 0.5
 KNOWN_OPTIONS = inspect.signature(pq.ParquetWriter).parameters
 """Arrow's own options differ between the versions that we allow."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileStatistics:
-    """What a manifest entry says of a finished file.
-
-    Attributes:
-        record_count: Rows.
-        file_size_in_bytes: Bytes.
-        split_offsets: Start of each row group.
-        metrics: Metrics of its columns.
-    """
-
-    record_count: int
-    file_size_in_bytes: int
-    split_offsets: tuple[int, ...]
-    metrics: ColumnMetrics
 
 
 class ParquetFileWriter:

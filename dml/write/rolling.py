@@ -3,18 +3,22 @@
 Input: batches as `FileLayout.batch` makes them, of one partition. Output: data files; none if there was no row.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from dml.model.manifest import ContentFile, FileContent
 from dml.options import WriteOptions
+from dml.write.avro import AvroFileWriter
 from dml.write.file_layout import FileLayout
+from dml.write.file_writer import DataFileWriter
+from dml.write.orc import OrcFileWriter
 from dml.write.output_files import OutputFile, OutputFileFactory, write_errors
 from dml.write.parquet import ParquetFileWriter
 from dml.write.row_log import OriginLog
 
-__all__ = ["DataWriter", "RollingDataWriter"]
+__all__ = ["WRITERS", "DataWriter", "RollingDataWriter"]
 
 
 class DataWriter(Protocol):
@@ -34,6 +38,13 @@ class DataWriter(Protocol):
     def abort(self) -> None:
         """Gives up the open files."""
 
+
+WRITERS: Final[Mapping[str, Callable[[pa.NativeFile, FileLayout, WriteOptions], DataFileWriter]]] = {
+    "parquet": ParquetFileWriter,
+    "orc": OrcFileWriter,
+    "avro": AvroFileWriter,
+}
+"""By the format of new files."""
 
 CHECK_ROWS = 1000
 """A file's size is looked at no more often than after so many rows."""
@@ -67,7 +78,7 @@ class RollingDataWriter:
         self._partition = partition
         self._origins = origins
         self._file: OutputFile | None = None
-        self._writer: ParquetFileWriter | None = None
+        self._writer: DataFileWriter | None = None
         self._done: list[ContentFile] = []
 
     @property
@@ -141,7 +152,7 @@ class RollingDataWriter:
     def _location(self) -> str:
         return "" if self._file is None else self._file.location
 
-    def _open(self) -> ParquetFileWriter:
+    def _open(self) -> DataFileWriter:
         self._file = self._files.open(self._options.file_format, self._spec_id, self._partition)
-        self._writer = ParquetFileWriter(self._file.stream, self._layout, self._options)
+        self._writer = WRITERS[self._options.file_format](self._file.stream, self._layout, self._options)
         return self._writer

@@ -3,17 +3,21 @@
 Input: the table, the columns of the rows. Output: `WriterSpec`.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from pyiceberg.partitioning import PartitionSpec
 
-from dml.errors import NotSupportedError
+from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout
 from dml.model.write_task import WriteContext
-from dml.options import DEFAULT_FILE_FORMAT, DELETE_DEFAULT_FILE_FORMAT
+from dml.options import DEFAULT_FILE_FORMAT, DELETE_DEFAULT_FILE_FORMAT, WriteOptions
 from dml.read.target_files import TargetFiles
+from dml.write.avro import check_avro_codec
 from dml.write.file_layout import file_layout
+from dml.write.orc import check_orc_codec
 from dml.write.parquet import check_codec
 from dml.write.partition_values import PartitionRouter
 
@@ -83,9 +87,8 @@ def check_writable(spec: WriterSpec) -> None:
         AnalysisError: a table property has a value that it cannot have.
     """
     options = spec.context.options
-    check_codec(options)
     if spec.writes_rows:
-        check_format(DEFAULT_FILE_FORMAT, options.file_format)
+        check_format(DEFAULT_FILE_FORMAT, options.file_format, options)
         layout = file_layout(spec.context, row_lineage=spec.row_lineage)
         PartitionRouter(current_spec(spec.context), layout.columns)
     if spec.job is WriteJob.MERGE_ON_READ:
@@ -95,20 +98,31 @@ def check_writable(spec: WriterSpec) -> None:
                 hint="Set 'format-version' = '2', or the mode of the command to 'copy-on-write'",
             )
         if spec.context.format_version < DELETION_VECTOR_VERSION:
-            check_format(DELETE_DEFAULT_FILE_FORMAT, options.delete_file_format)
+            check_format(DELETE_DEFAULT_FILE_FORMAT, options.delete_file_format, options)
 
 
-def check_format(key: str, file_format: str) -> None:
-    """Refuses formats that are read only.
+CODECS: Final[Mapping[str, Callable[[WriteOptions], str]]] = {
+    "parquet": check_codec,
+    "orc": check_orc_codec,
+    "avro": check_avro_codec,
+}
+
+
+def check_format(key: str, file_format: str, options: WriteOptions) -> None:
+    """Refuses formats that there are not, and what their properties cannot be.
 
     Raises:
-        NotSupportedError: it is not Parquet.
+        AnalysisError: there is no such format, or codec of it.
     """
-    if file_format != "parquet":
-        raise NotSupportedError(
-            f"The table property '{key}' is '{file_format}', but files are written as Parquet only",
-            hint=f"Set '{key}' = 'parquet': one table may hold files of several formats",
+    check = CODECS.get(file_format)
+    if check is None:
+        raise AnalysisError(
+            f"The table property '{key}' is '{file_format}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint=f"It must be one of {', '.join(repr(name) for name in CODECS)}",
+            property=key,
         )
+    check(options)
 
 
 def current_spec(context: WriteContext) -> PartitionSpec:

@@ -276,7 +276,7 @@ def test_options_are_those_of_iceberg(lake, spark):
     [
         ("nonsense", "1", NotSupportedError, "'nonsense' is not known"),
         ("mergeSchema", "true", NotSupportedError, "'mergeschema' cannot be 'true'"),
-        ("write-format", "orc", NotSupportedError, "written as Parquet only"),
+        ("write-format", "csv", AnalysisError, "'write.format.default' is 'csv'"),
         ("branch", "nowhere", NotFoundError, "does not exist"),
         ("overwrite-mode", "often", AnalysisError, "'overwrite-mode' is 'often'"),
         ("snapshot-property.rowdelta.x", "1", AnalysisError, "what RowDelta itself says"),

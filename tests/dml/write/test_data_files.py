@@ -359,9 +359,6 @@ def test_a_required_map_value_is_checked_in_the_maps_of_a_slice_only() -> None:
 @pytest.mark.parametrize(
     ("properties", "job", "version", "error", "word"),
     [
-        ({"write.format.default": "avro"}, WriteJob.ROWS, 2, NotSupportedError, "Parquet only"),
-        ({"write.format.default": "orc"}, WriteJob.COPY_ON_WRITE, 2, NotSupportedError, "Parquet only"),
-        ({"write.delete.format.default": "orc"}, WriteJob.MERGE_ON_READ, 2, NotSupportedError, "delete.format"),
         ({}, WriteJob.MERGE_ON_READ, 1, NotSupportedError, "version 1"),
         ({"write.parquet.compression-codec": "lzo"}, WriteJob.ROWS, 2, AnalysisError, "compression-codec"),
         ({"write.metadata.metrics.default": "some"}, WriteJob.ROWS, 2, AnalysisError, "metrics"),

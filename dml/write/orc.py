@@ -1,0 +1,230 @@
+"""Writes one ORC file. Worker.
+
+Input: record batches of the file's schema. Output: the file, and its size and column metrics. Spec: "Appendix A: ORC":
+field ids, and types that ORC does not have, stand in attributes, `iceberg.id` and its like.
+
+Arrow's writer keeps rows until they fill a stripe, and does not tell where stripes start.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import orc
+from pyiceberg.types import (
+    FixedType,
+    IcebergType,
+    NestedField,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from dml.errors import AnalysisError, DataError, ErrorKind
+from dml.model.arrow_types import arrow_type_of, primitive_arrow_type
+from dml.options import ORC_COMPRESSION, WriteOptions
+from dml.write.batch_metrics import BatchMetrics
+from dml.write.conversion import converted
+from dml.write.file_layout import FileLayout
+from dml.write.file_writer import FileStatistics
+
+__all__ = ["OrcFileWriter", "check_orc_codec"]
+
+CODECS: Final = {
+    "zlib": "zlib",
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "lz4": "lz4",
+    "none": "uncompressed",
+    "uncompressed": "uncompressed",
+}
+NANOS: Final = 1000
+FIRST_MICROS, LAST_MICROS = -(2**63) // NANOS + 1, (2**63 - 1) // NANOS
+"""The instants that Arrow reads from ORC, which has them in nanoseconds: from 1677 to 2262."""
+
+
+class OrcFileWriter:
+    """Writes one data file; the caller opens the stream and closes it.
+
+    Args:
+        stream: An empty stream.
+        layout: The file's columns.
+        options: Sizes and compression.
+    """
+
+    def __init__(self, stream: pa.NativeFile, layout: FileLayout, options: WriteOptions) -> None:
+        self._stream = stream
+        self._metrics = BatchMetrics(layout.leaves, layout.modes)
+        self._schema = pa.schema([orc_field(column) for column in layout.columns])
+        self._rows = 0
+        self._left = 0
+        self._writer = orc.ORCWriter(
+            Unclosed(stream),
+            compression=check_orc_codec(options),
+            compression_strategy=options.orc_strategy,
+            stripe_size=options.orc_stripe_size,
+        )
+        self._empty = True
+
+    @property
+    def buffered_bytes(self) -> int:
+        """About what the open stripe holds."""
+        return self._left
+
+    @property
+    def estimated_size(self) -> int:
+        """Bytes written, and what the open stripe may take."""
+        return self._stream.tell() + self._left // 2
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds rows.
+
+        Raises:
+            DataError: an instant that would not be read again.
+        """
+        before = self._stream.tell()
+        arrays = []
+        for array, field in zip(batch.columns, self._schema, strict=True):
+            check_instants(array, field.name)
+            arrays.append(whole(converted(array, field.type, field.name)))
+        self._writer.write(pa.Table.from_batches([pa.RecordBatch.from_arrays(arrays, schema=self._schema)]))
+        self._empty = False
+        self._metrics.add(batch)
+        self._rows += batch.num_rows
+        self._left = self._left + batch.nbytes if self._stream.tell() == before else 0
+
+    def flush(self) -> None:
+        """Nothing: a stripe is written when it is full."""
+
+    def close(self) -> FileStatistics:
+        """Writes the rest and the footer; the stream stays open."""
+        if self._empty:
+            self._writer.write(self._schema.empty_table())
+        self._writer.close()
+        return FileStatistics(
+            record_count=self._rows,
+            file_size_in_bytes=self._stream.tell(),
+            split_offsets=(),
+            metrics=self._metrics.metrics(),
+        )
+
+    def abort(self) -> None:
+        """Gives the file up; its bytes are of no use."""
+        self._writer.is_open = False  # else it would write its footer when it is collected
+
+
+class Unclosed:
+    """A stream that stays open when Arrow's writer closes it: the file is the caller's.
+
+    Args:
+        stream: The stream.
+    """
+
+    closed = False
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+
+    def write(self, data: Any) -> int:
+        """Writes bytes."""
+        return int(self._stream.write(data))
+
+    def tell(self) -> int:
+        """How many bytes there are."""
+        return int(self._stream.tell())
+
+    def flush(self) -> None:
+        """Writes what is buffered."""
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def check_orc_codec(options: WriteOptions) -> str:
+    """Arrow's name of the table's compression codec for ORC.
+
+    Raises:
+        AnalysisError: there is no such codec.
+    """
+    codec = CODECS.get(options.orc_compression)
+    if codec is None:
+        raise AnalysisError(
+            f"The table property '{ORC_COMPRESSION}' is '{options.orc_compression}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint=f"It must be one of {', '.join(repr(name) for name in CODECS)}",
+            property=ORC_COMPRESSION,
+        )
+    return codec
+
+
+def orc_field(column: NestedField) -> pa.Field:
+    """The Arrow field that becomes a column of an ORC file: its metadata become attributes."""
+    attributes = {"iceberg.id": str(column.field_id), "iceberg.required": str(column.required).lower()}
+    match column.field_type:
+        case TimeType():
+            attributes["iceberg.long-type"] = "TIME"
+        case UUIDType():
+            attributes["iceberg.binary-type"] = "UUID"
+        case FixedType() as fixed:
+            attributes |= {"iceberg.binary-type": "FIXED", "iceberg.length": str(len(fixed))}
+        case TimestampType() | TimestamptzType():
+            attributes["iceberg.timestamp-unit"] = "MICROS"
+        case TimestampNanoType() | TimestamptzNanoType():
+            attributes["iceberg.timestamp-unit"] = "NANOS"
+    return pa.field(column.name, arrow_type_of(column.field_type, orc_type, orc_field), metadata=attributes)
+
+
+def orc_type(primitive: IcebergType) -> pa.DataType:
+    """The Arrow type that ORC has for a primitive type."""
+    match primitive:
+        case TimeType():
+            return pa.int64()
+        case UUIDType() | FixedType():
+            return pa.binary()
+    found = primitive_arrow_type(primitive)
+    assert found is not None  # the layout of files has been made of them
+    return found
+
+
+def whole(array: pa.Array) -> pa.Array:
+    """Nested values in buffers of their own: in slices Arrow's ORC writer looks for the NULLs of structs elsewhere."""
+    return array.take(pa.array(range(len(array)))) if pa.types.is_nested(array.type) else array
+
+
+def check_instants(values: pa.Array, column: str) -> None:
+    """Refuses instants that Arrow could write and not read: ORC has nanoseconds, of which 64 bits hold 584 years.
+
+    Raises:
+        DataError: there is one.
+    """
+    for micros in instants(values):
+        extremes = pc.min_max(micros.cast(pa.int64()))
+        least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
+        if least is not None and (least < FIRST_MICROS or greatest > LAST_MICROS):
+            raise DataError(
+                f"The column '{column}' has a timestamp before 1678 or after 2261, which cannot be read from ORC files",
+                kind=ErrorKind.OVERFLOW,
+                hint="Set 'write.format.default' = 'parquet' for the table: it may hold files of several formats",
+                column=column,
+            )
+
+
+def instants(values: pa.Array) -> Iterator[pa.Array]:
+    """The timestamps in microseconds in an array, at any depth."""
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        if kind.unit == "us":
+            yield values
+    elif pa.types.is_struct(kind):
+        for place in range(kind.num_fields):
+            yield from instants(values.field(place))
+    elif pa.types.is_map(kind):
+        yield from instants(values.keys)
+        yield from instants(values.items)
+    elif pa.types.is_list(kind):
+        yield from instants(values.values)
