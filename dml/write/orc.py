@@ -45,6 +45,7 @@ CODECS: Final = {
 NANOS: Final = 1000
 FIRST_MICROS, LAST_MICROS = -(2**63) // NANOS + 1, (2**63 - 1) // NANOS
 """The instants that Arrow reads from ORC, which has them in nanoseconds: from 1677 to 2262."""
+SECOND: Final = {"us": 10**6, "ns": 10**9}
 
 
 class OrcFileWriter:
@@ -197,29 +198,45 @@ def whole(array: pa.Array) -> pa.Array:
 
 
 def check_instants(values: pa.Array, column: str) -> None:
-    """Refuses instants that Arrow could write and not read: ORC has nanoseconds, of which 64 bits hold 584 years.
+    """Refuses instants that somebody would read as others.
+
+    ORC has seconds and nanoseconds apart, and its readers do not agree about fractions of seconds before 1970: Java's
+    takes some for a second earlier, and the last second before 1970 cannot be told from the first after it (ORC-306,
+    ORC-763, ORC-771). What lies outside of 64 bits of nanoseconds Arrow could write, and not read.
 
     Raises:
         DataError: there is one.
     """
-    for micros in instants(values):
-        extremes = pc.min_max(micros.cast(pa.int64()))
+    for found in instants(values):
+        counts = found.cast(pa.int64())
+        extremes = pc.min_max(counts)
         least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
-        if least is not None and (least < FIRST_MICROS or greatest > LAST_MICROS):
-            raise DataError(
-                f"The column '{column}' has a timestamp before 1678 or after 2261, which cannot be read from ORC files",
-                kind=ErrorKind.OVERFLOW,
-                hint="Set 'write.format.default' = 'parquet' for the table: it may hold files of several formats",
-                column=column,
-            )
+        if least is None:
+            continue
+        if found.type.unit == "us" and (least < FIRST_MICROS or greatest > LAST_MICROS):
+            raise not_for_orc(column, "a timestamp before 1678 or after 2261")
+        second = SECOND[found.type.unit]
+        early = counts.filter(pc.less(counts, 0)) if least < 0 else counts.slice(0, 0)
+        whole_seconds = pc.multiply(pc.divide(early, second), second)
+        if pc.any(pc.not_equal(early, whole_seconds)).as_py():
+            raise not_for_orc(column, "a timestamp before 1970 with a fraction of a second")
+
+
+def not_for_orc(column: str, what: str) -> DataError:
+    """The error for a value that ORC files cannot hold for all readers."""
+    return DataError(
+        f"The column '{column}' has {what}, which readers of ORC files do not agree about",
+        kind=ErrorKind.OVERFLOW,
+        hint="Set 'write.format.default' = 'parquet' for the table: it may hold files of several formats",
+        column=column,
+    )
 
 
 def instants(values: pa.Array) -> Iterator[pa.Array]:
-    """The timestamps in microseconds in an array, at any depth."""
+    """The timestamps in an array, at any depth."""
     kind = values.type
     if pa.types.is_timestamp(kind):
-        if kind.unit == "us":
-            yield values
+        yield values
     elif pa.types.is_struct(kind):
         for place in range(kind.num_fields):
             yield from instants(values.field(place))

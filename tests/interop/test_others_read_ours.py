@@ -64,6 +64,25 @@ def test_rows_after_every_kind_of_change(lake: Lake, version: int, mode: str, pa
     assert {int(row[1:].partition(",")[0]) for row in rows} == ids_left()
 
 
+@pytest.mark.parametrize(("version", "mode"), [(2, "merge-on-read"), (3, "copy-on-write")])
+@pytest.mark.parametrize("file_format", ["orc", "avro"])
+def test_other_formats(lake: Lake, file_format: str, version: int, mode: str) -> None:
+    """PyIceberg reads ORC files without instants, and no Avro: those have the rows of a Parquet table."""
+    properties = {"write.format.default": file_format}
+    columns = COLUMNS.replace("TIMESTAMP", "TIMESTAMP_NTZ")
+    name = lake.create(columns, "PARTITIONED BY (k)", version=version, mode=mode, **properties)
+    changed(lake, name)
+    if file_format == "orc":
+        lake.agree(name, len(ids_left()), duckdb=False)
+    else:
+        twin = lake.create(columns, "PARTITIONED BY (k)")
+        changed(lake, twin)
+        assert lake.rows(name) == lake.rows(twin)
+    formats = {file.file_format for file in lake.files(name, FileContent.DATA)}
+    assert formats == {file_format}
+    assert {file.file_format for file in lake.delete_files(name)} == ({file_format} if version == 2 else set())
+
+
 @pytest.mark.parametrize("granularity", ["file", "partition"])
 def test_position_deletes_at_both_granularities(lake: Lake, granularity: str) -> None:
     """Files for one data file each name it; files for a partition's data files name none."""

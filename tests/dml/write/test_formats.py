@@ -1,7 +1,6 @@
 """Data files and position delete files in ORC and Avro: they hold, and say, what Parquet files of the same rows do."""
 
 import math
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from pyiceberg.types import (
     LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
     TimestampType,
@@ -97,8 +97,8 @@ def rows() -> pa.RecordBatch:
         "fx": pa.array([b"abc", None, b"\xff\xff\xff", b"\x00\x00\x00", None], pa.binary()),
         "dt": pa.array([-719162, None, -1, 0, 2932896], pa.date32()),
         "t": pa.array([0, None, 86_399_999_999, 1, None], pa.time64("us")),
-        "ts": pa.array([-1, None, -1_000_001, 0, 253_402_300], pa.timestamp("us")),
-        "tz": pa.array([-999_999, None, -9_000_000_000_000_000, 1, 2**52], pa.timestamp("us", "UTC")),
+        "ts": pa.array([-1_000_000, None, -86_400_000_000, 0, 253_402_300], pa.timestamp("us")),
+        "tz": pa.array([-7_000_000, None, -9_000_000_000_000_000, 1, 2**52], pa.timestamp("us", "UTC")),
         "st": pa.array([{"x": 1, "in": {"z": "a"}}, None, {"x": 3, "in": None}, None, {"x": -5}], nested),
         "l": pa.array([[{"z": "q"}, None], None, [], [{"z": None}], None], pa.list_(inner)),
         "m": pa.array([[("k", [UUIDS[0]]), ("", None)], None, [], None, [("v", [])]], pa.map_(pa.string(), uuids)),
@@ -234,20 +234,25 @@ def test_unknown_formats_and_codecs_are_refused_before_anything_is_written(
     assert caught.value.kind is ErrorKind.INVALID_PROPERTY
 
 
-def test_instants_that_could_not_be_read_from_orc_are_refused(tmp_path: Path) -> None:
-    """At any depth; nothing stays behind."""
-    early = datetime(1600, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+@pytest.mark.parametrize("micros", [-11_676_096_000_000_000, 9_300_000_000_000_000, -1, -999_999, -1_500_000])
+@pytest.mark.parametrize("unit", [TimestampType(), TimestamptzType()], ids=["timestamp", "timestamptz"])
+def test_instants_that_readers_of_orc_do_not_agree_about_are_refused(
+    tmp_path: Path, unit: PrimitiveType, micros: int
+) -> None:
+    """At any depth; nothing stays behind, and Avro takes them."""
     schema = Schema(
         NestedField(1, "id", LongType(), required=False),
-        NestedField(2, "l", ListType(3, TimestampType(), element_required=False), required=False),
+        NestedField(2, "l", ListType(3, unit, element_required=False), required=False),
     )
-    batch = pa.RecordBatch.from_arrays(
-        [pa.array([1]), pa.array([[early]], pa.list_(pa.timestamp("us")))], names=["id", "l"]
-    )
+    zone = "UTC" if isinstance(unit, TimestamptzType) else None
+    values = pa.array([[0, micros]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us", zone)))
+    batch = pa.RecordBatch.from_arrays([pa.array([1]), values], names=["id", "l"])
     write = context(tmp_path, schema=schema, properties={"write.format.default": "orc"})
-    with pytest.raises(DataError, match="1678"):
+    with pytest.raises(DataError, match="readers of ORC files do not agree"):
         raise_failure(run(WriteJob.ROWS, [batch], write, DeltaLayout(value_ids=(1, 2))))
     assert stored_files(tmp_path) == []
+    write = context(tmp_path, schema=schema, properties={"write.format.default": "avro"})
+    raise_failure(run(WriteJob.ROWS, [batch], write, DeltaLayout(value_ids=(1, 2))))
 
 
 def raise_failure(commit: Any) -> None:
