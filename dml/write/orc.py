@@ -79,7 +79,7 @@ class OrcFileWriter:
     @property
     def estimated_size(self) -> int:
         """Bytes written, and what the open stripe may take."""
-        return self._stream.tell() + self._left // 2
+        return int(self._stream.tell()) + self._left // 2
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Adds rows.
