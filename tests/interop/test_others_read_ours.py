@@ -66,6 +66,7 @@ def test_rows_after_every_kind_of_change(lake: Lake, version: int, mode: str, pa
 
 @pytest.mark.parametrize(("version", "mode"), [(2, "merge-on-read"), (3, "copy-on-write")])
 @pytest.mark.parametrize("file_format", ["orc", "avro"])
+@pytest.mark.proves("C21")
 def test_other_formats(lake: Lake, file_format: str, version: int, mode: str) -> None:
     """PyIceberg reads ORC files without instants, and no Avro: those have the rows of a Parquet table."""
     properties = {"write.format.default": file_format}
