@@ -21,7 +21,7 @@ from dml.commit import CommitKey, IdempotencyKey
 from dml.connector import execute_and_refresh, frames_of_reads, inheriting, install, table_frame, uninstall
 from dml.dataframe_writers import take_writers
 from dml.engine.current import follow_spark
-from dml.engine.engine import Engine, StatementSettings, is_connect
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import is_ours, is_query, parsed
 from dml.engine.procedures import remove_orphans, verify_table
 from dml.errors import AnalysisError, ErrorKind, SetupError
@@ -54,6 +54,7 @@ from dml.spark.handlers import (
     session_key,
 )
 from dml.spark.launch import spark_session
+from dml.spark.stream_calls import take_stream_calls
 from dml.spark.table_calls import TableCalls
 from dml.sqlparse import bind_parameters, canonical_text, first_keyword
 from dml.sqlparse.names import name_parts
@@ -339,8 +340,8 @@ class Session:
         install(self.engine)
         take_writers(self.spark)
         take_format_calls(self.spark)
-        if is_connect(self.spark):
-            take_connect_calls()
+        take_stream_calls(self.spark)
+        take_connect_calls(self.spark)
         return self
 
     def disable(self) -> None:

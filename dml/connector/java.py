@@ -117,9 +117,11 @@ def none() -> JavaObject:
     return static("scala.Option", "empty")()
 
 
-def optional_long(value: int) -> JavaObject:
-    """An `OptionalLong`."""
-    return static("java.util.OptionalLong", "of")(value)
+def optional_long(value: int | None) -> JavaObject:
+    """An `OptionalLong`, empty for None."""
+    return (
+        static("java.util.OptionalLong", "empty")() if value is None else static("java.util.OptionalLong", "of")(value)
+    )
 
 
 def java_map(values: Mapping[str, str]) -> JavaObject:

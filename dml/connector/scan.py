@@ -7,7 +7,7 @@ and what Spark should know of its size.
 Spark asks its whole filter again of the rows that it gets, but where the files that are left hold no other rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
@@ -20,6 +20,7 @@ from dml.connector.conditions import pushed_down
 from dml.connector.java import CONNECTOR, array, constant, java_class, optional_long, static, struct_type
 from dml.connector.proxies import Proxy
 from dml.connector.state import TableState
+from dml.connector.stream import SparkMicroBatchStream
 from dml.connector.vectorized import VectorizedRead, vectorized_read
 from dml.connector.workers import python_partition, reader_factory
 from dml.engine.engine import Engine, StatementSettings
@@ -101,6 +102,7 @@ class SparkScan(Proxy):
         read: What is read.
         plan: Its tasks, where they are known.
         settings: Those of the statement; None for the session's as they are when Spark plans.
+        options: Those of the reader.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -110,10 +112,17 @@ class SparkScan(Proxy):
     )
 
     def __init__(
-        self, engine: Engine, read: ScanRead, plan: ScanPlan | None = None, settings: StatementSettings | None = None
+        self,
+        engine: Engine,
+        read: ScanRead,
+        plan: ScanPlan | None = None,
+        settings: StatementSettings | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self.engine = engine
         self.read = read
+        self.options = options or {}
+        self._is_stream = False
         self._known_plan = plan
         self._known_settings = settings
         self._narrowed: tuple[ScanTask, ...] | None = None
@@ -137,8 +146,18 @@ class SparkScan(Proxy):
         """Its rows."""
         return SparkBatch(self)
 
+    def toMicroBatchStream(self, checkpoint: str) -> SparkMicroBatchStream:
+        """The rows that are appended from now on, or from where the reader says. Spark pushes no filters to streams."""
+        self._is_stream = True
+        read = self.read
+        return SparkMicroBatchStream(
+            self.engine, read.state, read.columns, read.metadata_columns, self.row_schema, self.options, checkpoint
+        )
+
     def estimateStatistics(self) -> "SparkStatistics":
-        """Rows and bytes: of the files that are left, and of the columns that are read."""
+        """Rows and bytes: of the files that are left, and of the columns that are read; unknown of a stream."""
+        if self._is_stream:
+            return SparkStatistics(None, None)
         rows = sum(map(live_rows, self.plan.tasks))
         return SparkStatistics(rows, max(rows * self._row_width, self._share_of_files))
 
@@ -199,13 +218,15 @@ class SparkScan(Proxy):
     def vectorized(self) -> VectorizedRead | None:
         """How Spark's own reader reads its files; None where ours does."""
         read = self.read
-        if read.metadata_columns or read.context(self.plan).row_filter is not None:
+        if self._is_stream or read.metadata_columns or read.context(self.plan).row_filter is not None:
             return None
         return vectorized_read(self.engine.spark, read.state.table, read.state.schema, read.columns, self.plan.tasks)
 
     @cached_property
     def context(self) -> ScanContext:
-        """What its tasks share."""
+        """What its tasks share; those of a stream are not known here."""
+        if self._is_stream:
+            return self.read.context(ScanPlan(snapshot_id=None))
         read = self.read if self.vectorized is None else replace(self.read, columns=self.vectorized.order)
         return read.context(self.plan)
 
@@ -299,13 +320,13 @@ class SparkStatistics(Proxy):
     """How much a scan gives.
 
     Args:
-        rows: How many rows.
-        size: Bytes.
+        rows: How many rows; None where that is not known.
+        size: Bytes, likewise.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("read.Statistics",)
 
-    def __init__(self, rows: int, size: int) -> None:
+    def __init__(self, rows: int | None, size: int | None) -> None:
         self.rows = rows
         self.size = size
 

@@ -4,7 +4,7 @@ Input: calls of the optimizer, in this order: predicates, aggregates, columns. O
 where the manifests know it, a row that no job has to make.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import ClassVar, Final
@@ -36,6 +36,7 @@ class SparkScanBuilder(Proxy):
         engine: The session and its catalogs.
         read: What is read if Spark needs all of it.
         settings: Those of the statement; None for the session's as they are when Spark plans.
+        options: Those of the reader.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -45,10 +46,17 @@ class SparkScanBuilder(Proxy):
         "read.SupportsPushDownAggregates",
     )
 
-    def __init__(self, engine: Engine, read: ScanRead, settings: StatementSettings | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        read: ScanRead,
+        settings: StatementSettings | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         self.engine = engine
         self.read = read
         self.settings = settings
+        self.options = options
         self.is_whole = isinstance(read.row_filter, AlwaysTrue)
         self.count: CountedRows | None = None
         self.plan: ScanPlan | None = None
@@ -109,7 +117,7 @@ class SparkScanBuilder(Proxy):
 
     def build(self) -> Proxy:
         """The scan."""
-        return self.count or SparkScan(self.engine, self.read, self.plan, self.settings)
+        return self.count or SparkScan(self.engine, self.read, self.plan, self.settings, self.options)
 
 
 def both(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:

@@ -34,6 +34,7 @@ __all__ = ["SparkTable"]
 
 CAPABILITIES = (
     "BATCH_READ",
+    "MICRO_BATCH_READ",
     "BATCH_WRITE",
     "V1_BATCH_WRITE",
     "TRUNCATE",
@@ -121,7 +122,8 @@ class SparkTable(Proxy):
 
     def newScanBuilder(self, options: JavaObject) -> SparkScanBuilder:
         """A builder of scans, of another snapshot where options say so."""
-        return SparkScanBuilder(self.engine, ScanRead.whole(self.state.with_options(read_options(options))))
+        asked = read_options(options)
+        return SparkScanBuilder(self.engine, ScanRead.whole(self.state.with_options(asked)), options=asked)
 
     @cached_property
     def _metadata_columns(self) -> JavaObject:

@@ -18,7 +18,7 @@ from dml.model.scan_task import ScanContext, ScanTask
 from dml.read.data_file import coalesced
 from dml.read.reader import TaskReader
 
-__all__ = ["GroupReader", "PackedGroups", "pack", "settle", "unpack"]
+__all__ = ["GroupReader", "PackedGroups", "pack", "read_self_contained", "settle", "unpack"]
 
 
 @cache
@@ -84,6 +84,20 @@ class GroupReader:
                 tasks: tuple[ScanTask, ...] = unpack(group)
                 rows = (found for task in tasks for found in reader.read(task))
                 yield from coalesced(rows, context.batch_rows)
+
+
+def read_self_contained(groups: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Reads groups that come with their context, packed as `(ScanContext, tasks)`, in the first column.
+
+    What a stream reads of a table is not known when Spark asks for the function: later files may need later specs.
+    """
+    settle()
+    for batch in groups:
+        for packed in batch.column(0).to_pylist():
+            context, tasks = unpack(packed)
+            reader = TaskReader(context)
+            rows = (found for task in tasks for found in reader.read(task))
+            yield from coalesced(rows, context.batch_rows)
 
 
 def pack(value: object) -> bytes:

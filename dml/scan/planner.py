@@ -41,7 +41,7 @@ from dml.pruning.file_bounds import MetricColumn, file_bounds, may_meet, metric_
 from dml.pruning.pruner import Pruner
 from dml.pruning.row_tests import BoundsOf
 
-__all__ = ["ScanPlan", "plan_scan"]
+__all__ = ["PlannedFile", "ScanPlan", "delete_index", "plan_scan", "read_all", "scan_task"]
 
 MAX_THREADS = 8
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any, Final
 
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
 from dml.errors import NotSupportedError
 from dml.spark.connect_columns import partition_term
 from dml.spark.connect_plans import CONNECT, frame_of_plan
-from dml.spark.handlers import find_calls
+from dml.spark.handlers import find_calls, is_classic
 from dml.spark.replaced_methods import Method, replace_method
 from dml.spark.table_calls import PartitionTerm, WriteAction, WriteCall
 from dml.sqlparse.names import name_parts
@@ -67,8 +68,14 @@ CATALOG_METHODS: Final[Mapping[str, str]] = {
 """Methods of `spark.catalog` that are taken, and the parameter that names the table or namespace."""
 
 
-def take_connect_calls() -> None:
-    """Let PySpark's readers, writers and catalog of Spark Connect ask first whether a table is ours."""
+def take_connect_calls(spark: SparkSession) -> None:
+    """Let PySpark's readers, writers and catalog of Spark Connect ask first whether a table is ours.
+
+    Args:
+        spark: The session; on classic Spark nothing happens.
+    """
+    if is_classic(spark):
+        return
     readwriter = importlib.import_module(f"{CONNECT}.readwriter")
     replace_method(readwriter.DataFrameReader, "table", reading)
     for name in WRITER_ACTIONS:

@@ -58,6 +58,7 @@ class Feature(Enum):
     DOUBLED_QUOTES = ((4, 1), "A doubled quote in a string")
     JAVA_17 = ((4, 0), "Java 17 as the least")
     JVM_PARAMETERS = ((4, 1), "A parameter in a statement that comes from the JVM, not from Python,")
+    METADATA_IN_STREAMS = ((4, 3), "A metadata column in a stream of a table")
     TIME = ((4, 1), "A column of type TIME")
     TRAVEL_IN_PLANS = ((4, 1), "A plan that says which of its tables travel in time")
     REPARTITION_BY_ID = ((4, 1), "A partition for each number")

@@ -81,6 +81,10 @@ def calls() -> None:
     assert "c" in [table.name for table in spark.catalog.listTables("lake.db")]
     assert spark.sql("DELETE FROM lake.db.c WHERE id = 0").collect()[0].num_deleted_rows == 1
     assert spark.table("lake.db.c").count() == 4
+    stream = spark.readStream.option("stream-scan-all-files", "true").table("lake.db.c").where("id > 2")
+    query = stream.writeStream.format("memory").queryName("seen").trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    assert rows(spark, "SELECT id FROM seen ORDER BY id") == [(3,), (4,)]
     spark.stop()
 
 

@@ -161,6 +161,9 @@ def ways_in(lake):
             call().collect()
     dml.enable(spark)
     assert spark.sql("SELECT * FROM lake.db.t").count() == spark.table("lake.db.t").count() == 1
+    for read in (spark.readStream.table, spark.readStream.format("iceberg").load):
+        with pytest.raises(dml.NotSupportedError, match="cannot be read as a stream through Spark Connect"):
+            read("lake.db.t")
     second = another_session()
     assert second.table("lake.db.t").count() == 1
     dml.enable(second)

@@ -1,0 +1,292 @@
+"""Streams of our tables as Spark runs them. Driver, classic Spark only.
+
+Input: a table, the columns that a query reads, the options of its reader. Output: Spark's `MicroBatchStream`. Which
+snapshots and files a batch has is said by `dml.streaming`; they are read as those of a batch scan.
+
+Spark asks from the thread of the query, one call after the other: `latestOffset`, then `planInputPartitions`. The table
+is loaded anew for the first of them.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from py4j.java_gateway import JavaObject
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyspark.sql.types import StructType
+
+from dml import catalog as catalogs
+from dml.connector.java import CONNECTOR, array, java_class, java_error, simple_name, static
+from dml.connector.plans import running_plan
+from dml.connector.proxies import Proxy
+from dml.connector.state import TableState
+from dml.connector.workers import PYTHON_SOURCES, python_partition, reader_factory
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.scans import task_groups
+from dml.errors import ExecutionError, NotFoundError
+from dml.read.packed_groups import pack, read_self_contained
+from dml.scan.source import scan_context
+from dml.spark.jvm import java_collection, session_state
+from dml.spark.versions import Feature, has, require
+from dml.spark.workers import check_workers
+from dml.streaming.files import SnapshotFiles
+from dml.streaming.offsets import NOTHING_READ, StreamOffset
+from dml.streaming.source import StreamedTable, check_columns
+from dml.streaming.source_options import ReadLimits, SourceOptions, fixed_state
+
+__all__ = ["SparkMicroBatchStream"]
+
+STREAMING: Final = "org.apache.spark.sql.connector.read.streaming."
+READ_LIMIT: Final = STREAMING + "ReadLimit"
+INITIAL_OFFSET: Final = "offsets/0"
+"""The file of a source's folder in a checkpoint that says where the stream began; the JAR has it there too."""
+MOST_FILES: Final = 2**31 - 1
+
+
+class SparkMicroBatchStream(Proxy):
+    """The rows that are appended to a table.
+
+    Args:
+        engine: The session and its catalogs.
+        state: The table when the query started.
+        columns: Ids of the columns.
+        metadata_columns: Names of metadata columns, after them.
+        row_schema: The columns of the rows, as Spark's.
+        options: Those of the reader.
+        checkpoint: The source's folder in the checkpoint of the query.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = (
+        STREAMING + "MicroBatchStream",
+        STREAMING + "SupportsTriggerAvailableNow",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        state: TableState,
+        columns: tuple[int, ...],
+        metadata_columns: tuple[str, ...],
+        row_schema: StructType,
+        options: Mapping[str, str],
+        checkpoint: str,
+    ) -> None:
+        self.engine = engine
+        self.state = state
+        self.columns = columns
+        self.metadata_columns = metadata_columns
+        self.row_schema = row_schema
+        self.options = source_options(state, options)
+        self.checkpoint = checkpoint
+        self._files = SnapshotFiles()
+        self._table = state.table
+        self._is_bounded = False
+        self._last_id: int | None = None  # the newest snapshot that is read, of a bounded stream
+
+    def toString(self) -> str:
+        """What the progress of a query calls it; the folder tells two sources of one query apart."""
+        return f"RowDelta {self.state.resolved.name} ({self.checkpoint})"
+
+    def initialOffset(self) -> JavaObject:
+        """Where the stream begins; written down when it is asked first, for the table changes."""
+        file = InitialOffsetFile(self.engine, self.checkpoint)
+        written = file.read()
+        if written is not None:
+            return java_offset(StreamOffset.of_json(written))
+        begin = self._now().starting_offset()
+        file.write(begin.json)
+        return java_offset(begin)
+
+    def deserializeOffset(self, text: str) -> JavaObject:
+        """An offset of a checkpoint."""
+        return java_offset(StreamOffset.of_json(text))
+
+    def latestOffset(self, *how: JavaObject) -> JavaObject | None:
+        """Where the next batch ends, of where it begins and how much it may read; None where there is nothing new."""
+        if not how:
+            raise java_error("java.lang.UnsupportedOperationException", "latestOffset needs a start and a limit")
+        start, limit = how
+        begin = python_offset(start)
+        now = self._now()
+        last_id = self._last_id if self._is_bounded else now.head_id
+        end = now.latest_offset(begin, limits_of(limit), last_id)
+        return None if end == begin else java_offset(end)
+
+    def reportLatestOffset(self) -> JavaObject | None:
+        """The end of the newest snapshot, for the progress of the query."""
+        known = self._known()
+        return java_offset(known.end_of_head())
+
+    def getDefaultReadLimit(self) -> JavaObject:
+        """How much a batch reads, where the trigger does not say that it is all."""
+        limits, made = self.options.limits, []
+        if limits.files is not None:
+            made.append(static(READ_LIMIT, "maxFiles")(min(limits.files, MOST_FILES)))
+        if limits.rows is not None:
+            made.append(static(READ_LIMIT, "maxRows")(limits.rows))
+        if limits.size is not None:
+            made.append(static(READ_LIMIT, "maxBytes")(limits.size))
+        if not made:
+            return static(READ_LIMIT, "allAvailable")()
+        return made[0] if len(made) == 1 else static(READ_LIMIT, "compositeLimit")(array(READ_LIMIT, made))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read no further than the snapshot that is the newest now."""
+        self._last_id = self._now().head_id
+        self._is_bounded = True
+
+    def planInputPartitions(self, start: JavaObject, end: JavaObject) -> JavaObject:
+        """What a batch reads; its partitions bring along all that a worker needs."""
+        begin, stop = python_offset(start), python_offset(end)
+        known = self._known()
+        if stop != NOTHING_READ and known.table.snapshot_by_id(stop.snapshot_id) is None:
+            known = self._now()  # a batch that was planned before the query was stopped
+        read = Schema(*(field for field in self.state.schema.fields if field.field_id in self.columns))
+        check_columns(known.name, read, known.table.schema())
+        tasks = known.tasks(begin, stop)
+        context = scan_context(
+            known.table,
+            tasks,
+            self.columns,
+            metadata_columns=self.metadata_columns,
+            case_sensitive=True,
+            schema=self.state.schema,
+        )
+        settings = StatementSettings.of(self.engine.spark)
+        groups = task_groups(tasks, known.table, settings, whole_files=False)
+        partitions = (python_partition(number, pack((context, group))) for number, group in enumerate(groups))
+        return array(CONNECTOR + "read.InputPartition", partitions)
+
+    def createReaderFactory(self) -> JavaObject:
+        """What reads a partition on an executor."""
+        check_workers(self.engine.spark)
+        self._check_output()
+        return reader_factory(read_self_contained, self.row_schema)
+
+    def commit(self, end: JavaObject) -> None:
+        """Nothing: the table keeps its rows."""
+
+    def stop(self) -> None:
+        """Nothing is open."""
+
+    def _check_output(self) -> None:
+        """Refuse metadata columns where Spark does not ask for them: it would take others' values for theirs.
+
+        Raises:
+            NotSupportedError: the query names one.
+        """
+        plan = None if has(Feature.METADATA_IN_STREAMS) else running_plan(self.engine.spark)
+        for leaf in () if plan is None else java_collection(plan.collectLeaves()):
+            is_mine = (
+                simple_name(leaf) == "StreamingDataSourceV2ScanRelation" and leaf.stream().toString() == self.toString()
+            )
+            if is_mine and leaf.output().length() > len(self.row_schema):
+                require(Feature.METADATA_IN_STREAMS)
+
+    def _known(self) -> StreamedTable:
+        return StreamedTable(name=self.state.resolved.name, table=self._table, options=self.options, files=self._files)
+
+    def _now(self) -> StreamedTable:
+        """The table as it is now.
+
+        Raises:
+            NotFoundError: it was dropped.
+        """
+        self._table = loaded_anew(self.state)
+        return self._known()
+
+
+def source_options(state: TableState, options: Mapping[str, str]) -> SourceOptions:
+    """What a reader asks for, by its options and by the end of the table's name.
+
+    Raises:
+        NotSupportedError: it asks for a state of the table that stays as it is.
+    """
+    resolved = state.resolved
+    if resolved.tag is not None:
+        raise fixed_state(f"the tag '{resolved.tag}'")
+    if resolved.snapshot_id is not None or resolved.timestamp_ms is not None:
+        raise fixed_state("the end of the table's name")
+    return SourceOptions.of(options, resolved.branch)
+
+
+def loaded_anew(state: TableState) -> Table:
+    """The table of a running stream.
+
+    Raises:
+        NotFoundError: it was dropped, or another has its name.
+    """
+    resolved = state.resolved
+    table = catalogs.load_table(resolved.catalog, resolved.identifier)
+    if table.metadata.table_uuid != resolved.table.metadata.table_uuid:
+        raise NotFoundError(
+            f"The table {resolved.name} was dropped and created again while the stream read it",
+            hint="Start the query again with a new 'checkpointLocation'",
+        )
+    return table
+
+
+def java_offset(offset: StreamOffset) -> JavaObject:
+    """An offset as Spark keeps it: Java's is a class, which Python cannot extend, and this one has any JSON."""
+    return java_class(PYTHON_SOURCES + "PythonStreamingSourceOffset")(offset.json)
+
+
+def python_offset(offset: JavaObject) -> StreamOffset:
+    """An offset that Spark gives back."""
+    return StreamOffset.of_json(str(offset.json()))
+
+
+def limits_of(limit: JavaObject) -> ReadLimits:
+    """How much Spark lets a batch read."""
+    match simple_name(limit):
+        case "ReadMaxFiles":
+            return ReadLimits(files=int(limit.maxFiles()))
+        case "ReadMaxRows":
+            return ReadLimits(rows=int(limit.maxRows()))
+        case "ReadMaxBytes":
+            return ReadLimits(size=int(limit.maxBytes()))
+        case "CompositeReadLimit":
+            limits = ReadLimits()
+            for part in limit.getReadLimits():
+                limits = limits.both(limits_of(part))
+            return limits
+        case _:  # all that is available
+            return ReadLimits()
+
+
+class InitialOffsetFile:
+    """The file in a checkpoint that says where a stream began. It lies where Spark's Hadoop can write.
+
+    Args:
+        engine: The session.
+        checkpoint: The source's folder.
+    """
+
+    def __init__(self, engine: Engine, checkpoint: str) -> None:
+        paths: Any = java_class("org.apache.hadoop.fs.Path")
+        self._path = paths(f"{checkpoint}/{INITIAL_OFFSET}")
+        self._unfinished = paths(f"{checkpoint}/offsets/.0.unfinished")
+        self._files = self._path.getFileSystem(session_state(engine.spark).newHadoopConf())
+
+    def read(self) -> str | None:
+        """What it says; None where there is none."""
+        if not self._files.exists(self._path):
+            return None
+        stream = self._files.open(self._path)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def write(self, text: str) -> None:
+        """Write it, at once or not at all."""
+        stream = self._files.create(self._unfinished, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        if not self._files.rename(self._unfinished, self._path):
+            raise ExecutionError(
+                f"The file '{self._path}' of the checkpoint cannot be written",
+                hint="Each query needs a 'checkpointLocation' of its own, which it may write",
+            )

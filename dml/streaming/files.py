@@ -1,0 +1,223 @@
+"""The data files of a snapshot by their places, as offsets of streams count them. Driver.
+
+Input: a snapshot. Output: the files that it added, or all that it has, each with its position. Of many snapshots that
+are read whole the newest manifest list is enough, and those manifests are opened that have files of a micro-batch; what
+was read is kept for the next one.
+
+A position is the place of the file's manifest (the number of files that are live in those before it) and the file's
+place among those of the manifest that count: what Iceberg's JAR writes into checkpoints. So positions have gaps where a
+manifest carries files of older snapshots, and they only ever grow.
+
+Source: `MicroBatches` of Iceberg 1.10.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from dml.deletes.delete_file_index import DeleteFileIndex
+from dml.manifests.read import entries_of, manifests_of
+from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
+from dml.scan.planner import PlannedFile, delete_index, read_all
+
+__all__ = ["Part", "SnapshotFiles", "deletes_of"]
+
+KEPT_FILES: Final = 20_000
+"""About so many files of manifests are remembered: a snapshot that is read in many batches is listed once."""
+KEPT_SNAPSHOTS: Final = 1_000
+ADDED_DATA_FILES: Final = "added-data-files"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a micro-batch reads of a snapshot.
+
+    Attributes:
+        snapshot: The snapshot.
+        start: The position of the first file.
+        end: The position to stop before; None for all that follow.
+        scan_all_files: Whether all files of the snapshot count, or those that it added.
+    """
+
+    snapshot: Snapshot
+    start: int = 0
+    end: int | None = None
+    scan_all_files: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that the snapshot added is read."""
+        return self.start == 0 and self.end is None and not self.scan_all_files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A manifest, and where its files are among those of the snapshot.
+
+    Attributes:
+        manifest: The manifest.
+        first: The position of its first file.
+        count: How many of its files are read.
+    """
+
+    manifest: ManifestFile
+    first: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """The position after its last file."""
+        return self.first + self.count
+
+    def is_in(self, part: Part) -> bool:
+        """Whether some of its files are."""
+        return self.count > 0 and self.end > part.start and (part.end is None or self.first < part.end)
+
+
+class SnapshotFiles:
+    """The files of the snapshots of one table. It is one stream's, whose calls come one after the other."""
+
+    def __init__(self) -> None:
+        self._newest_id: int | None = None
+        self._newest: Mapping[int, Sequence[ManifestFile]] = {}  # its data manifests, by the snapshots that added them
+        self._lines: OrderedDict[tuple[int, bool], tuple[Line, ...]] = OrderedDict()
+        self._files: OrderedDict[tuple[str, bool], tuple[PlannedFile, ...]] = OrderedDict()
+
+    def look_at(self, table: Table, newest: Snapshot) -> None:
+        """Read the manifest list of a snapshot: it has the manifests of most of those before it."""
+        if newest.snapshot_id == self._newest_id:
+            return
+        added_by = defaultdict(list)
+        for manifest in manifests_of(table.io, newest):
+            if manifest.content is ManifestContent.DATA:
+                added_by[manifest.added_snapshot_id].append(manifest)
+        self._newest_id, self._newest = newest.snapshot_id, added_by
+
+    def end(self, table: Table, snapshot: Snapshot, *, scan_all_files: bool = False) -> int:
+        """The position after the last file of a snapshot; no manifest is opened for it."""
+        lines = self._lines_of(table, snapshot, scan_all_files)
+        return lines[-1].end if lines else 0
+
+    def with_positions(self, table: Table, part: Part) -> Iterator[tuple[int, PlannedFile]]:
+        """Files with their positions; a manifest is opened when its turn comes."""
+        for line in self._lines_of(table, part.snapshot, part.scan_all_files):
+            if line.is_in(part):
+                yield from placed(line, part, self._files_of(table, (line.manifest,), part.scan_all_files)[0])
+
+    def of_parts(self, table: Table, parts: Sequence[Part]) -> list[list[PlannedFile]]:
+        """The files of each part; manifests of several are opened at once."""
+        unknown = [part for part in parts if (part.snapshot.snapshot_id, part.scan_all_files) not in self._lines]
+        if len(unknown) > 1 and self._newest_id is None:  # a batch that a stopped query had planned
+            self.look_at(table, parts[-1].snapshot)
+        wanted = [[line for line in self._lines_to_read(table, part) if line.is_in(part)] for part in parts]
+        for scan_all_files in {part.scan_all_files for part in parts}:
+            manifests = [
+                line.manifest
+                for part, lines in zip(parts, wanted, strict=True)
+                if part.scan_all_files is scan_all_files
+                for line in lines
+            ]
+            self._files_of(table, manifests, scan_all_files)
+        return [
+            [
+                file
+                for line in lines
+                for _, file in placed(line, part, self._files_of(table, (line.manifest,), part.scan_all_files)[0])
+            ]
+            for part, lines in zip(parts, wanted, strict=True)
+        ]
+
+    def _lines_to_read(self, table: Table, part: Part) -> Sequence[Line]:
+        """Of a snapshot that is read whole, positions are no matter: a later list may have all that it added."""
+        key = (part.snapshot.snapshot_id, part.scan_all_files)
+        later = self._newest.get(part.snapshot.snapshot_id, ())
+        if part.is_whole and key not in self._lines and is_complete(later, part.snapshot):
+            return tuple(lines_of(table.io, later, scan_all_files=False))
+        return self._lines_of(table, part.snapshot, part.scan_all_files)
+
+    def _lines_of(self, table: Table, snapshot: Snapshot, scan_all_files: bool) -> tuple[Line, ...]:
+        """By the snapshot's own list alone: in later ones manifests that count for positions may be merged away."""
+        key = (snapshot.snapshot_id, scan_all_files)
+        if key not in self._lines:
+            if snapshot.snapshot_id == self._newest_id and not scan_all_files:
+                manifests = self._newest.get(snapshot.snapshot_id, ())
+            else:
+                manifests = [
+                    manifest
+                    for manifest in manifests_of(table.io, snapshot)
+                    if manifest.content is ManifestContent.DATA
+                    and (scan_all_files or manifest.added_snapshot_id == snapshot.snapshot_id)
+                ]
+            self._lines[key] = tuple(lines_of(table.io, manifests, scan_all_files=scan_all_files))
+            while len(self._lines) > KEPT_SNAPSHOTS:
+                self._lines.popitem(last=False)
+        return self._lines[key]
+
+    def _files_of(
+        self, table: Table, manifests: Sequence[ManifestFile], scan_all_files: bool
+    ) -> list[tuple[PlannedFile, ...]]:
+        missing = [found for found in manifests if (found.manifest_path, scan_all_files) not in self._files]
+        read = read_all(missing, partial(files_of, table.io, scan_all_files))
+        self._files.update(
+            {(found.manifest_path, scan_all_files): files for found, files in zip(missing, read, strict=True)}
+        )
+        wanted = [self._files[found.manifest_path, scan_all_files] for found in manifests]
+        for found in manifests:
+            self._files.move_to_end((found.manifest_path, scan_all_files))
+        kept = sum(map(len, self._files.values())) if missing else 0
+        while len(self._files) > len(manifests) and kept > KEPT_FILES:
+            kept -= len(self._files.popitem(last=False)[1])
+        return wanted
+
+
+def is_complete(manifests: Sequence[ManifestFile], snapshot: Snapshot) -> bool:
+    """Whether what a later snapshot still lists of one is all that this one added."""
+    said = None if snapshot.summary is None else snapshot.summary.get(ADDED_DATA_FILES)
+    counts = [manifest.added_files_count for manifest in manifests]
+    return said is not None and None not in counts and said == str(sum(count or 0 for count in counts))
+
+
+def lines_of(io: FileIO, manifests: Sequence[ManifestFile], *, scan_all_files: bool) -> Iterator[Line]:
+    """The manifests of a snapshot with their places."""
+    first = 0
+    for manifest in manifests:
+        added, existing = manifest.added_files_count, manifest.existing_files_count
+        if added is None or existing is None:  # a list of version 1 may not say
+            live = [entry.status for entry in entries_of(manifest, io, live_only=True)]
+            added = live.count(EntryStatus.ADDED)
+            existing = len(live) - added
+        yield Line(manifest=manifest, first=first, count=added + existing if scan_all_files else added)
+        first += added + existing
+
+
+def files_of(io: FileIO, scan_all_files: bool, manifest: ManifestFile) -> tuple[PlannedFile, ...]:
+    """The files of a manifest: those that its snapshot added, or all."""
+    return tuple(
+        PlannedFile.of(entry, with_metrics=False)
+        for entry in entries_of(manifest, io, live_only=True)
+        if scan_all_files or (entry.status is EntryStatus.ADDED and entry.snapshot_id == manifest.added_snapshot_id)
+    )
+
+
+def placed(line: Line, part: Part, files: Sequence[PlannedFile]) -> Iterator[tuple[int, PlannedFile]]:
+    """The files of a manifest that are in a part, with their positions."""
+    for place, file in enumerate(files, line.first):
+        if place >= part.start and (part.end is None or place < part.end):
+            yield place, file
+
+
+def deletes_of(table: Table, snapshot: Snapshot) -> DeleteFileIndex:
+    """The delete files of a snapshot, by the data files that they apply to."""
+    manifests = [
+        manifest
+        for manifest in manifests_of(table.io, snapshot)
+        if manifest.content is ManifestContent.DELETES and manifest.has_live_files
+    ]
+    read = read_all(manifests, lambda manifest: tuple(entries_of(manifest, table.io, live_only=True)))
+    return delete_index((entry for entries in read for entry in entries), table.specs())

@@ -1,0 +1,340 @@
+"""Which snapshots and files the micro-batches of a stream read. Driver.
+
+Input: a table as it is now, the offset that was reached, what the reader asks for. Output: the offset at which the next
+batch ends; the scan tasks between two offsets.
+
+Snapshots that appended are read: the files that they added, whole, whatever later ones deleted of them. Compactions are
+passed over. What else deletes or replaces rows is an error unless the reader leaves it out: a stream has no way to take
+rows back.
+
+Source: `SparkMicroBatchStream` and `SyncSparkMicroBatchPlanner` of Iceberg.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from dml.commit.window import ancestors, walk_back
+from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
+from dml.manifests.read import manifests_of
+from dml.model.scan_task import ScanTask
+from dml.scan.planner import delete_index, scan_task
+from dml.streaming.files import Part, SnapshotFiles, deletes_of
+from dml.streaming.offsets import NOTHING_READ, StreamOffset
+from dml.streaming.source_options import (
+    FROM_SNAPSHOT,
+    SKIP_DELETES,
+    SKIP_OVERWRITES,
+    ReadLimits,
+    SourceOptions,
+    fixed_state,
+)
+from dml.suggestions import did_you_mean
+
+__all__ = ["StreamedTable", "check_columns"]
+
+BEGIN_ANEW: Final = (
+    "Give the query a new 'checkpointLocation' to begin anew; 'stream-from-snapshot-id', 'stream-from-timestamp' and "
+    "'stream-scan-all-files' say where"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamedTable:
+    """A table as it is now, as a stream reads it.
+
+    Attributes:
+        name: Its full name, for errors.
+        table: The table.
+        options: What the reader asks for.
+        files: What is known of the files of its snapshots.
+    """
+
+    name: str
+    table: Table
+    options: SourceOptions
+    files: SnapshotFiles
+
+    @property
+    def head_id(self) -> int | None:
+        """The newest snapshot of the branch; None where it has none yet.
+
+        Raises:
+            NotFoundError: there is no such branch.
+        """
+        branch = self.options.branch or MAIN_BRANCH
+        ref = self.table.refs().get(branch)
+        if ref is not None and ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+            raise fixed_state(f"'{branch}', a tag,")
+        if ref is None and branch != MAIN_BRANCH:
+            raise NotFoundError(f"There is no branch '{branch}'", hint=did_you_mean(branch, self.table.refs()))
+        return None if ref is None else ref.snapshot_id
+
+    def end_of_head(self) -> StreamOffset:
+        """The offset at which everything has been read."""
+        head_id = self.head_id
+        if head_id is None:
+            return NOTHING_READ
+        return self.after(Part(snapshot=self.known(head_id)))
+
+    def starting_offset(self) -> StreamOffset:
+        """Where a new stream begins: with the oldest snapshot, or the one that the reader asks for.
+
+        Raises:
+            NotFoundError: that one is not there.
+        """
+        head_id, options = self.head_id, self.options
+        if options.from_snapshot_id is not None:
+            if all(found.snapshot_id != options.from_snapshot_id for found in ancestors(self.table.metadata, head_id)):
+                raise NotFoundError(
+                    f"The stream cannot begin at snapshot {options.from_snapshot_id}: it is not in the history of "
+                    f"branch '{options.branch or MAIN_BRANCH}' of {self.name}",
+                    hint=f"Give '{FROM_SNAPSHOT}' a snapshot of {self.name}.history",
+                )
+            return StreamOffset(snapshot_id=options.from_snapshot_id, scan_all_files=options.scan_all_files)
+        if head_id is None:
+            return NOTHING_READ
+        if options.scan_all_files and options.from_timestamp is None:
+            return StreamOffset(snapshot_id=head_id, scan_all_files=True)
+        first = self.first_after_timestamp(head_id)
+        if first is None:
+            return NOTHING_READ
+        return StreamOffset(snapshot_id=first.snapshot_id, scan_all_files=options.scan_all_files)
+
+    def first_after_timestamp(self, head_id: int) -> Snapshot | None:
+        """The oldest snapshot of those that are not older than the reader asks for; of all, where it does not."""
+        since, first = self.options.from_timestamp, None
+        for snapshot in ancestors(self.table.metadata, head_id):
+            if since is not None and snapshot.timestamp_ms < since:
+                break
+            first = snapshot
+        return first
+
+    def latest_offset(self, start: StreamOffset, limits: ReadLimits, head_id: int | None) -> StreamOffset:
+        """Where the next micro-batch ends; `start` itself where there is nothing to read.
+
+        Args:
+            start: Where it begins.
+            limits: How much it reads.
+            head_id: The last snapshot that may be read; None for none.
+
+        Raises:
+            NotFoundError: the snapshot of the start is not there, or not in the branch any more.
+            NotSupportedError: a snapshot deleted or replaced rows.
+        """
+        if head_id is None and start == NOTHING_READ:
+            return start
+        if head_id is None:
+            raise self.rolled_back(start.snapshot_id, "branch has no snapshots")
+        begin = self.resolved(start, head_id)
+        if begin == NOTHING_READ:
+            return start
+        if limits.is_open:
+            self.files.look_at(self.table, self.known(head_id))
+        taken, last = Taken(), None
+        for part in self.parts(begin, head_id):
+            last = part
+            if limits.is_open:
+                continue
+            for place, file in self.files.with_positions(self.table, part):
+                grown = taken.plus(file.record_count, file.file_size_in_bytes)
+                if taken.files and grown.exceeds(limits):
+                    return offset_at(part, place)
+                if grown.reaches(limits):
+                    return offset_at(part, place + 1)
+                taken = grown
+        return begin if last is None else self.after(last)
+
+    def tasks(self, start: StreamOffset, end: StreamOffset) -> tuple[ScanTask, ...]:
+        """What a micro-batch reads: the same however often it is asked, and whatever was committed since.
+
+        Args:
+            start: Its first offset.
+            end: The offset after it.
+
+        Raises:
+            NotFoundError: a snapshot is not there any more.
+            NotSupportedError: a snapshot deleted or replaced rows.
+        """
+        if end in {NOTHING_READ, start}:
+            return ()
+        self.known(end.snapshot_id)
+        parts = list(self.parts(self.resolved(start, end.snapshot_id), end.snapshot_id, end.position))
+        no_deletes = delete_index((), self.table.specs())
+        tasks: list[ScanTask] = []
+        for part, files in zip(parts, self.files.of_parts(self.table, parts), strict=True):
+            index = deletes_of(self.table, part.snapshot) if part.scan_all_files else no_deletes
+            for file in files:
+                tasks.append(scan_task(len(tasks), file, index, {}))
+        return tuple(tasks)
+
+    def resolved(self, start: StreamOffset, head_id: int) -> StreamOffset:
+        """An offset; of a stream that has found nothing yet, the first there is now.
+
+        Raises:
+            NotFoundError: snapshots that came after the stream began were expired before it read them.
+        """
+        if start != NOTHING_READ:
+            return start
+        first = self.first_after_timestamp(self.known(head_id).snapshot_id)
+        if first is None:
+            return NOTHING_READ
+        if self.options.from_timestamp is None and has_older_files(self.table, first):
+            raise NotFoundError(
+                f"Snapshots of {self.name} from before {first.snapshot_id} were expired before the stream read them",
+                hint=BEGIN_ANEW,
+                snapshot_id=first.snapshot_id,
+            )
+        return StreamOffset(snapshot_id=first.snapshot_id)
+
+    def parts(self, begin: StreamOffset, head_id: int, end: int | None = None) -> Iterator[Part]:
+        """What is read from an offset on.
+
+        Args:
+            begin: The offset.
+            head_id: The last snapshot.
+            end: The position in it to stop before; None for all of it.
+        """
+        snapshots = [self.known(begin.snapshot_id)]
+        if begin.snapshot_id != head_id:
+            self.known(head_id)
+            walked, reached = walk_back(self.table.metadata, head_id, begin.snapshot_id)
+            if reached != begin.snapshot_id:
+                raise self.rolled_back(begin.snapshot_id, f"newest snapshot, {head_id}, does not descend from it")
+            snapshots += reversed(walked)
+        for number, snapshot in enumerate(snapshots):
+            is_whole = begin.scan_all_files and number == 0
+            if is_whole or self.is_read(snapshot):
+                yield Part(
+                    snapshot=snapshot,
+                    start=begin.position if number == 0 else 0,
+                    end=end if snapshot.snapshot_id == head_id else None,
+                    scan_all_files=is_whole,
+                )
+
+    def known(self, snapshot_id: int) -> Snapshot:
+        """A snapshot that the stream needs.
+
+        Raises:
+            NotFoundError: it is not there any more.
+        """
+        found = self.table.snapshot_by_id(snapshot_id)
+        if found is None:
+            raise NotFoundError(
+                f"Cannot load current offset at snapshot {snapshot_id}, the snapshot was expired or removed: "
+                f"{self.name} does not have it",
+                hint=f"Or the table was dropped and created again since the checkpoint was written. {BEGIN_ANEW}",
+                snapshot_id=snapshot_id,
+            )
+        return found
+
+    def rolled_back(self, snapshot_id: int, why: str) -> NotFoundError:
+        """The error for an offset in a history that the branch has no more."""
+        branch = self.options.branch or MAIN_BRANCH
+        return NotFoundError(
+            f"Cannot go on from snapshot {snapshot_id} of {self.name} on branch '{branch}': the {why}",
+            hint="The branch was rolled back or replaced, or snapshots between the two were expired before the stream "
+            f"read them. {BEGIN_ANEW}",
+            snapshot_id=snapshot_id,
+        )
+
+    def is_read(self, snapshot: Snapshot) -> bool:
+        """Whether the rows that a snapshot added are read; False where it is passed over.
+
+        Raises:
+            NotSupportedError: it took rows away, and nothing says that it may be passed over.
+        """
+        operation = Operation.APPEND if snapshot.summary is None else snapshot.summary.operation
+        match operation:
+            case Operation.APPEND:
+                return True
+            case Operation.REPLACE:
+                return False
+            case Operation.DELETE if self.options.skips_deletes:
+                return False
+            case Operation.OVERWRITE if self.options.skips_overwrites:
+                return False
+            case _:
+                skip = SKIP_DELETES if operation is Operation.DELETE else SKIP_OVERWRITES
+                raise NotSupportedError(
+                    f"Cannot process {operation.value} snapshot: {snapshot.snapshot_id} of {self.name} took rows away, "
+                    "which a stream cannot do",
+                    hint=f"Set the option '{skip}' to true to pass over such snapshots, with all that they added",
+                    snapshot_id=snapshot.snapshot_id,
+                )
+
+    def after(self, part: Part) -> StreamOffset:
+        """The offset at which a snapshot has been read."""
+        end = self.files.end(self.table, part.snapshot, scan_all_files=part.scan_all_files)
+        return offset_at(part, max(part.start, end))
+
+
+def has_older_files(table: Table, snapshot: Snapshot) -> bool:
+    """Whether there were snapshots before one: not every writer leaves it its parent when that expires."""
+    return snapshot.parent_snapshot_id is not None or any(
+        manifest.added_snapshot_id != snapshot.snapshot_id or manifest.existing_files_count
+        for manifest in manifests_of(table.io, snapshot)
+    )
+
+
+def offset_at(part: Part, position: int) -> StreamOffset:
+    return StreamOffset(snapshot_id=part.snapshot.snapshot_id, position=position, scan_all_files=part.scan_all_files)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a micro-batch has so far."""
+
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+
+    def plus(self, rows: int, size: int) -> "Taken":
+        """With one more file."""
+        return Taken(self.files + 1, self.rows + rows, self.size + size)
+
+    def exceeds(self, limits: ReadLimits) -> bool:
+        """Whether the last file was one too many."""
+        return (limits.files is not None and self.files > limits.files) or (
+            limits.size is not None and self.size > limits.size
+        )
+
+    def reaches(self, limits: ReadLimits) -> bool:
+        """Whether no further file is wanted: of the limit in files the next file says so."""
+        return (limits.rows is not None and self.rows >= limits.rows) or (
+            limits.size is not None and self.size >= limits.size
+        )
+
+
+def check_columns(name: str, read: Schema, now: Schema) -> None:
+    """Refuse to go on with columns that have become others since the query started.
+
+    Columns that were added or renamed are no matter: a stream reads those that it began with, by their ids.
+
+    Args:
+        name: The table's full name.
+        read: The columns that the query reads, as they were when it started.
+        now: The table's columns now.
+
+    Raises:
+        AnalysisError: a column has another type now, or may be NULL where it could not.
+    """
+    columns = index_by_id(now)
+    for field_id, field in index_by_id(read).items():
+        found = columns.get(field_id)
+        if found is not None and field.field_type.is_primitive and found.field_type != field.field_type:
+            change = f"the type {found.field_type} where it had {field.field_type}"
+        elif field.required and (found is None or not found.required):
+            change = "NULLs where it could have none"
+        else:
+            continue
+        raise AnalysisError(
+            f"The column '{field.name}' of {name} has {change} when the stream started",
+            kind=ErrorKind.TYPE_MISMATCH,
+            hint="Start the query again: it goes on from its checkpoint, with the columns of now",
+        )
