@@ -35,9 +35,7 @@ from dml.errors import (
 )
 
 if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__` loads them
-    from dml.result import Result
-    from dml.session import (
-        Session,
+    from dml.active_session import (
         connect,
         delete,
         disable,
@@ -45,10 +43,13 @@ if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__`
         merge_into,
         remove_orphan_files,
         sql,
+        stream_merge,
         table,
         update,
         verify,
     )
+    from dml.result import Result
+    from dml.session import Session
     from dml.spark.extension import extend
     from dml.verification import Verification
 
@@ -81,6 +82,7 @@ __all__ = [
     "merge_into",
     "remove_orphan_files",
     "sql",
+    "stream_merge",
     "table",
     "update",
     "verify",
@@ -90,17 +92,18 @@ LAZY = {
     "Result": "dml.result",
     "Session": "dml.session",
     "Verification": "dml.verification",
-    "connect": "dml.session",
-    "delete": "dml.session",
-    "disable": "dml.session",
-    "enable": "dml.session",
+    "connect": "dml.active_session",
+    "delete": "dml.active_session",
+    "disable": "dml.active_session",
+    "enable": "dml.active_session",
     "extend": "dml.spark.extension",
-    "merge_into": "dml.session",
-    "remove_orphan_files": "dml.session",
-    "sql": "dml.session",
-    "table": "dml.session",
-    "update": "dml.session",
-    "verify": "dml.session",
+    "merge_into": "dml.active_session",
+    "remove_orphan_files": "dml.active_session",
+    "sql": "dml.active_session",
+    "stream_merge": "dml.active_session",
+    "table": "dml.active_session",
+    "update": "dml.active_session",
+    "verify": "dml.active_session",
 }
 COMMANDS = ("demo", "serve", "shell")  # what the command line runs
 

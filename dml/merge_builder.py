@@ -237,8 +237,20 @@ class MergeBuilder:
         key = None if idempotency_key is None else IdempotencyKey.of(idempotency_key, self.meaning())
         if isinstance(self.source, str):
             return self.run(self.text(self.source), key)
+        return self.merge_rows(self.source, key)
+
+    def merge_rows(self, rows: DataFrame, key: CommitKey | None) -> Result:
+        """Run it over the rows of a DataFrame, whatever its source is.
+
+        Args:
+            rows: The rows.
+            key: What keeps it from being applied twice.
+
+        Raises:
+            DmlError: as the SQL statement would.
+        """
         view = f"__rowdelta_source_{uuid.uuid4().hex}"
-        with named_frames(self.source.sparkSession, {view: self.source}):
+        with named_frames(rows.sparkSession, {view: rows}):
             return self.run(self.text(view), key)
 
     def meaning(self) -> str:

@@ -22,8 +22,9 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
+from dml.active_session import connect
 from dml.errors import SetupError
-from dml.session import Session, connect
+from dml.session import Session
 from dml.spark.extension import is_remote
 from dml.spark.jvm import classic_session, jvm_view
 from dml.spark.launch import active_session

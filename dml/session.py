@@ -24,7 +24,7 @@ from dml.engine.current import follow_spark
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import is_ours, is_query, parsed
 from dml.engine.procedures import remove_orphans, verify_table
-from dml.errors import AnalysisError, ErrorKind, SetupError
+from dml.errors import AnalysisError, ErrorKind
 from dml.maintenance import RemoveOrphanFiles
 from dml.merge_builder import (
     Condition,
@@ -53,35 +53,17 @@ from dml.spark.handlers import (
     running,
     session_key,
 )
-from dml.spark.launch import spark_session
 from dml.spark.stream_calls import take_stream_calls
 from dml.spark.table_calls import TableCalls
 from dml.sqlparse import bind_parameters, canonical_text, first_keyword
 from dml.sqlparse.names import name_parts
+from dml.stream_merge import StreamMerge, stream_merge
 from dml.verification import Verification
 
-__all__ = [
-    "DEFAULT_CATALOG",
-    "Session",
-    "active",
-    "connect",
-    "delete",
-    "disable",
-    "enable",
-    "merge_into",
-    "remove_orphan_files",
-    "sql",
-    "table",
-    "update",
-    "verify",
-]
-
-DEFAULT_CATALOG: Final = "lake"
-"""Name of the embedded catalog."""
-
-DEFAULT_WAREHOUSE: Final = "./warehouse"
+__all__ = ["ACTIVE", "Session"]
 
 ACTIVE: Final[list["Session"]] = []
+"""The session that `dml.connect` opened last, if it is open."""
 
 
 class Session:
@@ -203,6 +185,45 @@ class Session:
             source=source_of(source),
             source_alias=alias_of(source_alias),
             on=condition_text(on),
+        )
+
+    def stream_merge(
+        self,
+        source: DataFrame,
+        table: str,
+        on: Condition | Sequence[str],
+        *,
+        keys: Sequence[str] | str | None = None,
+        latest_by: Sequence[str] | str | None = None,
+        source_alias: str = "source",
+    ) -> StreamMerge:
+        """Begin a MERGE of each micro-batch of a stream; see `StreamMerge`, and end with `.start(checkpoint)`.
+
+        Each micro-batch is merged once, also if Spark runs it again.
+
+        Args:
+            source: A streaming DataFrame.
+            table: Name of the table, with an alias if the conditions use one.
+            on: The names of columns in which source and target rows match, or a condition as of `merge_into`.
+            keys: The columns that tell source rows apart, where `on` is a condition.
+            latest_by: Of rows of a micro-batch that are equal in `on` or `keys`, merge the one with the greatest value
+                in this column, or in these columns; NULL is less than all. Without it such rows are an error.
+            source_alias: How conditions and values call the source.
+
+        Raises:
+            AnalysisError: the source is no stream, or has not the columns.
+            NotFoundError: there is no such table.
+        """
+        follow_spark(self.engine)
+        return stream_merge(
+            self.engine,
+            self.run_merge,
+            source,
+            table,
+            on,
+            keys=keys,
+            latest_by=latest_by,
+            source_alias=alias_of(source_alias),
         )
 
     def verify(self, table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> Verification:
@@ -381,120 +402,3 @@ class Session:
         if is_handler(session_key(self.spark), self.handler):
             install(self.engine)
         return catalog
-
-
-def connect(
-    warehouse: str | None = None,
-    *,
-    catalog: str | None = None,
-    spark: SparkSession | None = None,
-    progress: bool = True,
-    settings: Mapping[str, str] | None = None,
-    **properties: str,
-) -> Session:
-    """Open a session on a catalog.
-
-    Args:
-        warehouse: Folder of the embedded catalog (SQLite and local files); `./warehouse` if neither it nor a catalog is
-            given.
-        catalog: Name of a PyIceberg catalog: one of its configuration, or one that `properties` describe.
-        spark: The Spark session; without it the active one, or a new local one.
-        progress: Whether long statements show a progress bar in a terminal.
-        settings: Spark settings, if a Spark session is started.
-        **properties: PyIceberg's catalog properties (`type`, `uri`, ...; others as `**{"s3.region": "..."}`).
-
-    Returns:
-        The session, which is from now on the active one of the module's functions.
-
-    Raises:
-        SetupError: Java, Spark or the catalog does not start.
-    """
-    name = catalog or DEFAULT_CATALOG
-    if warehouse is None and catalog is None:
-        warehouse = DEFAULT_WAREHOUSE
-    loaded = load(name, warehouse, **properties)
-    started = spark_session(spark, settings=settings)
-    registry = CatalogRegistry(catalogs={name: loaded}, current_catalog=name)
-    session = Session(started, registry, progress=progress)
-    session.enable()
-    ACTIVE[:] = [session]
-    return session
-
-
-def active() -> Session:
-    """The session that `connect` opened last.
-
-    Raises:
-        SetupError: there is none.
-    """
-    if not ACTIVE:
-        raise SetupError("There is no active session", hint="Call dml.connect(...) first")
-    return ACTIVE[0]
-
-
-# ---- the module's functions, on the active session
-
-
-def enable(spark: SparkSession) -> None:
-    """Let a Spark session that is there already, or a Connect one, understand our statements in its `spark.sql`.
-
-    Raises:
-        SetupError: there is no active session, so no catalog to look tables up in.
-    """
-    session = active()
-    bound = session if session.spark is spark else Session(spark, session.registry)
-    bound.enable()
-
-
-def disable(spark: SparkSession) -> None:
-    """Leave a Spark session's `spark.sql` to Spark again."""
-    interception.disable(spark)
-
-
-def sql(
-    text: str, args: Mapping[str, Any] | Sequence[Any] | None = None, *, idempotency_key: str | None = None
-) -> DataFrame | Result:
-    """`Session.sql` on the active session."""
-    return active().sql(text, args, idempotency_key=idempotency_key)
-
-
-def table(name: str) -> DataFrame:
-    """`Session.table` on the active session."""
-    return active().table(name)
-
-
-def delete(table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
-    """`Session.delete` on the active session."""
-    return active().delete(table, condition, idempotency_key=idempotency_key)
-
-
-def update(
-    table: str,
-    set: Mapping[str, Value],  # noqa: A002
-    where: Condition | None = None,
-    *,
-    idempotency_key: str | None = None,
-) -> Result:
-    """`Session.update` on the active session."""
-    return active().update(table, set, where, idempotency_key=idempotency_key)
-
-
-def verify(table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> Verification:
-    """`Session.verify` on the active session."""
-    return active().verify(table, snapshot_id, every_file=every_file)
-
-
-def remove_orphan_files(
-    table: str,
-    older_than: datetime | None = None,
-    location: str | None = None,
-    dry_run: bool = False,
-    **options: Any,
-) -> tuple[str, ...]:
-    """`Session.remove_orphan_files` on the active session."""
-    return active().remove_orphan_files(table, older_than, location, dry_run, **options)
-
-
-def merge_into(source: DataFrame | str, table: str, on: Condition, *, source_alias: str = "source") -> MergeBuilder:
-    """`Session.merge_into` on the active session."""
-    return active().merge_into(source, table, on, source_alias=source_alias)

@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, Row
 from rich.console import Console
 from rich.table import Table
 
+from dml.active_session import connect
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.result import Result
-from dml.session import Session, connect
+from dml.session import Session
 from dml.spark.errors import translate
 from dml.spark.jobs import cancelled_on_interrupt
 from dml.verification import Verification

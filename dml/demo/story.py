@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from dml.active_session import connect
 from dml.demo.flights import COLUMNS, corrections, load_flights
 from dml.demo.readers import check_equal, expected_rows, read_with_duckdb, read_with_pyiceberg, sorted_rows
 from dml.result import Result
-from dml.session import Session, connect
+from dml.session import Session
 
 __all__ = ["STATEMENTS", "VARIANTS", "Statement", "Variant", "run"]
 

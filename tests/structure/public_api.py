@@ -16,10 +16,18 @@ from typing import Any
 
 import dml
 from dml.merge_builder import MergeBuilder, WhenMatchedBuilder, WhenNotMatchedBuilder
+from dml.stream_merge import StreamMerge, StreamWhenMatched, StreamWhenNotMatched
 
 __all__ = ["public_api"]
 
-RETURNED = (MergeBuilder, WhenMatchedBuilder, WhenNotMatchedBuilder)
+RETURNED = (
+    MergeBuilder,
+    StreamMerge,
+    StreamWhenMatched,
+    StreamWhenNotMatched,
+    WhenMatchedBuilder,
+    WhenNotMatchedBuilder,
+)
 """Classes that users hold without naming them."""
 
 

@@ -1,5 +1,7 @@
 """Streaming queries for tests: files as a source, a checkpoint that can be set back."""
 
+import os
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Stream"]
+
+BEGINNING = int(time.time()) - 100_000
+"""The time of the first file."""
 
 
 @dataclass
@@ -36,6 +41,9 @@ class Stream:
         source.mkdir(exist_ok=True)
         path = source / f"{len(self.files):04}.parquet"
         pq.write_table(pa.table(columns), path.with_suffix(".new"))
+        # Spark reads files in the order of their times, which may be the same for two that are written in a row.
+        written = BEGINNING + len(self.files)
+        os.utime(path.with_suffix(".new"), (written, written))
         path.with_suffix(".new").rename(path)
         self.files.append(path)
 

@@ -1,0 +1,100 @@
+"""Micro-batches of a stream, timed: one JSON line for each hundred of them.
+
+    python -m benchmarks.streams [--batches 1000] [--rows 1000] [--case append|merge]
+
+The source is a folder of Parquet files, a file for each micro-batch. Of the rows that are merged half are new, half are
+of the micro-batches before. `seconds` is the median of a micro-batch as Spark's progress has it, `commit` what of that
+adds the rows (`addBatch`). Flat means that the last line is about the first.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import dml
+
+SHOWN = 100
+
+
+def write_input(folder: Path, batches: int, rows: int) -> None:
+    """A file for each micro-batch: ids that overlap with those of the one before by half."""
+    folder.mkdir()
+    for number in range(batches):
+        start = number * rows // 2
+        ids = pa.array(range(start, start + rows), pa.int64())
+        table = pa.table({"id": ids, "n": pa.array([number] * rows, pa.int64()), "s": pa.array(["text"] * rows)})
+        pq.write_table(table, folder / f"{number:05}.parquet")
+
+
+def started(lake: Any, case: str, folder: Path) -> Any:
+    """The query of a case, over all that there is."""
+    spark = lake.spark
+    source = (
+        spark.readStream.schema("id bigint, n bigint, s string")
+        .option("maxFilesPerTrigger", "1")
+        .parquet(str(folder / "in"))
+    )
+    checkpoint = str(folder / f"checkpoint-{case}")
+    lake.sql(f"CREATE TABLE bench.{case} (id bigint, n bigint, s string) TBLPROPERTIES ({PROPERTIES})")
+    if case == "append":
+        writer = source.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        return writer.toTable(f"lake.bench.{case}")
+    merging = lake.stream_merge(source, f"bench.{case}", on=["id"], latest_by="n")
+    return merging.whenMatched().updateAll().whenNotMatched().insertAll().trigger(availableNow=True).start(checkpoint)
+
+
+PROPERTIES = "'format-version' = '3', 'write.merge.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
+
+
+def lines(case: str, progress: list[Any]) -> Iterator[dict[str, Any]]:
+    """The medians of each hundred micro-batches."""
+    for start in range(0, len(progress), SHOWN):
+        shown = progress[start : start + SHOWN]
+        yield {
+            "case": case,
+            "batches": f"{start}..{start + len(shown) - 1}",
+            "seconds": round(statistics.median(one.durationMs["triggerExecution"] for one in shown) / 1000, 3),
+            "commit": round(statistics.median(one.durationMs["addBatch"] for one in shown) / 1000, 3),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=1_000)
+    parser.add_argument("--rows", type=int, default=1_000)
+    parser.add_argument("--case", choices=["append", "merge"], action="append")
+    parser.add_argument("--cores", type=int, default=2)
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="rowdelta-benchmark-"))
+    settings = {
+        "spark.master": f"local[{options.cores}]",
+        "spark.driver.memory": "2g",
+        "spark.sql.streaming.numRecentProgressUpdates": str(options.batches + 10),
+    }
+    lake = dml.connect(str(folder / "warehouse"), settings=settings, progress=False)
+    try:
+        lake.sql("CREATE NAMESPACE bench")
+        write_input(folder / "in", options.batches, options.rows)
+        for case in options.case or ["append", "merge"]:
+            query = started(lake, case, folder)
+            query.awaitTermination()
+            for line in lines(case, [one for one in query.recentProgress if one.numInputRows]):
+                print(json.dumps(line), flush=True)
+            count = lake.table(f"bench.{case}").count()
+            distinct = (options.batches + 1) * options.rows // 2
+            assert count == (options.batches * options.rows if case == "append" else distinct), count
+    finally:
+        lake.spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The module's functions: `dml.connect`, and `dml.sql` and its like on the session that it opened last. Driver.
+
+dml.connect("./warehouse")
+dml.sql("DELETE FROM db.flights WHERE dep_time IS NULL")
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from dml.catalog.loading import load
+from dml.catalog.registry import CatalogRegistry
+from dml.errors import SetupError
+from dml.merge_builder import Condition, MergeBuilder, Value
+from dml.result import Result
+from dml.session import ACTIVE, Session
+from dml.spark import interception
+from dml.spark.launch import spark_session
+from dml.stream_merge import StreamMerge
+from dml.verification import Verification
+
+__all__ = [
+    "DEFAULT_CATALOG",
+    "active",
+    "connect",
+    "delete",
+    "disable",
+    "enable",
+    "merge_into",
+    "remove_orphan_files",
+    "sql",
+    "stream_merge",
+    "table",
+    "update",
+    "verify",
+]
+
+DEFAULT_CATALOG: Final = "lake"
+"""Name of the embedded catalog."""
+
+DEFAULT_WAREHOUSE: Final = "./warehouse"
+
+
+def connect(
+    warehouse: str | None = None,
+    *,
+    catalog: str | None = None,
+    spark: SparkSession | None = None,
+    progress: bool = True,
+    settings: Mapping[str, str] | None = None,
+    **properties: str,
+) -> Session:
+    """Open a session on a catalog.
+
+    Args:
+        warehouse: Folder of the embedded catalog (SQLite and local files); `./warehouse` if neither it nor a catalog is
+            given.
+        catalog: Name of a PyIceberg catalog: one of its configuration, or one that `properties` describe.
+        spark: The Spark session; without it the active one, or a new local one.
+        progress: Whether long statements show a progress bar in a terminal.
+        settings: Spark settings, if a Spark session is started.
+        **properties: PyIceberg's catalog properties (`type`, `uri`, ...; others as `**{"s3.region": "..."}`).
+
+    Returns:
+        The session, which is from now on the active one of the module's functions.
+
+    Raises:
+        SetupError: Java, Spark or the catalog does not start.
+    """
+    name = catalog or DEFAULT_CATALOG
+    if warehouse is None and catalog is None:
+        warehouse = DEFAULT_WAREHOUSE
+    loaded = load(name, warehouse, **properties)
+    started = spark_session(spark, settings=settings)
+    registry = CatalogRegistry(catalogs={name: loaded}, current_catalog=name)
+    session = Session(started, registry, progress=progress)
+    session.enable()
+    ACTIVE[:] = [session]
+    return session
+
+
+def active() -> Session:
+    """The session that `connect` opened last.
+
+    Raises:
+        SetupError: there is none.
+    """
+    if not ACTIVE:
+        raise SetupError("There is no active session", hint="Call dml.connect(...) first")
+    return ACTIVE[0]
+
+
+# ---- the module's functions, on the active session
+
+
+def enable(spark: SparkSession) -> None:
+    """Let a Spark session that is there already, or a Connect one, understand our statements in its `spark.sql`.
+
+    Raises:
+        SetupError: there is no active session, so no catalog to look tables up in.
+    """
+    session = active()
+    bound = session if session.spark is spark else Session(spark, session.registry)
+    bound.enable()
+
+
+def disable(spark: SparkSession) -> None:
+    """Leave a Spark session's `spark.sql` to Spark again."""
+    interception.disable(spark)
+
+
+def sql(
+    text: str, args: Mapping[str, Any] | Sequence[Any] | None = None, *, idempotency_key: str | None = None
+) -> DataFrame | Result:
+    """`Session.sql` on the active session."""
+    return active().sql(text, args, idempotency_key=idempotency_key)
+
+
+def table(name: str) -> DataFrame:
+    """`Session.table` on the active session."""
+    return active().table(name)
+
+
+def delete(table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
+    """`Session.delete` on the active session."""
+    return active().delete(table, condition, idempotency_key=idempotency_key)
+
+
+def update(
+    table: str,
+    set: Mapping[str, Value],  # noqa: A002
+    where: Condition | None = None,
+    *,
+    idempotency_key: str | None = None,
+) -> Result:
+    """`Session.update` on the active session."""
+    return active().update(table, set, where, idempotency_key=idempotency_key)
+
+
+def verify(table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> Verification:
+    """`Session.verify` on the active session."""
+    return active().verify(table, snapshot_id, every_file=every_file)
+
+
+def remove_orphan_files(
+    table: str,
+    older_than: datetime | None = None,
+    location: str | None = None,
+    dry_run: bool = False,
+    **options: Any,
+) -> tuple[str, ...]:
+    """`Session.remove_orphan_files` on the active session."""
+    return active().remove_orphan_files(table, older_than, location, dry_run, **options)
+
+
+def merge_into(source: DataFrame | str, table: str, on: Condition, *, source_alias: str = "source") -> MergeBuilder:
+    """`Session.merge_into` on the active session."""
+    return active().merge_into(source, table, on, source_alias=source_alias)
+
+
+def stream_merge(
+    source: DataFrame,
+    table: str,
+    on: Condition | Sequence[str],
+    *,
+    keys: Sequence[str] | str | None = None,
+    latest_by: Sequence[str] | str | None = None,
+    source_alias: str = "source",
+) -> StreamMerge:
+    """`Session.stream_merge` on the active session."""
+    return active().stream_merge(source, table, on, keys=keys, latest_by=latest_by, source_alias=source_alias)
