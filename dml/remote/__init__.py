@@ -8,6 +8,7 @@ it. On classic Spark `dml.connector` does the same for Spark's own planner.
 from dml.engine.engine import Engine
 from dml.remote.catalog import catalog_calls
 from dml.remote.reads import read_table
+from dml.remote.streams import start_stream
 from dml.remote.writes import write_rows_of
 from dml.spark.table_calls import TableCalls
 
@@ -24,5 +25,6 @@ def table_calls(engine: Engine) -> TableCalls:
         catalogs=engine.registry.catalogs,
         read=lambda parts, options: read_table(engine, parts, options),
         write=lambda call: write_rows_of(engine, call),
+        stream=lambda call: start_stream(engine, call),
         catalog=catalog_calls(engine),
     )

@@ -20,7 +20,7 @@ from dml.spark.connect_columns import partition_term
 from dml.spark.connect_plans import CONNECT, frame_of_plan
 from dml.spark.handlers import find_calls, is_classic
 from dml.spark.replaced_methods import Method, replace_method
-from dml.spark.table_calls import PartitionTerm, WriteAction, WriteCall
+from dml.spark.table_calls import PartitionTerm, StreamCall, WriteAction, WriteCall
 from dml.sqlparse.names import name_parts
 
 __all__ = ["take_connect_calls"]
@@ -82,6 +82,7 @@ def take_connect_calls(spark: SparkSession) -> None:
         replace_method(readwriter.DataFrameWriterV2, name, writing)
     replace_method(readwriter.DataFrameWriter, "insertInto", inserting)
     replace_method(readwriter.DataFrameWriter, "saveAsTable", saving)
+    replace_method(importlib.import_module(f"{CONNECT}.streaming.readwriter").DataStreamWriter, "toTable", streaming)
     catalog = importlib.import_module(f"{CONNECT}.catalog").Catalog
     for name in CATALOG_METHODS:
         replace_method(catalog, name, answering)
@@ -203,6 +204,55 @@ def saving(original: Method) -> Method:
         )
 
     return save_as_table
+
+
+def streaming(original: Method) -> Method:
+    """`df.writeStream.toTable(name)`."""
+
+    @functools.wraps(original)
+    def to_table(
+        self: Any,
+        tableName: str,  # noqa: N803  PySpark's name
+        format: str | None = None,  # noqa: A002  PySpark's name
+        outputMode: str | None = None,  # noqa: N803
+        partitionBy: Any = None,  # noqa: N803
+        queryName: str | None = None,  # noqa: N803
+        **options: Any,
+    ) -> Any:
+        parts = parts_of(tableName)
+        calls = find_calls(self._session, parts)
+        if calls is None:
+            return original(self, tableName, format, outputMode, partitionBy, queryName, **options)
+        self.options(**options)
+        given = self._write_proto
+        if outputMode is not None:
+            self.outputMode(outputMode)
+        if partitionBy is not None:
+            self.partitionBy(partitionBy)
+        if queryName is not None:
+            self.queryName(queryName)
+        refuse_clustering(list(getattr(given, "clustering_column_names", ())))
+        if given.WhichOneof("trigger") == "continuous_checkpoint_interval":
+            raise NotSupportedError(
+                "Tables take the rows of a stream in micro-batches, not in continuous mode",
+                hint="Use trigger(processingTime=...) or trigger(availableNow=True)",
+            )
+        partitioning = tuple(parts_of(name) for name in given.partitioning_column_names)
+        provider, given.format = format or given.format, ""
+        del given.partitioning_column_names[:]  # Spark refuses both beside a function
+        return calls.stream(
+            StreamCall(
+                rows=frame_of_plan(self._write_stream._child, self._session),  # noqa: SLF001  no public name
+                table=parts,
+                start=lambda function: self.foreachBatch(function).start(),
+                output_mode=given.output_mode,
+                options=dict(given.options),
+                provider=provider or None,
+                partitioning=partitioning,
+            )
+        )
+
+    return to_table
 
 
 def mode_of(given: Any) -> str:

@@ -9,8 +9,9 @@ from enum import Enum, auto
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["PartitionTerm", "TableCalls", "WriteAction", "WriteCall"]
+__all__ = ["PartitionTerm", "StreamCall", "TableCalls", "WriteAction", "WriteCall"]
 
 
 class WriteAction(Enum):
@@ -70,6 +71,29 @@ class WriteCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamCall:
+    """A stream that its writer is to bring into a table.
+
+    Attributes:
+        rows: The stream.
+        table: The table's name, catalog first.
+        start: Starts the query, with what each micro-batch is given to.
+        output_mode: `append` and so on, as the writer was told; empty where it was told nothing.
+        options: The writer's options.
+        provider: The format that the writer names.
+        partitioning: The columns by which a new table is partitioned.
+    """
+
+    rows: DataFrame
+    table: tuple[str, ...]
+    start: Callable[[Callable[[DataFrame, int], None]], StreamingQuery]
+    output_mode: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    provider: str | None = None
+    partitioning: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableCalls:
     """What takes the calls of one session.
 
@@ -77,6 +101,7 @@ class TableCalls:
         catalogs: The names of our catalogs: a call is ours whose table's name begins with one of them.
         read: The DataFrame of a table, of its name and the options of a reader.
         write: Takes rows.
+        stream: Takes a stream.
         catalog: What answers methods of `spark.catalog`, by their names: of the name of a table or namespace, and the
             method's other arguments.
     """
@@ -84,4 +109,5 @@ class TableCalls:
     catalogs: Collection[str]
     read: Callable[[tuple[str, ...], Mapping[str, str]], DataFrame]
     write: Callable[[WriteCall], None]
+    stream: Callable[[StreamCall], StreamingQuery]
     catalog: Mapping[str, Callable[..., Any]]

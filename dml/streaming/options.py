@@ -11,7 +11,7 @@ from dml.engine.insert import InsertOptions, insert_options
 from dml.errors import NotSupportedError
 from dml.options import boolean
 
-__all__ = ["ADOPT_CHECKPOINT", "StreamOptions", "stream_options"]
+__all__ = ["StreamOptions", "insert_options_of", "stream_options"]
 
 ADOPT_CHECKPOINT: Final = "adopt-checkpoint"
 
@@ -53,5 +53,12 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
             hint="A stream appends; in complete mode it replaces all rows",
             option=refused[0],
         )
-    known = [(key, value) for key, value in given.items() if key.lower() not in {*OF_SPARK, ADOPT_CHECKPOINT}]
-    return StreamOptions(write=insert_options(known), adopts_checkpoint=boolean(lower, ADOPT_CHECKPOINT, default=False))
+    return StreamOptions(
+        write=insert_options(tuple(insert_options_of(given).items())),
+        adopts_checkpoint=boolean(lower, ADOPT_CHECKPOINT, default=False),
+    )
+
+
+def insert_options_of(given: Mapping[str, str]) -> dict[str, str]:
+    """Those of the options of a stream's writer that an INSERT has too."""
+    return {key: value for key, value in given.items() if key.lower() not in {*OF_SPARK, ADOPT_CHECKPOINT}}

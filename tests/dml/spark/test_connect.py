@@ -11,10 +11,13 @@ FOLDER = Path(__file__).parent
 
 
 @pytest.mark.spark
-def test_statements_and_columns_on_spark_connect():
+@pytest.mark.parametrize(
+    "program", ["connect_engine.py", pytest.param("connect_streams.py", marks=pytest.mark.nightly)]
+)
+def test_statements_columns_and_streams_on_spark_connect(program):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
     outcome = subprocess.run(
-        [sys.executable, str(FOLDER / "connect_engine.py")],
+        [sys.executable, str(FOLDER / program)],
         capture_output=True,
         text=True,
         check=False,

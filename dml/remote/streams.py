@@ -1,0 +1,151 @@
+"""`df.writeStream.toTable` on tables of ours. Driver, Spark Connect; micro-batches beside the server.
+
+Input: what a stream's writer was told. Output: a query whose micro-batches `foreachBatch` gives to an INSERT, each once
+as on classic Spark: by the query's id, which is in its checkpoint, and the number.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from dml import ddl
+from dml.commit import AlreadyAppliedError, StreamEpoch
+from dml.connector.state import reading_one_state
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.insert import GivenRows, run_insert
+from dml.engine.ownership import parsed
+from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.remote.refusals import in_sparks_words
+from dml.remote.writes import NO_PROVIDERS
+from dml.spark.handlers import running
+from dml.spark.table_calls import StreamCall
+from dml.sqlparse.quoting import quote_name
+from dml.sqlparse.statements import CreateTable, InsertStatement, Span, TableReference, TransformTerm
+from dml.streaming.columns import stream_columns
+from dml.streaming.options import insert_options_of, stream_options
+from dml.streaming.server_side import engine_of, packed_catalogs, query_id_of
+
+__all__ = ["start_stream"]
+
+CHECKPOINT: Final = "checkpointlocation"
+PATH: Final = "path"
+APPEND: Final = "append"
+COMPLETE: Final = "complete"
+
+
+def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
+    """Start a query that writes to a table.
+
+    Args:
+        engine: The session and its catalogs.
+        call: What its writer was told.
+
+    Raises:
+        NotSupportedError: a mode, a trigger or an option that there is not.
+        AnalysisError: the rows do not fit the table, or there is no checkpoint.
+        AnalysisException: the namespace of a table that is to be made is not there.
+    """
+    mode = (call.output_mode or APPEND).lower()
+    if mode not in {APPEND, COMPLETE}:
+        raise NotSupportedError(
+            f"{quote_name(call.table)} does not support {call.output_mode} mode",
+            hint="A stream appends or, in complete mode, replaces all rows; lake.stream_merge merges updates",
+        )
+    given = {key.lower(): value for key, value in call.options.items()}
+    checkpoint = given.get(CHECKPOINT)
+    if not checkpoint:
+        raise AnalysisError(
+            "A stream into a table needs a checkpoint: its id is there, by which micro-batches are known",
+            kind=ErrorKind.INVALID_VALUE,
+            hint="Set the option checkpointLocation",
+        )
+    options = stream_options(call.options)
+    with running(), in_sparks_words(engine, call.table, creates=True):
+        resolved = engine.registry.resolve(call.table)
+        if resolved is None:
+            create(engine, call, given.get(PATH))
+            resolved = engine.registry.resolve(call.table)
+            assert resolved is not None
+        stream_columns(
+            call.rows.schema,
+            resolved.table.schema(),
+            resolved.name,
+            case_sensitive=StatementSettings.of(engine.spark).case_sensitive,
+        )
+    suffix = () if resolved.branch is None else (f"branch_{resolved.branch}",)
+    return call.start(
+        RemoteInsert(
+            catalogs=packed_catalogs(engine.registry),
+            table=(resolved.catalog_name, *resolved.identifier, *suffix),
+            complete=mode == COMPLETE,
+            options=insert_options_of(call.options),
+            epoch=StreamEpoch(
+                query_id="",
+                epoch_id=0,
+                table_uuid=resolved.table.metadata.table_uuid,
+                adopts_checkpoint=options.adopts_checkpoint,
+            ),
+            checkpoint=checkpoint,
+        )
+    )
+
+
+def create(engine: Engine, call: StreamCall, location: str | None) -> None:
+    """Make the table, with the columns of the stream."""
+    catalog_name, identifier = engine.registry.split(call.table)
+    statement = CreateTable(
+        table=TableReference(parts=call.table, span=Span(0, 0)),
+        provider=None if (call.provider or "").lower() in {"", *NO_PROVIDERS} else call.provider,
+        partitioning=tuple(
+            TransformTerm(transform="identity", column=column, argument=None, span=Span(0, 0))
+            for column in call.partitioning
+        ),
+        location=location,
+    )
+    ddl.create_table(
+        statement,
+        engine.registry.catalog(catalog_name),
+        identifier,
+        ddl.schema_from_json(call.rows.schema.json()),
+        time_zone=StatementSettings.of(engine.spark).time_zone,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteInsert:
+    """Writes a micro-batch beside a Spark Connect server. It can be pickled.
+
+    Attributes:
+        catalogs: Those of the session that started the query.
+        table: The table's name, catalog first.
+        complete: Whether the rows replace all others.
+        options: Of the write.
+        epoch: All but the query and the number.
+        checkpoint: The query's.
+    """
+
+    catalogs: bytes = field(repr=False)
+    table: tuple[str, ...]
+    complete: bool
+    options: Mapping[str, str]
+    epoch: StreamEpoch
+    checkpoint: str
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Write it, unless the table has it already."""
+        engine = engine_of(batch, self.catalogs)
+        query_id = query_id_of(batch.sparkSession, self.checkpoint)
+        epoch = replace(self.epoch, query_id=query_id, epoch_id=number)
+        command, options = ("INSERT OVERWRITE", {"overwrite-mode": "static"}) if self.complete else ("INSERT INTO", {})
+        text = f"{command} {quote_name(self.table)} SELECT * FROM rows"  # what an error shows; the rows are given
+        statement = parsed(text)
+        assert isinstance(statement, InsertStatement)
+        statement = replace(statement, by_name=True, options=tuple({**self.options, **options}.items()))
+        with reading_one_state(engine.spark), running():
+            try:
+                run_insert(engine, statement, text, epoch, GivenRows(frame=batch))
+            except AlreadyAppliedError:
+                return

@@ -1,0 +1,112 @@
+"""Run as a program: streams into tables on Spark Connect."""
+
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from connect_port import PORT_SETTING, free_port
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import dml
+from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.model.summary_keys import EPOCH_ID
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+spark = (
+    SparkSession.builder.remote("local[2]")
+    .config(PORT_SETTING, free_port())
+    .config("spark.driver.memory", "1g")
+    .config("spark.ui.enabled", "false")
+    .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.sql.warehouse.dir", tempfile.mkdtemp())
+    .getOrCreate()
+)
+EMPTY = "CREATE TABLE db.{0} (id BIGINT, k STRING)"
+
+
+def add(folder, number, **columns):
+    """A file, and so a micro-batch."""
+    (folder / "in").mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), folder / "in" / f"{number}.parquet")
+
+
+def forget(folder, number):
+    """As after a kill between the commit of a micro-batch and that of the checkpoint."""
+    (folder / "c" / "commits" / str(number)).unlink()
+    (folder / "c" / "commits" / f".{number}.crc").unlink(missing_ok=True)
+
+
+def rows(name):
+    return sorted(tuple(row) for row in spark.table(f"lake.db.{name}").collect())
+
+
+def epochs(lake, name):
+    table = lake.registry.catalogs["lake"].load_table(("db", name))
+    return [snapshot.summary.additional_properties.get(EPOCH_ID) for snapshot in table.snapshots()]
+
+
+def streams(lake):
+    """Appended, replaced and merged, each micro-batch once; what cannot be is refused."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        add(folder, 0, id=[1, 2], k=["a", "b"])
+        source = spark.readStream.schema("id BIGINT, k STRING").option("maxFilesPerTrigger", "1")
+        frame = source.parquet(str(folder / "in"))
+
+        def writer(stream=frame):
+            return stream.writeStream.option("checkpointLocation", str(folder / "c")).trigger(availableNow=True)
+
+        def run(query):
+            assert query.awaitTermination(120)
+
+        run(writer().partitionBy("k").toTable("lake.db.appended"))
+        add(folder, 1, id=[3], k=["c"])
+        run(writer().toTable("lake.db.appended"))
+        forget(folder, 1)
+        run(writer().toTable("lake.db.appended"))
+        assert rows("appended") == [(1, "a"), (2, "b"), (3, "c")]
+        assert epochs(lake, "appended") == ["0", "1"]
+
+        with pytest.raises(NotSupportedError, match="does not support update mode"):
+            writer().toTable("lake.db.appended", outputMode="update")
+        with pytest.raises(NotSupportedError, match="continuous"):
+            frame.writeStream.trigger(continuous="1 second").toTable("lake.db.appended")
+        with pytest.raises(AnalysisError, match="needs a checkpoint"):
+            frame.writeStream.toTable("lake.db.appended")
+        with pytest.raises(AnalysisError) as caught:
+            writer(frame.selectExpr("id AS nope")).toTable("lake.db.appended")
+        assert caught.value.kind is ErrorKind.UNRESOLVED_COLUMN
+        lake.sql(EMPTY.format("other"))
+        add(folder, 2, id=[4], k=["d"])
+        with pytest.raises(StreamingQueryException) as failed:
+            run(writer().toTable("lake.db.other"))
+        assert re.search("belongs to a stream into another table", str(failed.value))
+        assert epochs(lake, "other") == []
+
+        lake.sql("CREATE TABLE db.counts (k STRING, n BIGINT)")
+        counts = frame.groupBy("k").agg({"id": "count"}).toDF("k", "n")
+        complete = counts.writeStream.option("checkpointLocation", str(folder / "d")).outputMode("complete")
+        run(complete.trigger(availableNow=True).toTable("lake.db.counts"))
+        assert rows("counts") == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
+
+        lake.sql(EMPTY.format("merged"))
+        for _ in range(2):
+            merging = lake.stream_merge(frame, "db.merged", on=["id"], latest_by="k")
+            merging = merging.whenMatched().updateAll().whenNotMatched().insertAll().trigger(availableNow=True)
+            run(merging.start(str(folder / "m")))
+            add(folder, 3, id=[1, 1], k=["x", "y"])
+        assert rows("merged") == [(1, "y"), (2, "b"), (3, "c"), (4, "d")]
+        assert epochs(lake, "merged") == ["0", "1", "2", "3"]
+
+
+with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=spark) as lake:
+    lake.sql("CREATE NAMESPACE db")
+    streams(lake)
+spark.stop()
+print("all statements ran")
