@@ -15,10 +15,12 @@ valid value passes; all else is an error that names the file: see docs/architect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final, cast
 
 from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
@@ -108,6 +110,13 @@ ENTRY_READ_SCHEMA: Final = Schema(
 
 MANIFEST_LIST_SCHEMA: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
 """A manifest list's line in version 3, in which PyIceberg knows `first_row_id`."""
+
+KEPT_SCHEMAS: Final = 64
+"""Of so many schemas of files readers are kept: all files of a table have about one each for lists and manifests, and
+to make a reader takes longer than to read a small file by it."""
+
+MAX_KEPT_BYTES: Final = 1 << 16
+"""The schema of no honest file is longer."""
 
 TOTAL_DATA_FILES: Final = "total-data-files"
 SCHEMA_KEY: Final = "avro.schema"
@@ -238,12 +247,30 @@ def corrupt(location: str, what: str) -> CorruptFileError:
 
 def records(io: FileIO, location: str, schema: Schema, length: int | None = None) -> Iterator[Any]:
     file_type, blocks = blocks_of(io, location, length)
-    reader = resolve_reader(Schema(*file_type.fields), schema, ROWS)
+    reader = reader_of(file_type, schema.as_struct())
     for count, block in blocks:
         decoder = CheckedDecoder(block)
         for _ in range(count):
             yield reader.read(cast("BinaryDecoder", decoder))
         decoder.finish()
+
+
+@lru_cache(maxsize=KEPT_SCHEMAS)
+def reader_of(file_type: StructType, wanted: StructType) -> Reader:
+    """Reads records of a type as those of another. It keeps nothing of what it reads, so threads may share it."""
+    return resolve_reader(Schema(*file_type.fields), Schema(*wanted.fields), ROWS)
+
+
+@lru_cache(maxsize=KEPT_SCHEMAS)
+def type_of_records(avro_schema: bytes) -> StructType:
+    """The type of the records of a file with a schema.
+
+    Raises:
+        Exception: it is none of a metadata file.
+    """
+    file_type = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema)).as_struct()
+    check_elements(file_type)
+    return file_type
 
 
 def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[StructType, Iterator[tuple[int, bytes]]]:
@@ -263,9 +290,9 @@ def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[Str
     if length is not None and length != len(content):
         raise ValueError(f"it has {len(content)} bytes where its manifest list says {length}")
     container = AvroContainer(BytesIO(content).read, len(content))
-    file_type = AvroSchemaConversion().avro_to_iceberg(json.loads(container.metadata[SCHEMA_KEY])).as_struct()
-    check_elements(file_type)
-    return file_type, container.blocks()
+    avro_schema = container.metadata[SCHEMA_KEY]
+    find = type_of_records if len(avro_schema) <= MAX_KEPT_BYTES else type_of_records.__wrapped__
+    return find(avro_schema), container.blocks()
 
 
 def content_of(io: FileIO, location: str) -> bytes:

@@ -30,7 +30,7 @@ from dml.catalog import create_table
 from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit
 from dml.commit.new_manifests import pack_from_end
 from dml.errors import CorruptFileError
-from dml.manifests.read import entries_of, manifests_of, read_manifest_list
+from dml.manifests.read import entries_of, manifests_of, read_manifest_list, reader_of, type_of_records
 from dml.manifests.write import ManifestWriter, write_manifest_list
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from dml.options import Command
@@ -352,3 +352,14 @@ def test_a_damaged_manifest_is_named(catalog: Catalog) -> None:
         with pytest.raises(CorruptFileError, match="cannot be read") as raised:
             list(entries_of(manifest, table.io))
         assert raised.value.context["file"] == manifest.manifest_path
+
+
+def test_manifests_of_one_schema_share_a_reader(catalog: Catalog) -> None:
+    """To make one takes longer than to read a small manifest."""
+    table = new_table(catalog, 2)
+    for number in range(3):
+        commit(table, AppendFiles(data_files=(data_file(table, [number]),)))
+    before = reader_of.cache_info().misses, type_of_records.cache_info().misses
+    assert sum(1 for manifest in manifests(table) for _ in entries_of(manifest, table.io)) == 3
+    made = reader_of.cache_info().misses - before[0], type_of_records.cache_info().misses - before[1]
+    assert max(made) <= 1
