@@ -51,6 +51,7 @@ from sqlalchemy.exc import DBAPIError
 from dml.errors import DmlError, storage_failure
 from dml.files.deletion import delete_files
 from dml.files.schemes import check_location
+from dml.files.table_metadata import only_adds_a_snapshot, with_snapshots_of, without_snapshots
 from dml.options import FORMAT_VERSION
 
 __all__ = [
@@ -414,7 +415,13 @@ def stage_update(
     """Apply updates to the newest metadata, as PyIceberg does, and version 3's rules, which it leaves out."""
     if current_table is not None:
         check_snapshots_are_new(current_table.metadata, updates)
-    if not upgrades(updates, current_table.metadata if current_table else None):
+    if current_table is not None and only_adds_a_snapshot(current_table.metadata, updates):
+        for requirement in requirements:
+            requirement.validate(current_table.metadata)
+        bare = with_metadata(current_table, without_snapshots(current_table.metadata))
+        staged = stage(bare, table_identifier, (), updates)
+        staged.metadata = with_snapshots_of(current_table.metadata, staged.metadata)
+    elif not upgrades(updates, current_table.metadata if current_table else None):
         staged = stage(current_table, table_identifier, requirements, updates)
     else:
         # PyIceberg refuses the upgrade itself, so it is done before; the requirements are about the table as it was.
@@ -464,13 +471,11 @@ def upgraded_table(
         metadata = TableMetadataV3.model_construct(last_column_id=-1, location=location, next_row_id=0)
         io = catalog._load_file_io(location=location)  # noqa: SLF001
         return Table(identifier=identifier, metadata=metadata, metadata_location="", io=io, catalog=catalog)
-    return Table(
-        identifier=identifier,
-        metadata=as_version_3(current_table.metadata),
-        metadata_location=current_table.metadata_location,
-        io=current_table.io,
-        catalog=catalog,
-    )
+    return with_metadata(current_table, as_version_3(current_table.metadata))
+
+
+def with_metadata(table: Table, metadata: TableMetadata) -> Table:
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
 
 def as_version_3(metadata: TableMetadata) -> TableMetadataV3:

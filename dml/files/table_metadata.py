@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from dml.errors import CorruptFileError, storage_failure
 
-__all__ = ["plain_json", "read_table_metadata"]
+__all__ = ["only_adds_a_snapshot", "plain_json", "read_table_metadata", "with_snapshots_of", "without_snapshots"]
 
 GZIP: Final = b"\x1f\x8b"
 GZIP_WINDOW: Final = 31
@@ -74,6 +75,29 @@ def with_checked_head(metadata: TableMetadata) -> TableMetadata:
         if ref.snapshot_id not in known:
             raise ValueError(f"'{name}' is at the snapshot {ref.snapshot_id}, which it does not have")
     return metadata
+
+
+def only_adds_a_snapshot(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> bool:
+    """Whether updates add one snapshot that is not there yet, and move branches to no other one."""
+    added = [update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)]
+    moved = [update.snapshot_id for update in updates if isinstance(update, SetSnapshotRefUpdate)]
+    is_all = len(added) == 1 and set(moved) <= set(added) and len(added) + len(moved) == len(updates)
+    return is_all and metadata.snapshot_by_id(added[0]) is None
+
+
+def without_snapshots(metadata: TableMetadata) -> TableMetadata:
+    """Metadata with an empty history, for `only_adds_a_snapshot`: PyIceberg copies all of it for every update."""
+    return metadata.model_copy(update={"snapshots": [], "snapshot_log": []})
+
+
+def with_snapshots_of(before: TableMetadata, metadata: TableMetadata) -> TableMetadata:
+    """Metadata whose history begins with that of metadata before."""
+    return metadata.model_copy(
+        update={
+            "snapshots": [*before.snapshots, *metadata.snapshots],
+            "snapshot_log": [*before.snapshot_log, *metadata.snapshot_log],
+        }
+    )
 
 
 def plain_json(content: bytes) -> bytes:

@@ -12,6 +12,7 @@ from pyiceberg.manifest import read_manifest_list as pyiceberg_manifest_list
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
@@ -363,3 +364,26 @@ def test_manifests_of_one_schema_share_a_reader(catalog: Catalog) -> None:
     assert sum(1 for manifest in manifests(table) for _ in entries_of(manifest, table.io)) == 3
     made = reader_of.cache_info().misses - before[0], type_of_records.cache_info().misses - before[1]
     assert max(made) <= 1
+
+
+@VERSIONS
+def test_a_commit_keeps_all_snapshots_and_copies_none(
+    catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyIceberg would copy all of them for each new one."""
+    copied: list[int] = []
+    copy = Snapshot.__deepcopy__
+
+    def noted(snapshot: Snapshot, memo: dict[int, Any] | None = None) -> Snapshot:
+        copied.append(snapshot.snapshot_id)
+        return copy(snapshot, memo)
+
+    monkeypatch.setattr(Snapshot, "__deepcopy__", noted)
+    table = new_table(catalog, version)
+    for number in range(4):
+        committed = commit(table, AppendFiles(data_files=(data_file(table, [number]),)))
+        assert set(copied) == {committed.snapshot_id}
+        copied.clear()
+        found = table.refresh().metadata
+        assert len(found.snapshots) == number + 1
+        assert [entry.snapshot_id for entry in found.snapshot_log] == [each.snapshot_id for each in found.snapshots]
