@@ -11,8 +11,8 @@ INSERT INTO db.t WITH ('snapshot-property.reason' = 'test') VALUES (6, 'hr', 600
 INSERT INTO db.t WITH ('isolation-level' = 'chaos') VALUES (7, 'hr', 700);
 --> error AnalysisError invalid-property: isolation-level
 
-INSERT INTO db.t WITH ('write-format' = 'avro') VALUES (7, 'hr', 700);
---> error NotSupportedError not-supported: Parquet
+INSERT INTO db.t WITH ('write-format' = 'csv') VALUES (7, 'hr', 700);
+--> error AnalysisError invalid-property: write.format.default
 
 INSERT INTO db.t WITH ('overwrite-mod' = 'dynamic') VALUES (7, 'hr', 700);
 --> error NotSupportedError not-supported: overwrite-mod
