@@ -253,3 +253,26 @@ def test_joins_and_partitions_that_are_left_out_by_them(lake, spark):
     joined = spark.sql(f"SELECT t.* FROM lake.{name} t JOIN vectorized_side v ON t.k = v.k WHERE v.other > 0")
     assert len(joined.collect()) == 20
     assert {row.k for row in joined.collect()} == {3}
+
+
+def test_streams_are_read_by_our_reader(lake, spark, tmp_path):
+    """Their columns stay in their order, also where a batch of the table has those of its partitions last."""
+    name = lake.create("k string, id bigint, v string", "PARTITIONED BY (k)")
+    lake.session.sql(f"INSERT INTO {name} SELECT concat('k', id % 2), id, concat('v', id) FROM range(6)")
+    assert is_vectorized(spark.table(f"lake.{name}"))
+    stream = spark.readStream.table(f"lake.{name}")
+    for number, (chosen, columns) in enumerate(
+        [
+            (stream, ("k", "id", "v")),
+            (stream.where("id < 9"), ("k", "id", "v")),
+            (stream.select("id", "k"), ("id", "k")),
+        ]
+    ):
+        seen: list[dict] = []
+        query = chosen.writeStream.foreachBatch(
+            lambda batch, _, to=seen: to.extend(row.asDict() for row in batch.collect())
+        )
+        query = query.option("checkpointLocation", str(tmp_path / str(number))).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+        whole = [{"k": f"k{at % 2}", "id": at, "v": f"v{at}"} for at in range(6)]
+        assert sorted(seen, key=lambda row: row["id"]) == [{key: row[key] for key in columns} for row in whole]
