@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__`
         update,
         verify,
     )
+    from dml.engine.snapshot_properties import commit_properties
     from dml.result import Result
     from dml.session import Session
     from dml.spark.extension import extend
@@ -74,6 +75,7 @@ __all__ = [
     "SqlError",
     "ValidationFailedError",
     "Verification",
+    "commit_properties",
     "connect",
     "delete",
     "disable",
@@ -92,6 +94,7 @@ LAZY = {
     "Result": "dml.result",
     "Session": "dml.session",
     "Verification": "dml.verification",
+    "commit_properties": "dml.engine.snapshot_properties",
     "connect": "dml.active_session",
     "delete": "dml.active_session",
     "disable": "dml.active_session",

@@ -34,6 +34,7 @@ from dml.commit.idempotency import (
 )
 from dml.commit.publish import CommittedSnapshot, commit
 from dml.commit.row_conservation import RowCounts, check_changed_files, check_rows_added, conservation_summary
+from dml.commit.summary import is_reserved
 
 __all__ = [
     "Action",
@@ -56,5 +57,6 @@ __all__ = [
     "commit",
     "conservation_summary",
     "has_epochs",
+    "is_reserved",
     "refuse_second_run",
 ]

@@ -12,9 +12,10 @@ from urllib.parse import quote_plus
 from pyiceberg.table.metadata import TableMetadata
 
 from dml.manifests.write import partition_type
+from dml.model import summary_keys
 from dml.model.manifest import ContentFile, FileContent
 
-__all__ = ["SummaryBuilder"]
+__all__ = ["SummaryBuilder", "is_reserved"]
 
 # The order in which Java lists them; a counter of 0 is left out.
 COUNTERS: Final = (
@@ -48,6 +49,32 @@ TOTALS: Final = (
     ("total-position-deletes", "added-position-deletes", "removed-position-deletes"),
     ("total-equality-deletes", "added-equality-deletes", "removed-equality-deletes"),
 )
+
+
+RESERVED: Final = frozenset(
+    key.lower()
+    for key in (
+        *COUNTERS,
+        *(total for total, _, _ in TOTALS),
+        OPERATION,
+        "changed-partition-count",
+        "partition-summaries-included",
+        "replace-partitions",
+        "source-snapshot-id",
+        "wap.id",
+        "published-wap-id",
+        summary_keys.VERSION,
+        summary_keys.QUERY_ID,
+        summary_keys.EPOCH_ID,
+    )
+)
+RESERVED_BEGINNINGS: Final = ("rowdelta.", "partitions.", "spark.merge-into.")
+
+
+def is_reserved(key: str) -> bool:
+    """Whether a key of a summary has a meaning for Iceberg or RowDelta, so that no user can give it another one."""
+    lower = key.lower()
+    return lower in RESERVED or lower.startswith(RESERVED_BEGINNINGS)
 
 
 class SummaryBuilder:

@@ -1,8 +1,8 @@
 """What every statement of a session is run with: Spark, the catalogs, the session's settings. Driver."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Final
 
@@ -14,12 +14,12 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.model import summary_keys
 from dml.plan.table_read import TableRead
 from dml.scan.planner import ScanPlan
-from dml.spark.jvm import settings_of
+from dml.spark.jvm import settings_below, settings_of
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has
 from dml.sqlparse.dialect import TreeReading
 
-__all__ = ["Engine", "ReadFrame", "SnapshotRead", "StatementSettings"]
+__all__ = ["ICEBERG_SETTINGS", "Engine", "ReadFrame", "SnapshotRead", "StatementSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,7 @@ class StatementSettings:
         wap_branch: `spark.wap.branch`.
         wap_id: `spark.wap.id`.
         parallelism: How many tasks run at once.
+        iceberg: The settings below `spark.sql.iceberg.`, by the rest of their names: write options of the session.
     """
 
     case_sensitive: bool = False
@@ -47,6 +48,7 @@ class StatementSettings:
     wap_branch: str | None = None
     wap_id: str | None = None
     parallelism: int = 2
+    iceberg: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def policy(self) -> StoreAssignmentPolicy:
@@ -87,8 +89,11 @@ class StatementSettings:
             wap_branch=branch or None,
             wap_id=wap_id or None,
             parallelism=parallelism_of(spark, get),
+            iceberg=settings_below(spark, ICEBERG_SETTINGS),
         )
 
+
+ICEBERG_SETTINGS: Final = "spark.sql.iceberg."
 
 LITERAL_SETTINGS: Final = (
     "spark.sql.parser.escapedStringLiterals",

@@ -30,6 +30,7 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.publish import Outcome, publish
 from dml.engine.query import statement_views
 from dml.engine.row_level_commit import check_rows
+from dml.engine.snapshot_properties import SNAPSHOT_PROPERTY, check_snapshot_properties
 from dml.engine.target import StatementStart, Target, start_statement
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
@@ -77,8 +78,6 @@ __all__ = [
     "write_rows",
 ]
 
-SNAPSHOT_PROPERTY: Final = "snapshot-property."
-RESERVED: Final = "rowdelta."
 TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "target-file-size-bytes": WRITE_TARGET_FILE_SIZE,
     "write-format": DEFAULT_FILE_FORMAT,
@@ -139,13 +138,6 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
                 hint=f"Known are {', '.join(sorted(known))} and snapshot-property.*",
                 option=key,
             )
-        if key.startswith(SNAPSHOT_PROPERTY + RESERVED):
-            raise AnalysisError(
-                f"The write option '{key}' would stand for what RowDelta itself says of a snapshot",
-                kind=ErrorKind.INVALID_PROPERTY,
-                hint=f"Keys of a snapshot's summary that begin with '{RESERVED}' are reserved",
-                option=key,
-            )
     mode = given.get("overwrite-mode")
     if mode is not None and mode.lower() not in {"static", "dynamic"}:
         raise AnalysisError(
@@ -154,13 +146,15 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
             hint="It must be 'static' or 'dynamic'",
             option="overwrite-mode",
         )
+    summary = {
+        key[len(SNAPSHOT_PROPERTY) :]: value for key, value in options if key.lower().startswith(SNAPSHOT_PROPERTY)
+    }
+    check_snapshot_properties(summary, "There is the write option", SNAPSHOT_PROPERTY)
     snapshot_id = given.get("validate-from-snapshot-id")
     return InsertOptions(
         branch=given.get("branch"),
         properties={TABLE_PROPERTIES[key]: value for key, value in given.items() if key in TABLE_PROPERTIES},
-        summary={
-            key[len(SNAPSHOT_PROPERTY) :]: value for key, value in options if key.lower().startswith(SNAPSHOT_PROPERTY)
-        },
+        summary=summary,
         dynamic=None if mode is None else mode.lower() == "dynamic",
         isolation_level=None
         if "isolation-level" not in given

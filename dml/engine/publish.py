@@ -135,7 +135,9 @@ def publish(
             create_branch=target.create_branch,
             summary={
                 **engine.commit_summary(),
+                **target.session_properties,
                 **summary,
+                **target.block_properties,
                 **replay_summary(target, outcome.command, mode, metrics),
             },
             wap_id=target.wap_id,

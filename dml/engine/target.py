@@ -3,7 +3,7 @@
 Source: Iceberg documentation, "Branching and Tagging" and "Write-Audit-Publish"; docs/semantics.md, C12 to C18.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.table import Table
@@ -13,7 +13,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog.registry import ResolvedTable
 from dml.commit import CommitKey, StreamEpoch
-from dml.engine.engine import Engine, StatementSettings
+from dml.engine.engine import ICEBERG_SETTINGS, Engine, StatementSettings
+from dml.engine.snapshot_properties import SNAPSHOT_PROPERTY, check_snapshot_properties, properties_of_block
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX
 from dml.options import WRITE_AUDIT_PUBLISH_ENABLED, boolean
@@ -38,6 +39,8 @@ class Target:
         snapshot_id: The snapshot that is read; None for an empty table.
         wap_id: The id of a staged commit.
         idempotency_key: What keeps the statement from being applied twice; None applies it each time.
+        session_properties: Keys of the snapshot's summary that the session gives, unless the statement gives others.
+        block_properties: Keys of the snapshot's summary that `dml.commit_properties` gives, whatever the others say.
         alias: How the statement calls it.
         names: How its columns may be named.
     """
@@ -48,6 +51,8 @@ class Target:
     snapshot_id: int | None
     wap_id: str | None = None
     idempotency_key: CommitKey | None = None
+    session_properties: Mapping[str, str] = field(default_factory=dict)
+    block_properties: Mapping[str, str] = field(default_factory=dict)
     alias: str
     names: TargetNames = field(repr=False)
 
@@ -223,6 +228,7 @@ def target_of(
     Raises:
         NotFoundError: no such branch.
         NotSupportedError: a tag, a column of a reserved name, or an idempotency key for a staged commit.
+        AnalysisError: the session gives a property to snapshots that it cannot give.
     """
     names = [field.name for field in resolved.table.schema().fields]
     refuse_internal_names(names, resolved.name)
@@ -243,6 +249,8 @@ def target_of(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         wap_id=settings.wap_id if wap else None,
         idempotency_key=idempotency_key,
+        session_properties=session_properties(settings),
+        block_properties=properties_of_block(),
         alias=reference.alias or resolved.identifier[-1],
         names=TargetNames(
             sql=sql,
@@ -251,6 +259,21 @@ def target_of(
             case_sensitive=settings.case_sensitive,
         ),
     )
+
+
+def session_properties(settings: StatementSettings) -> dict[str, str]:
+    """What the session's settings say of all snapshots.
+
+    Raises:
+        AnalysisError: a key has a meaning of its own in a summary.
+    """
+    found = {
+        name.removeprefix(SNAPSHOT_PROPERTY): value
+        for name, value in settings.iceberg.items()
+        if name.startswith(SNAPSHOT_PROPERTY)
+    }
+    check_snapshot_properties(found, "The session has the setting", ICEBERG_SETTINGS + SNAPSHOT_PROPERTY)
+    return found
 
 
 def refuse_internal_names(names: Iterable[str], owner: str) -> None:

@@ -21,7 +21,15 @@ from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-__all__ = ["await_tasks", "cancelled_on_interrupt", "ended_on_failure", "new_tag", "tagged"]
+__all__ = [
+    "await_tasks",
+    "cancelled_on_interrupt",
+    "ended_on_failure",
+    "local_property",
+    "new_tag",
+    "set_local_property",
+    "tagged",
+]
 
 LOG = logging.getLogger(__name__)
 
@@ -174,3 +182,20 @@ def tagged_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Itera
 def is_worth_logging(record: logging.LogRecord) -> bool:
     """False for what py4j logs of an interrupt, with a traceback: the interrupt itself is raised."""
     return not str(record.msg).endswith("while sending command.")
+
+
+def local_property(name: str) -> str | None:
+    """What Spark's thread that works for this one knows under a name; None where Spark is not in this process."""
+    context = cast("Any", SparkContext)._active_spark_context  # noqa: SLF001
+    if context is not None:
+        with suppress(Exception):  # it may have been stopped
+            return context.getLocalProperty(name)  # type: ignore[no-any-return]
+    return None
+
+
+def set_local_property(name: str, value: str | None) -> None:
+    """Let Spark's thread that works for this one, and those that it starts, know a value."""
+    context = cast("Any", SparkContext)._active_spark_context  # noqa: SLF001
+    if context is not None:
+        with suppress(Exception):  # as above
+            context.setLocalProperty(name, value)

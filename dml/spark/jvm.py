@@ -6,6 +6,7 @@ behind one that comes back. It is the only module that touches `_jvm`.
 # ruff: noqa: SLF001  the JVM is behind underscored names of PySpark, here and nowhere else
 
 import functools
+import importlib
 import logging
 import threading
 from collections import OrderedDict
@@ -48,6 +49,7 @@ __all__ = [
     "scala_list",
     "scala_tuple",
     "session_state",
+    "settings_below",
     "settings_of",
     "take_callbacks",
     "weak_session",
@@ -351,8 +353,10 @@ class SettingsReader:
 
     def __init__(self, spark: SparkSession) -> None:
         self._get = spark.conf.get
+        self._client = None if is_classic(spark) else cast("Any", spark).client
         self._settings = session_state(spark).conf().settings() if is_classic(spark) else None
         self._read: tuple[JavaObject | None, dict[str, str | None]] = (None, {})
+        self._names: tuple[JavaObject | None, list[str]] = (None, [])
 
     def now(self) -> Callable[[str, str | None], str | None]:
         """What gives the value of a setting, or what it is given for one that is not set, as it is now."""
@@ -369,16 +373,41 @@ class SettingsReader:
 
         return get
 
+    def below(self, prefix: str) -> dict[str, str]:
+        """The settings whose names begin with a prefix, by the rest of their names, as they are now."""
+        if self._settings is None:
+            request = importlib.import_module("pyspark.sql.connect.proto").ConfigRequest
+            answer = cast("Any", self._client).config(request.Operation(get_all=request.GetAll(prefix=prefix)))
+            return {name: value for name, value in answer.pairs if value is not None}
+        get = self.now()
+        of, names = self._names
+        if of is not (copy := self._read[0]):  # one command for all names: they are many, and hardly ever change
+            assert copy is not None
+            names = str(jvm_view().java.lang.String.join("\n", copy.keySet())).split("\n")
+            self._names = copy, names
+        found = ((name, get(name, None)) for name in names if name.startswith(prefix))
+        return {name[len(prefix) :]: value for name, value in found if value is not None}
+
 
 READERS: Final[WeakKeyDictionary[SparkSession, SettingsReader]] = WeakKeyDictionary()
 
 
 def settings_of(spark: SparkSession) -> Callable[[str, str | None], str | None]:
     """What gives the value of each setting of a session, as they are now; as `spark.conf.get` with a default."""
+    return settings_reader(spark).now()
+
+
+def settings_below(spark: SparkSession, prefix: str) -> dict[str, str]:
+    """The settings of a session whose names begin with a prefix, by the rest of their names, as they are now."""
+    return settings_reader(spark).below(prefix)
+
+
+def settings_reader(spark: SparkSession) -> SettingsReader:
+    """What reads the settings of a session; there is one for each."""
     reader = READERS.get(spark)
     if reader is None:
         reader = READERS[spark] = SettingsReader(spark)
-    return reader.now()
+    return reader
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:

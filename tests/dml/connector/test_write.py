@@ -279,7 +279,7 @@ def test_options_are_those_of_iceberg(lake, spark):
         ("write-format", "csv", AnalysisError, "'write.format.default' is 'csv'"),
         ("branch", "nowhere", NotFoundError, "does not exist"),
         ("overwrite-mode", "often", AnalysisError, "'overwrite-mode' is 'often'"),
-        ("snapshot-property.rowdelta.x", "1", AnalysisError, "what RowDelta itself says"),
+        ("snapshot-property.rowdelta.x", "1", AnalysisError, "a meaning of its own"),
     ],
 )
 def test_what_an_option_cannot_be_is_refused(lake, spark, key, value, error, says):

@@ -11,7 +11,14 @@ from pyspark.sql import functions as sf
 
 import dml
 from dml.engine.merge_source import MergeSourceFrame
-from dml.errors import CommitConflictError, DmlError, NotFoundError, NotSupportedError, ValidationFailedError
+from dml.errors import (
+    AnalysisError,
+    CommitConflictError,
+    DmlError,
+    NotFoundError,
+    NotSupportedError,
+    ValidationFailedError,
+)
 
 __all__ = ["CASES"]
 
@@ -129,6 +136,25 @@ def rows_are_written(spark: SparkSession, lake: dml.Session) -> None:
     assert rows(spark.table(name).select("v").distinct()) == [(5,)]
     frame(spark, range(30, 31)).writeTo(name).option("overwrite-mode", "dynamic").overwrite(sf.lit(True))
     assert [row[0] for row in rows(spark.table(name))] == [9, 20, 30]
+
+
+def snapshots_are_described(spark: SparkSession, lake: dml.Session) -> None:
+    """By the session, by the writer, by the block: the nearest counts."""
+    name, setting = filled(spark), "spark.sql.iceberg.snapshot-property."
+    writer = frame(spark, range(4, 5)).writeTo(name).option("snapshot-property.b", "writer")
+    spark.conf.set(f"{setting}a", "session")
+    spark.conf.set(f"{setting}b", "session")
+    try:
+        with dml.commit_properties({"c": "block"}):
+            writer.append()
+        summary = table_of(lake, name).current_snapshot().summary.additional_properties
+        assert (summary["a"], summary["b"], summary["c"]) == ("session", "writer", "block")
+        spark.conf.set(f"{setting}total-records", "0")
+        with pytest.raises(AnalysisError, match="a meaning of its own"):
+            writer.append()
+    finally:
+        for key in ("a", "b", "total-records"):
+            spark.conf.unset(setting + key)
 
 
 def own_rows_are_replaced_where_nobody_came_between(spark: SparkSession, lake: dml.Session) -> None:
@@ -352,6 +378,7 @@ CASES = {
         tables_are_read,
         states_are_read,
         rows_are_written,
+        snapshots_are_described,
         own_rows_are_replaced_where_nobody_came_between,
         tables_are_made_of_rows,
         rows_are_inserted_and_saved,
