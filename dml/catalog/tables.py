@@ -61,11 +61,13 @@ class TableState:
         table: The table with these changes.
         updates: The changes, for the same commit as the snapshot.
         requirements: What has to be true of the table without them; None leaves that to the snapshot.
+        further_requirements: What has to be true beside what the snapshot requires.
     """
 
     table: Table = field(repr=False)
     updates: tuple[TableUpdate, ...] = ()
     requirements: tuple[TableRequirement, ...] | None = None
+    further_requirements: tuple[TableRequirement, ...] = ()
 
 
 LoadState = Callable[[], TableState]

@@ -159,7 +159,8 @@ def commit(
         wap_id: Write-audit-publish: stage the snapshot under this id instead of moving the branch.
         stage_only: Stage the snapshot without an id.
         skip_empty: Commit nothing where no file would be added or removed.
-        load_state: Where `table` is one that this commit creates or replaces: finds it as it is for each attempt.
+        load_state: Where this commit also creates or replaces `table`, or changes its schema: finds it as it is for
+            each attempt, with these changes.
         idempotency_key: Commit only if the branch's history does not have the key, and record it there.
 
     Returns:
@@ -323,11 +324,12 @@ class Publication:
         if prepared.is_empty and self._skip_empty:
             return None
         requirements = prepared.requirements if self._state.requirements is None else self._state.requirements
+        requirements = (*requirements, *self._state.further_requirements)
         try:
             response = commit_table(self._catalog, table, requirements, (*self._state.updates, *prepared.updates))
         except CommitFailedException as error:
             self._in_doubt = True
-            # A table that the commit replaces too is not the one that its requirements are about.
+            # A table that the commit changes otherwise too is not the one that its requirements are about.
             unmet = None if self._state.updates else unmet_requirement(requirements, table.metadata, self._action)
             if unmet is not None and self._landed(error) is None:
                 raise unmet from self._cause(error)

@@ -4,14 +4,16 @@ Input: a function from the table's metadata to updates and requirements. Output:
 writer was first, the function runs again on the newer state: it never sees an old one twice. What the table has already
 (a schema, a spec, a sort order) is used again.
 
-A table that is replaced together with the snapshot of its first rows is committed by whoever wrote the rows: by the
-schema and partition spec that the replaced table has then. Where another commit would change these, the statement
-fails. Source: Iceberg specification, "Optimistic Concurrency"; REST catalog, "Commit updates to a table",
-"TableUpdate"; `TableMetadata.Builder`; `Transactions.replaceTableTransaction`.
+A schema that changes together with the snapshot of the first rows that have it (`SchemaEvolution`) is committed by
+whoever wrote the rows, by the field ids that they were written with. A table that is replaced together with the
+snapshot of its first rows is committed by whoever wrote the rows: by the schema and partition spec that the replaced
+table has then. Where another commit would change these, the statement fails. Source: Iceberg specification, "Optimistic
+Concurrency"; REST catalog, "Commit updates to a table", "TableUpdate"; `TableMetadata.Builder`;
+`Transactions.replaceTableTransaction`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from pyiceberg.catalog import Catalog
@@ -39,7 +41,7 @@ from pyiceberg.table.update import (
 from dml.catalog import TableState, translated, unmet_requirement
 from dml.catalog.translation import shown_cause
 from dml.ddl.tables import load_table
-from dml.errors import CommitConflictError, NotSupportedError
+from dml.errors import CommitConflictError, NotFoundError, NotSupportedError
 from dml.iceberg import changed_metadata, commit_table
 from dml.options import FORMAT_VERSION, CommitOptions
 from dml.retry import commit_retries
@@ -48,10 +50,12 @@ from dml.sqlparse.quoting import quote_name
 __all__ = [
     "MetadataChange",
     "Replacement",
+    "SchemaEvolution",
     "commit_change",
     "schema_updates",
     "sort_order_updates",
     "spec_updates",
+    "table_with",
     "upgrade_updates",
 ]
 
@@ -222,14 +226,7 @@ class Replacement:
             )
         heads = {MAIN_BRANCH: None} | {name: ref.snapshot_id for name, ref in base.refs.items()}
         return TableState(
-            table=Table(
-                identifier=table.name(),
-                metadata=metadata,
-                metadata_location=table.metadata_location,
-                io=table.io,
-                catalog=self.catalog,
-                config=table.config,
-            ),
+            table=table_with(table, metadata),
             updates=change.updates,
             requirements=(
                 AssertTableUUID(uuid=base.table_uuid),
@@ -237,3 +234,85 @@ class Replacement:
                 *(AssertRefSnapshotId(ref=name, snapshot_id=head) for name, head in heads.items()),
             ),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaEvolution:
+    """A change of a table's schema that is not committed yet.
+
+    Attributes:
+        catalog: The catalog.
+        identifier: Namespace and name.
+        change: From the table's metadata to what is to change.
+        metadata: The table's metadata with the change, by which rows are written.
+    """
+
+    catalog: Catalog = field(repr=False)
+    identifier: tuple[str, ...]
+    change: Callable[[TableMetadata], MetadataChange] = field(repr=False)
+    metadata: TableMetadata = field(repr=False)
+
+    @classmethod
+    def of(cls, table: Table, change: Callable[[TableMetadata], MetadataChange]) -> Self | None:
+        """The change of a table as it is now; None where nothing changes.
+
+        Raises:
+            DmlError: the change does not fit the table.
+        """
+        updates = change(table.metadata).updates
+        if not updates:
+            return None
+        metadata = changed_metadata(table.metadata, updates)
+        return cls(catalog=table.catalog, identifier=table.name(), change=change, metadata=metadata)
+
+    def load(self) -> TableState:
+        """The table as it is now, with the change; it may be there already.
+
+        Raises:
+            CommitConflictError: rows that were written do not fit the schema that comes of it any more.
+            NotFoundError: the table was dropped.
+        """
+        table = load_table(self.catalog, self.identifier)
+        change = self.change(table.metadata)
+        metadata = changed_metadata(table.metadata, change.updates)
+        if metadata.schema().as_struct() != self.metadata.schema().as_struct():
+            raise CommitConflictError(
+                f"The columns of {quote_name(self.identifier)} were changed by another commit while this statement was "
+                "changing them too",
+                hint="Run the statement again",
+                table=quote_name(self.identifier),
+            )
+        return TableState(
+            table=table_with(table, metadata), updates=change.updates, further_requirements=change.requirements
+        )
+
+    def commit(self) -> None:
+        """Change the schema alone, where there are no rows.
+
+        Raises:
+            NotFoundError: the table was dropped.
+            CommitConflictError: other writers were first, each time.
+            CommitStateUnknownError: the catalog's answer was lost.
+        """
+        commit_change(self.catalog, self.identifier, self.same_table)
+
+    def same_table(self, metadata: TableMetadata) -> MetadataChange:
+        """The change of a table, unless that has been created anew."""
+        if metadata.table_uuid != self.metadata.table_uuid:
+            raise NotFoundError(
+                f"The table {quote_name(self.identifier)} was dropped and created anew since the statement read it",
+                hint="Run the statement again",
+            )
+        return self.change(metadata)
+
+
+def table_with(table: Table, metadata: TableMetadata) -> Table:
+    """A table with other metadata of the same files."""
+    return Table(
+        identifier=table.name(),
+        metadata=metadata,
+        metadata_location=table.metadata_location,
+        io=table.io,
+        catalog=table.catalog,
+        config=table.config,
+    )

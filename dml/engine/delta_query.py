@@ -6,10 +6,12 @@ type a raw column has is known after that, so the outer projection is written he
 
 from collections.abc import Callable
 
-from pyiceberg.types import NestedField
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 from pyspark.sql import DataFrame
+from pyspark.sql import types as spark
 from pyspark.sql.types import DataType
 
+from dml.errors import AnalysisError, ErrorKind
 from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, ROW_OPERATION, RowOperation, value_name
 from dml.plan.row_delta_plan import (
     DefaultValue,
@@ -23,9 +25,9 @@ from dml.plan.row_delta_plan import (
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.types import spark_type, type_text
 from dml.sqlparse.diagnosis import at
-from dml.sqlparse.quoting import quote_string
+from dml.sqlparse.quoting import quote_string, quoted
 
-__all__ = ["delta_frame", "value_sql"]
+__all__ = ["delta_frame", "lacks_fields", "value_sql"]
 
 
 def delta_frame(run_sql: Callable[[str], DataFrame], query: DeltaQuery, assign: Assign) -> DataFrame:
@@ -79,6 +81,11 @@ def value_sql(
         AnalysisError: the raw column's type cannot be stored in the target.
     """
     match value:
+        case RawValue(raw=raw, span=span, fills=True, old=old):
+            with at(span):
+                return filled_sql(
+                    assign, raw, raw_types[raw], target.field_type, path, None if old is None else old.sql
+                )
         case RawValue(raw=raw, span=span):
             with at(span):
                 return assign.sql(raw, raw_types[raw], spark_type(target.field_type), path, required=target.required)
@@ -92,3 +99,117 @@ def value_sql(
                 for nested, source in fields
             )
             return f"named_struct({parts})"
+
+
+def filled_sql(
+    assign: Assign,
+    expression: str,
+    source: DataType,
+    target: IcebergType,
+    path: tuple[str, ...],
+    old: str | None = None,
+    depth: int = 0,
+) -> str:
+    """As `Assign.sql`, where structs may lack fields: they get the old row's value, or their default without one.
+
+    A struct that is NULL stays NULL, unless the old row has values that would be lost with it.
+
+    Args:
+        assign: The rules of store assignment.
+        expression: SQL text that may be repeated.
+        source: Its type.
+        target: The column's type, or the field's.
+        path: Names from the column down, for messages.
+        old: The SQL of the old row's value.
+        depth: How many lambda functions this is inside.
+
+    Raises:
+        AnalysisError: the types do not fit, a struct has a field too many, or lacks one that is required.
+    """
+    match source, target:
+        case spark.StructType(), StructType():
+            return filled_struct(assign, expression, source, target, path, old, depth)
+        case spark.ArrayType(), ListType():
+            name = f"__e{depth}"
+            inner = filled_sql(
+                assign, name, source.elementType, target.element_type, (*path, "element"), None, depth + 1
+            )
+            return f"transform({expression}, {name} -> {inner})"
+        case spark.MapType(), MapType():
+            name = f"__e{depth}"
+            key = assign.nested(f"{name}.key", source.keyType, spark_type(target.key_type), (*path, "key"), depth + 1)
+            value = filled_sql(
+                assign, f"{name}.value", source.valueType, target.value_type, (*path, "value"), None, depth + 1
+            )
+            pairs = f"transform(map_entries({expression}), {name} -> struct({key} AS key, {value} AS value))"
+            return f"map_from_entries({pairs})"
+        case _:
+            return assign.nested(expression, source, spark_type(target), path, depth)
+
+
+def filled_struct(
+    assign: Assign,
+    expression: str,
+    source: spark.StructType,
+    target: StructType,
+    path: tuple[str, ...],
+    old: str | None,
+    depth: int,
+) -> str:
+    """A struct, field by field."""
+    given = {assign.folded(field.name): field for field in source.fields}
+    lacks, values = False, []
+    for field in target.fields:
+        of = given.pop(assign.folded(field.name), None)
+        kept = None if old is None else f"{old}.{quoted(field.name)}"
+        below = (*path, field.name)
+        if of is not None:
+            inside = f"{expression}.{quoted(of.name)}"
+            value = filled_sql(assign, inside, of.dataType, field.field_type, below, kept, depth)
+        else:
+            lacks, value = True, kept or left_out(field, below)
+        values.append(f"{quote_string(field.name)}, {value}")
+    if given:
+        extra = ", ".join(repr(field.name) for field in given.values())
+        raise AnalysisError(
+            f"The struct for the column '{'.'.join(path)}' has the unknown field {extra}",
+            kind=ErrorKind.TYPE_MISMATCH,
+            hint="Leave it out, or add it to the column with ALTER TABLE ... ADD COLUMNS",
+            column=".".join(path),
+        )
+    is_null = f"{expression} IS NULL" + (f" AND {old} IS NULL" if lacks and old is not None else "")
+    kind = type_text(spark_type(target))
+    return f"CASE WHEN {is_null} THEN CAST(NULL AS {kind}) ELSE named_struct({', '.join(values)}) END"
+
+
+def left_out(field: NestedField, path: tuple[str, ...]) -> str:
+    """The value of a field that a struct lacks.
+
+    Raises:
+        AnalysisError: it is required, and has no default.
+    """
+    if field.required and field.write_default is None:
+        raise AnalysisError(
+            f"The struct for the column '{'.'.join(path[:-1])}' lacks '{field.name}', which is required",
+            kind=ErrorKind.TYPE_MISMATCH,
+            hint="Give the struct this field",
+            column=".".join(path),
+        )
+    return default_sql(field)
+
+
+def lacks_fields(source: DataType, target: IcebergType, folded: Callable[[str], str]) -> bool:
+    """Whether a struct somewhere in a type lacks a field that the struct of the target's type has there."""
+    match source, target:
+        case spark.StructType(), StructType():
+            given = {folded(field.name): field.dataType for field in source.fields}
+            return any(
+                folded(field.name) not in given or lacks_fields(given[folded(field.name)], field.field_type, folded)
+                for field in target.fields
+            )
+        case spark.ArrayType(), ListType():
+            return lacks_fields(source.elementType, target.element_type, folded)
+        case spark.MapType(), MapType():
+            return lacks_fields(source.valueType, target.value_type, folded)
+        case _:
+            return False

@@ -104,9 +104,10 @@ def publish(
 ) -> Result:
     """Commit what a statement did to its branch, and say what it was. Every statement that changes rows ends here.
 
-    One that changes nothing makes no snapshot; with an idempotency key a snapshot without files records it: a second
-    run would find out anew what it has to do otherwise, and might change rows that came meanwhile. Of a streaming
-    query only the first micro-batch is recorded so: nobody was given its result, and a later run is as good.
+    A change of the table's schema goes into the same commit. One that changes no row makes no snapshot; with an
+    idempotency key a snapshot without files records it: a second run would find out anew what it has to do otherwise,
+    and might change rows that came meanwhile. Of a streaming query only the first micro-batch is recorded so: nobody
+    was given its result, and a later run is as good.
 
     Args:
         engine: The session and its catalogs.
@@ -121,7 +122,9 @@ def publish(
     Raises:
         DmlError: the commit failed.
     """
-    mode, metrics = outcome.mode, outcome.metrics
+    mode, metrics, evolution = outcome.mode, outcome.metrics, target.evolution
+    if evolution is not None:
+        load_state = evolution.load
     if action is None:
         mode = mode if mode == METADATA else UNCHANGED
         if not is_recorded(target):
@@ -162,7 +165,9 @@ def is_recorded(target: Target) -> bool:
 
 
 def nothing_changed(target: Target, outcome: Outcome, mode: str) -> Result:
-    """The result of a statement that made no snapshot."""
+    """The result of a statement that made no snapshot; if it changes the schema, that is changed alone."""
+    if target.evolution is not None:
+        target.evolution.commit()
     return Result(
         command=outcome.command,
         table=target.resolved.name,

@@ -8,28 +8,23 @@ DELETE without a condition (docs/semantics.md, D1 and D7 to D11).
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
-from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import DataFrame
 
 from dml.commit import CommitKey, DeleteFiles
-from dml.ddl.alter_table import evolution_change
-from dml.ddl.commit import MetadataChange, commit_change
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
 from dml.engine.engine import Engine, SnapshotRead, StatementSettings
-from dml.engine.merge_source import SourceKeys, evolution, evolves, source_fragments, source_frame
+from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
-from dml.engine.query import statement_views
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
 from dml.engine.scans import Scan, scan_table
 from dml.engine.target import Target, start_statement
 from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import DataError, ErrorKind
-from dml.iceberg import changed_metadata
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
@@ -57,8 +52,6 @@ def run_row_level(
         DmlError: the statement is wrong or failed; nothing is changed then, and no file is left.
     """
     started = time.perf_counter()
-    if isinstance(statement, MergeStatement) and statement.with_schema_evolution:
-        evolve_schema(engine, statement, sql)
     planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key)
     try:
         return run_planned(engine, planned, started)
@@ -69,42 +62,6 @@ def run_row_level(
     finally:
         if planned.source is not None:
             planned.source.release()
-
-
-def evolve_schema(engine: Engine, statement: MergeStatement, sql: str) -> None:
-    """MERGE WITH SCHEMA EVOLUTION: let the table have the source's columns before the statement is planned.
-
-    The statement is planned against the new schema before that is committed: one that does not fit changes nothing.
-    """
-    start = start_statement(engine, statement.target, sql, "MERGE")
-    target = start.target
-    if not evolves(statement, target.table.properties):
-        return
-    views = statement_views(engine, start, source_fragments(statement, sql), reads=statement.target)
-    source = source_frame(statement, views).schema
-
-    def change(metadata: TableMetadata) -> MetadataChange:
-        found = evolution(source, metadata.schema(), target.names, statement.source.span)
-        return evolution_change(found.added, found.widened, metadata, time_zone=start.settings.time_zone)
-
-    updates = change(target.table.metadata).updates
-    if not updates:
-        return
-    check_fits(engine, plan_statement(engine, statement, sql, changed_metadata(target.table.metadata, updates)))
-    commit_change(target.resolved.catalog, target.resolved.identifier, change)
-
-
-def check_fits(engine: Engine, planned: PlannedStatement) -> None:
-    """Everything about a planned MERGE that can be checked without a look at its rows.
-
-    Raises:
-        DmlError: the statement does not fit the table.
-    """
-    if planned.source is not None:
-        planned.source.release()
-    unread = replace(planned, target=replace(planned.target, snapshot_id=None), source=None)
-    context = write_context(unread.target.table, str(uuid.uuid4()))
-    check_writable(writer_spec(engine, unread, delta_of(engine, unread).scan, context))
 
 
 def cardinality_violation(statement: MergeStatement, sql: str) -> DataError:

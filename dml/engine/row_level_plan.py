@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyiceberg.table.metadata import TableMetadata
-
 from dml.commit import CommitKey
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.merge_source import MergeSourceFrame, prepared_source, source_fragments
+from dml.engine.merge_source import MergeSourceFrame, prepared_source, source_fragments, source_frame
 from dml.engine.query import statement_views
+from dml.engine.schema_evolution import evolves, merged_target
 from dml.engine.target import Target, start_statement
 from dml.errors import ErrorKind, NotSupportedError
 from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
@@ -98,7 +97,6 @@ def plan_statement(
     engine: Engine,
     statement: RowLevelStatement,
     sql: str,
-    metadata: TableMetadata | None = None,
     idempotency_key: CommitKey | None = None,
 ) -> PlannedStatement:
     """Resolve and plan a statement; nothing is read but metadata.
@@ -107,7 +105,6 @@ def plan_statement(
         engine: The session and its catalogs.
         statement: The statement.
         sql: Its text.
-        metadata: What the table's metadata is taken to be; None is what the catalog says.
         idempotency_key: What keeps the statement from being applied twice.
 
     Raises:
@@ -117,11 +114,11 @@ def plan_statement(
     start = start_statement(engine, statement.target, sql, command.upper(), idempotency_key=idempotency_key)
     settings, target = start.settings, start.target
     check_settings(settings)
-    if metadata is not None:
-        target = target.with_metadata(metadata)
     mode = row_level_operation_mode(target.table.properties, command)
     check_mode(target, mode, command)
     views = statement_views(engine, start, fragments_of(statement, sql), reads=statement.target)
+    if isinstance(statement, MergeStatement) and evolves(statement, target.table.properties):
+        target = merged_target(target, source_frame(statement, views).schema, settings, statement.source.span)
     target_view = views.places[statement.target.span]
     context = PlanContext(
         sql=sql,

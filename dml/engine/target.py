@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog.registry import ResolvedTable
 from dml.commit import CommitKey, StreamEpoch
+from dml.ddl.commit import SchemaEvolution, table_with
 from dml.engine.engine import ICEBERG_SETTINGS, Engine, StatementSettings
 from dml.engine.snapshot_properties import SNAPSHOT_PROPERTY, check_snapshot_properties, properties_of_block
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
@@ -43,6 +43,7 @@ class Target:
         block_properties: Keys of the snapshot's summary that `dml.commit_properties` gives, whatever the others say.
         alias: How the statement calls it.
         names: How its columns may be named.
+        evolution: A change of its schema that is committed with the statement's rows; the table has it already here.
     """
 
     resolved: ResolvedTable
@@ -55,6 +56,7 @@ class Target:
     block_properties: Mapping[str, str] = field(default_factory=dict)
     alias: str
     names: TargetNames = field(repr=False)
+    evolution: SchemaEvolution | None = None
 
     @property
     def table(self) -> Table:
@@ -66,18 +68,11 @@ class Target:
         """The snapshot that is read."""
         return None if self.snapshot_id is None else self.table.metadata.snapshot_by_id(self.snapshot_id)
 
-    def with_metadata(self, metadata: TableMetadata) -> "Target":
-        """The target as it would be with other metadata of the same snapshots."""
-        table = Table(
-            identifier=self.table.name(),
-            metadata=metadata,
-            metadata_location=self.table.metadata_location,
-            io=self.table.io,
-            catalog=self.table.catalog,
-            config=self.table.config,
-        )
-        names = replace(self.names, schema=metadata.schema())
-        return replace(self, resolved=replace(self.resolved, table=table), names=names)
+    def evolved(self, evolution: SchemaEvolution) -> "Target":
+        """The target with a change of its schema."""
+        table = table_with(self.table, evolution.metadata)
+        names = replace(self.names, schema=evolution.metadata.schema())
+        return replace(self, resolved=replace(self.resolved, table=table), names=names, evolution=evolution)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,11 @@ guarded by its clause, so that none is evaluated for a row that it is not meant 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.types import NestedField
+from pyiceberg.types import NestedField, StructType
 
 from dml.errors import AnalysisError, ErrorKind
 from dml.model.columns import CLAUSE, FILE_ORDINAL, INTERNAL_PREFIX, POS, RowOperation
@@ -454,8 +454,12 @@ def clause_value(
     match clause.when.action, value:
         case DeleteAction(), _:
             return None
-        case _, str(name):
-            return raws.qualified(source.alias, name, guard)
+        case action, str(name):
+            raw = raws.qualified(source.alias, name, guard)
+            if name not in source.lacking:
+                return raw
+            old = raws.old(column) if isinstance(action, UpdateAction) and has_struct(column) else None
+            return replace(raw, fills=True, old=old)
         case UpdateAction(), None:
             return raws.old(column) if column.field_id in updated else None
         case InsertAction(), None:
@@ -464,6 +468,11 @@ def clause_value(
             assert assigned is not None
             assert not isinstance(assigned, str)
             return raws.source(column, assigned, guard)
+
+
+def has_struct(column: NestedField) -> bool:
+    """Whether a column is a struct: inside an array or a map no field of the old row belongs to one of the new."""
+    return isinstance(column.field_type, StructType)
 
 
 def read_columns(

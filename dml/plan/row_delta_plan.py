@@ -71,10 +71,19 @@ class RawColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawValue:
-    """A raw column, to be stored by the rules of store assignment."""
+    """A raw column, to be stored by the rules of store assignment.
+
+    Attributes:
+        raw: The raw column.
+        span: The place of its expression.
+        fills: Whether its structs may lack fields, which get the old row's value, or their default without one.
+        old: The old row's value of the column, for these fields.
+    """
 
     raw: str
     span: Span | None = None
+    fills: bool = False
+    old: "OldValue | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +129,8 @@ def old_columns(source: ValueSource) -> Iterator[int]:
     match source:
         case OldValue():
             yield source.field_id
+        case RawValue(old=OldValue() as old):
+            yield old.field_id
         case StructValue(fields=fields):
             for _, nested in fields:
                 yield from old_columns(nested)
@@ -234,12 +245,14 @@ class MergeSource:
         alias: How the statement calls it.
         columns: Names of its columns.
         qualifiers: Further ways to qualify its columns: the name and its tails of a table without an alias.
+        lacking: Columns in which structs lack fields of the target's, where the statement allows that.
     """
 
     view: str
     alias: str
     columns: tuple[str, ...]
     qualifiers: tuple[tuple[str, ...], ...] = ()
+    lacking: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

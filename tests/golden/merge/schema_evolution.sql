@@ -37,12 +37,38 @@ ON t.id = src.id WHEN MATCHED THEN UPDATE SET *;
 MERGE WITH SCHEMA EVOLUTION INTO db.t USING (SELECT 1 AS id, true AS n, 'x' AS extra) src ON t.id = src.id WHEN MATCHED THEN UPDATE SET *;
 --> error AnalysisError type-mismatch: 'n'
 
-MERGE WITH SCHEMA EVOLUTION INTO db.t USING (SELECT 1 AS id, named_struct('b', 'n', 'c', 1) AS s) src ON t.id = src.id WHEN MATCHED THEN UPDATE SET *;
---> error AnalysisError type-mismatch: 's' lacks 'a'
-
 MERGE WITH SCHEMA EVOLUTION INTO db.t USING (SELECT 1 AS id, map(named_struct('a', 1), 1) AS extra, map(1, 1) AS m) src ON t.id = src.id AND nothing WHEN MATCHED THEN UPDATE SET *;
 --> error AnalysisError unresolved-column: nothing
 
 INSERT INTO db.t VALUES (9, 'hr', named_struct('a', 1, 'b', 'o'), 'z', array(named_struct('x', 1, 'z', 'r')), map(), array(1));
 --> rows: SELECT * FROM db.t WHERE id = 9
 --| 9 | hr | {a: 1, b: o} | z | [{x: 1, z: r}] | {} | [1]
+
+-- Structs of the source may have fewer fields: updated rows keep theirs, inserted ones get NULL. Of a struct that is NULL
+-- nothing is known, so what only the target has stays.
+CREATE TABLE db.n (id INT, s STRUCT<a: INT, b: STRUCT<x: INT, y: INT>>, l ARRAY<STRUCT<p: INT, q: INT>>, m MAP<STRING, STRUCT<p: INT, q: INT>>);
+INSERT INTO db.n VALUES
+    (1, named_struct('a', 1, 'b', named_struct('x', 1, 'y', 1)), array(named_struct('p', 1, 'q', 1)), map('k', named_struct('p', 1, 'q', 1))),
+    (2, NULL, NULL, NULL),
+    (3, named_struct('a', 3, 'b', named_struct('x', 3, 'y', 3)), NULL, NULL),
+    (4, named_struct('a', 4, 'b', NULL), NULL, NULL);
+MERGE WITH SCHEMA EVOLUTION INTO db.n
+USING (
+    SELECT id, IF(id IN (3, 6), NULL, named_struct('b', named_struct('x', 10 * id), 'z', 'new')) AS s, array(named_struct('q', id)) AS l,
+        map('k', named_struct('p', id)) AS m
+    FROM VALUES (1), (2), (3), (4), (5), (6) AS v(id)
+) src
+ON n.id = src.id WHEN MATCHED AND src.id < 5 THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *;
+--> rows: SELECT id, s FROM db.n
+--| 1 | {a: 1, b: {x: 10, y: 1}, z: new}
+--| 2 | {a: NULL, b: {x: 20, y: NULL}, z: new}
+--| 3 | {a: 3, b: {x: NULL, y: 3}, z: NULL}
+--| 4 | {a: 4, b: {x: 40, y: NULL}, z: new}
+--| 5 | {a: NULL, b: {x: 50, y: NULL}, z: new}
+--| 6 | NULL
+--> rows: SELECT id, l, m FROM db.n WHERE id < 2
+--| 1 | [{p: NULL, q: 1}] | {k -> {p: 1, q: NULL}}
+
+-- Not without the words.
+MERGE INTO db.n USING (SELECT 1 AS id, named_struct('a', 1) AS s, array() AS l, map() AS m) src ON n.id = src.id WHEN MATCHED THEN UPDATE SET *;
+--> error AnalysisError type-mismatch: 's' lacks 'b', 'z'
