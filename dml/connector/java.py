@@ -26,6 +26,7 @@ __all__ = [
     "java_map",
     "none",
     "optional_long",
+    "options_of",
     "python_schema",
     "simple_name",
     "static",
@@ -130,6 +131,14 @@ def java_map(values: Mapping[str, str]) -> JavaObject:
     for key, value in values.items():
         made.put(key, value)
     return made
+
+
+def options_of(options: JavaObject) -> dict[str, str]:
+    """A `Map<String, String>` as Python's.
+
+    It is not gone through as py4j does, until Java raises: PySpark asks in some eighty commands what such an error is.
+    """
+    return {} if options.isEmpty() else {str(key): str(options.get(key)) for key in options.keySet().toArray()}
 
 
 def struct_type(schema: StructType) -> JavaObject:

@@ -15,9 +15,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import reference_of
-from dml.connector.java import CONNECTOR, array, capabilities, constant, struct_type
+from dml.connector.java import CONNECTOR, array, capabilities, constant, options_of, struct_type
 from dml.connector.proxies import Proxy, default_method
-from dml.connector.state import TableState, read_options, travel_options
+from dml.connector.state import TableState, travel_options
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.query import check_time_travel, travels
 from dml.metadata_tables.frames import MetadataRead, metadata_frame, spark_schema
@@ -79,7 +79,7 @@ class SparkMetadataTable(Proxy):
 
     def newScanBuilder(self, options: JavaObject) -> "MetadataScan":
         """A builder of scans, which is its scan; of another snapshot where options say so."""
-        version, micros = travel_options(read_options(options), elsewhere=self._travels)
+        version, micros = travel_options(options_of(options), elsewhere=self._travels)
         asked = version is not None or micros is not None
         table = SparkMetadataTable(self._provide, self.resolved, version, micros) if asked else self
         return MetadataScan(table, tuple(field.name for field in self.fields))

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar, cast
 
-from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -28,7 +27,6 @@ __all__ = [
     "TableState",
     "column_path",
     "loaded_once",
-    "read_options",
     "reading_one_state",
     "travel_options",
 ]
@@ -141,11 +139,6 @@ def column_path(schema: Schema | StructType, field_id: int) -> tuple[str, ...] |
         if below is not None:
             return (field.name, *below)
     return None
-
-
-def read_options(options: JavaObject) -> dict[str, str]:
-    """The options of a read, in lower case."""
-    return {str(key): str(value) for key, value in dict(options).items()}
 
 
 def travel_options(options: Mapping[str, str], *, elsewhere: bool) -> tuple[str | None, int | None]:

@@ -15,11 +15,21 @@ from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransfo
 from pyiceberg.types import NestedField
 from pyspark.sql.types import StructField, StructType
 
-from dml.connector.java import CATALOG, CONNECTOR, array, capabilities, data_type, java_class, java_map, struct_type
+from dml.connector.java import (
+    CATALOG,
+    CONNECTOR,
+    array,
+    capabilities,
+    data_type,
+    java_class,
+    java_map,
+    options_of,
+    struct_type,
+)
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.scan import ScanRead
 from dml.connector.scan_builder import SparkScanBuilder
-from dml.connector.state import TableState, column_path, read_options
+from dml.connector.state import TableState, column_path
 from dml.connector.write import SparkWriteBuilder, WrittenTable
 from dml.engine.engine import Engine
 from dml.model.columns import METADATA_COLUMNS
@@ -122,7 +132,7 @@ class SparkTable(Proxy):
 
     def newScanBuilder(self, options: JavaObject) -> SparkScanBuilder:
         """A builder of scans, of another snapshot where options say so."""
-        asked = read_options(options)
+        asked = options_of(options)
         return SparkScanBuilder(self.engine, ScanRead.whole(self.state.with_options(asked)), options=asked)
 
     @cached_property

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from dml.catalog import LoadState
 from dml.catalog.registry import ResolvedTable
 from dml.connector.conditions import pushed_down
+from dml.connector.java import options_of
 from dml.connector.job_write import keeping_files_open
 from dml.connector.partition_write import PartitionWrite
 from dml.connector.plans import reading_itself
@@ -85,7 +86,7 @@ class SparkWriteBuilder(Proxy):
         self._schema = info.schema()
         self._write_id = str(info.queryId())
         self._on_result = on_result
-        options = {str(key): str(value) for key, value in dict(info.options().asCaseSensitiveMap()).items()}
+        options = options_of(info.options().asCaseSensitiveMap())
         self._of_partitions = options.pop(OF_PARTITIONS, "") == "true"
         self._of_stream = is_of_stream(written.engine.spark, self._write_id, options)
         self._given = options

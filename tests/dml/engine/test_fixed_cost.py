@@ -66,3 +66,22 @@ def test_a_small_statement_makes_few_commands_and_jobs(
     assert counts["commands"] <= MOST_COMMANDS[statement]
     assert counts["jobs"] <= MOST_JOBS[statement]
     assert counts["metadata"] == METADATA_READ[statement]
+
+
+def test_a_small_query_by_spark_table_is_planned_in_few_commands(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java's maps and lists are not gone through until Java raises, which costs eighty commands each time."""
+    name = lake.create("id BIGINT, k INT")
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, 2)")
+    lake.session.enable()
+    try:
+        for _ in range(WARMING):
+            with counted(spark, monkeypatch) as counts:
+                planned = spark.table(f"lake.{name}").where("id = 1").select("k")
+                planned._jdf.queryExecution().executedPlan()
+    finally:
+        lake.session.disable()
+    assert counts["commands"] <= 120
+    assert counts["jobs"] == 0
+    assert planned.collect() == [(2,)]
