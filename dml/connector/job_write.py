@@ -163,7 +163,7 @@ class WriterJob:
         self._job.close()
         self._commits = True
         commits = [TaskCommit.from_bytes(bytes(message.pickledMessage())) for message in messages]
-        return written_by(commits, self._write.target.table, self._write.context)
+        return written_by(commits, self._write.target.table, self._write.task.spec)
 
     def abort(self) -> None:
         """Delete what the tasks wrote, when they have ended."""

@@ -130,6 +130,7 @@ class SparkWriteBuilder(Proxy):
             replaced=self._replaced(target, settings) if written.load_state is None else None,
             options=keeping_files_open(self._options, target.table) if self._dynamic else self._options,
             load_state=written.load_state,
+            by_columns=self._dynamic,
         )
         return PartitionWrite(write, self._schema) if self._dynamic else SparkWrite(write, self._on_result)
 

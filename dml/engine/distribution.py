@@ -10,7 +10,7 @@ from typing import Final
 
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, expr, lit
 
@@ -24,7 +24,7 @@ from dml.spark.versions import repartition_by_id
 from dml.sqlparse.quoting import quoted
 from dml.write.sorting import row_order
 
-__all__ = ["FEW_ROWS", "distribute_delta", "distribute_rows", "distribution_mode", "orders_rows", "sorts"]
+__all__ = ["FEW_ROWS", "distribute_delta", "distribute_rows", "distribution_mode", "orders_rows", "scatters", "sorts"]
 
 FEW_ROWS: Final = 10_000
 """So many new rows are not worth a task, and a file, for each core."""
@@ -47,6 +47,20 @@ def distribution_mode(table: Table, properties: Mapping[str, str]) -> Distributi
     if mode is DistributionMode.HASH and is_unpartitioned(spec):
         return DistributionMode.NONE
     return mode
+
+
+def scatters(table: Table, properties: Mapping[str, str], *, by_columns: bool) -> bool:
+    """Whether rows of one partition may come to several tasks of an INSERT.
+
+    Args:
+        table: The table.
+        properties: Its properties, the write's own options over them.
+        by_columns: Whether rows are distributed by the columns that partitions are made of, and not by partition.
+    """
+    if distribution_mode(table, properties) is DistributionMode.NONE or is_unpartitioned(table.spec()):
+        return True
+    whole = (IdentityTransform, VoidTransform)
+    return by_columns and not all(isinstance(field.transform, whole) for field in table.spec().fields)
 
 
 def sorts(table: Table) -> bool:

@@ -25,7 +25,7 @@ from dml.commit import (
     conservation_summary,
 )
 from dml.engine.delta_query import value_sql
-from dml.engine.distribution import distribute_rows, orders_rows, sorts
+from dml.engine.distribution import distribute_rows, orders_rows, scatters, sorts
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.publish import Outcome, publish
 from dml.engine.query import statement_views
@@ -375,6 +375,7 @@ def plan_rows_write(
     replaced: Replaced | None = None,
     options: InsertOptions = PLAIN,
     load_state: LoadState | None = None,
+    by_columns: bool = False,
 ) -> RowsWrite:
     """Plan how new rows are written.
 
@@ -386,6 +387,7 @@ def plan_rows_write(
         replaced: Which rows they replace; None appends.
         options: The statement's write options.
         load_state: Where the table is created or replaced by the same commit: finds it as it is for each attempt.
+        by_columns: Whether Spark distributes the rows, which it can do by columns alone.
 
     Raises:
         NotSupportedError: the writers cannot write such files.
@@ -399,6 +401,7 @@ def plan_rows_write(
         layout=DeltaLayout(value_ids=tuple(field.field_id for field in table.schema().fields)),
         max_failures=engine.max_failures(),
         sorts_rows=sorts(table) and not orders_rows(table),
+        joins_tasks=scatters(table, context.properties, by_columns=by_columns),
     )
     check_writable(spec)
     return RowsWrite(
@@ -428,7 +431,7 @@ def write_rows(write: RowsWrite, rows: DataFrame) -> Result:
     engine, target, table = write.engine, write.target, write.target.table
     properties = {**table.properties, **write.options.properties}
     with progress_bar(engine.spark, f"{write.command} {target.resolved.name}", enabled=engine.progress):
-        written = run_writer(distribute_rows(rows, table, properties), write.task, table, write.context)
+        written = run_writer(distribute_rows(rows, table, properties), write.task, table, write.task.spec)
     return commit_rows(write, written)
 
 

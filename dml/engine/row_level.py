@@ -21,7 +21,7 @@ from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
-from dml.engine.scans import Scan, scan_table
+from dml.engine.scans import Scan, scan_table, task_groups
 from dml.engine.target import Target, start_statement
 from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import DataError, ErrorKind
@@ -90,11 +90,11 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
         tasks = delta.scan.plan.tasks
         return delete_whole_files(engine, target, plan.pushed_filter, tasks, command, planned.settings, started)
     context = write_context(target.table, str(uuid.uuid4()), sorted_by_table_order=sorts(target.table))
-    spec = writer_spec(engine, planned, delta.scan, context)
+    spec = writer_spec(engine, planned, delta, context)
     check_writable(spec)
     planned_at = time.perf_counter()
     with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
-        written = run_writer(distributed(delta, planned, context), WriteTask(spec), target.table, context)
+        written = run_writer(distributed(delta, planned, context), WriteTask(spec), target.table, spec)
     outcome = Outcome(
         command=command,
         mode=str(planned.mode),
@@ -131,6 +131,11 @@ class Delta:
     frame: DataFrame
     whole_files: bool
     source_keys: SourceKeys | None
+
+    @property
+    def inserts_few(self) -> bool:
+        """Whether it is known to insert no more than `FEW_ROWS`."""
+        return self.source_keys is not None and self.source_keys.rows <= FEW_ROWS
 
 
 def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
@@ -195,14 +200,19 @@ def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) 
         delta.scan.plan.tasks,
         planned.settings.parallelism,
         inserts=planned.plan.inserts,
-        few_inserts=delta.source_keys is not None and delta.source_keys.rows <= FEW_ROWS,
+        few_inserts=delta.inserts_few,
         clustered=context.options.fanout is False,
     )
 
 
-def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: WriteContext) -> WriterSpec:
+def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context: WriteContext) -> WriterSpec:
     """What the statement's tasks write."""
-    plan = planned.plan
+    plan, scan, parallelism = planned.plan, delta.scan, planned.settings.parallelism
+    groups = (
+        task_groups(scan.plan.tasks, planned.target.table, planned.settings, whole_files=True)
+        if delta.whole_files
+        else whole_file_groups(scan.plan.tasks, parallelism=parallelism)
+    )
     copy_on_write = planned.mode is RowLevelOperationMode.COPY_ON_WRITE
     value_ids = tuple(column.field.field_id for column in plan.query.values)
     return WriterSpec(
@@ -218,7 +228,8 @@ def writer_spec(engine: Engine, planned: PlannedStatement, scan: Scan, context: 
         max_failures=engine.max_failures(),
         sorts_rows=context.sorted_by_table_order,
         tracks_origins=copy_on_write and context.format_version > 1 and compares_rows(planned),
-        tasks=max(planned.settings.parallelism, len(whole_file_groups(scan.plan.tasks))),
+        tasks=max(parallelism, len(groups)),
+        joins_tasks=not copy_on_write and (len(groups) > 1 or (plan.inserts and not delta.inserts_few)),
     )
 
 

@@ -30,6 +30,8 @@ from dml.model.write_task import ChangedFile, RowOrigins, TaskCommit, TaskMetric
 from dml.options import WRITE_DATA_PATH, WriteOptions
 from dml.spark.jobs import ended_on_failure
 from dml.spark.workers import check_workers
+from dml.write.joined_files import write_joined_files
+from dml.write.writer_spec import WriterSpec
 
 __all__ = ["UncommittedFiles", "WriteOutcome", "run_writer", "write_context", "written_by"]
 
@@ -151,17 +153,17 @@ def write_context(
     )
 
 
-def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, context: WriteContext) -> WriteOutcome:
+def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: WriterSpec) -> WriteOutcome:
     """Run the writers over the rows of a DataFrame.
 
     Args:
         frame: The rows, distributed and ordered as the writers want them.
         function: What each task runs: rows in, one `TaskCommit` out.
         table: The table.
-        context: The write.
+        spec: The job.
 
     Returns:
-        What all tasks wrote.
+        What all tasks wrote, and the driver of what they left to it.
 
     Raises:
         SetupError: the workers run a Python without this package.
@@ -173,22 +175,25 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, context:
         with ended_on_failure(frame.sparkSession):
             rows = frame.mapInArrow(function, TASK_COMMIT_SCHEMA).collect()
     except BaseException:  # a failure, or an interrupt: the job's other tasks have been asked to stop, and have ended
-        delete_uncommitted(table, context)
+        delete_uncommitted(table, spec.context)
         raise
-    return written_by([TaskCommit.from_bytes(bytes(row[0])) for row in rows], table, context)
+    return written_by([TaskCommit.from_bytes(bytes(row[0])) for row in rows], table, spec)
 
 
-def written_by(commits: Sequence[TaskCommit], table: Table, context: WriteContext) -> WriteOutcome:
+def written_by(commits: Sequence[TaskCommit], table: Table, spec: WriterSpec) -> WriteOutcome:
     """What the tasks of a job that has ended wrote; what else attempts of tasks left is deleted.
+
+    The few rows that tasks left to the driver are written here.
 
     Args:
         commits: Of each task.
         table: The table.
-        context: The write.
+        spec: The job.
 
     Raises:
-        DmlError: the first failure that a task reported; the files of all tasks are deleted.
+        DmlError: the first failure that a task reported, or that of the driver; the files of all tasks are deleted.
     """
+    context = spec.context
     retried = any(commit.attempt_number for commit in commits)
     failure = next((commit.failure for commit in commits if commit.failure is not None), None)
     if failure is not None:
@@ -196,6 +201,12 @@ def written_by(commits: Sequence[TaskCommit], table: Table, context: WriteContex
         raise failure
     if retried:
         delete_others(table, context, new_paths(commits))
+    try:
+        joined = write_joined_files(spec, commits)
+    except BaseException:  # also an interrupt: nothing of this statement has been committed
+        delete_uncommitted(table, context, new_paths(commits))
+        raise
+    commits = commits if joined is None else [*commits, joined]
     try:
         return WriteOutcome.of(commits)
     except ExecutionError:

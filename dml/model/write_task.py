@@ -16,7 +16,17 @@ from dml.errors import DmlError
 from dml.model.manifest import ContentFile
 from dml.options import WriteOptions
 
-__all__ = ["NEW_ROWS", "ChangedFile", "Numbers", "RowOrigins", "TaskCommit", "TaskMetrics", "WriteContext", "origins"]
+__all__ = [
+    "NEW_ROWS",
+    "ChangedFile",
+    "HeldDeletes",
+    "Numbers",
+    "RowOrigins",
+    "TaskCommit",
+    "TaskMetrics",
+    "WriteContext",
+    "origins",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +205,23 @@ class TaskMetrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDeletes:
+    """Deleted positions of one data file that are in no delete file yet.
+
+    Attributes:
+        path: The data file.
+        spec_id: Its partition spec.
+        partition: Its partition tuple.
+        positions: All that its new delete file says, as `dml.deletes.deletion_vector.encode` makes it.
+    """
+
+    path: str
+    spec_id: int
+    partition: tuple[Any, ...]
+    positions: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCommit:
     """Files that a task wrote and files that its rows replace.
 
@@ -207,6 +234,8 @@ class TaskCommit:
         referenced_data_files: Paths of the data files that `delete_files` point to.
         changed_files: What became of the rows of the data files that lost or changed some.
         row_origins: Copy-on-write: where the rows of `data_files` were; empty where nobody asked, or there is too much.
+        held_rows: New rows that the task left to the driver, because they are few: an Arrow stream.
+        held_deletes: Deleted positions that it left to the driver; their data files are in `referenced_data_files`.
         metrics: Counts.
         failure: Why the task gave up after cleaning its own files; then everything above is empty.
         attempt_number: How often the task was tried before: files of an attempt that was killed are not reported.
@@ -219,6 +248,8 @@ class TaskCommit:
     referenced_data_files: tuple[str, ...] = ()
     changed_files: tuple[ChangedFile, ...] = ()
     row_origins: tuple[RowOrigins, ...] = ()
+    held_rows: bytes = field(default=b"", repr=False)
+    held_deletes: tuple[HeldDeletes, ...] = ()
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     failure: DmlError | None = None
     attempt_number: int = 0

@@ -108,6 +108,7 @@ def plan_epoch(
         started,
         replaced=Replaced(row_filter=AlwaysTrue()) if complete else None,
         options=refine(options.write, target.table),
+        by_columns=True,
     )
     return EpochWrite(
         rows=rows,

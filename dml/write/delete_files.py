@@ -13,7 +13,7 @@ is a vector.
 """
 
 import uuid
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -27,7 +27,7 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.deletes.puffin import BlobMetadata, PuffinWriter, deletion_vector_blob
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
-from dml.model.write_task import WriteContext
+from dml.model.write_task import HeldDeletes, WriteContext
 from dml.options import (
     DELETE_AVRO_COMPRESSION,
     DELETE_ORC_COMPRESSION,
@@ -52,6 +52,7 @@ __all__ = [
     "delete_file_options",
     "file_scoped",
     "write_late_deletes",
+    "write_partition_deletes",
     "write_position_deletes",
 ]
 
@@ -64,11 +65,13 @@ class DeleteResult:
         delete_files: New position delete files or deletion vectors.
         rewritten_delete_files: Keys of older ones whose positions they hold.
         referenced_data_files: Paths of the data files that they are for.
+        held: Positions that are little enough for the driver to write.
     """
 
     delete_files: tuple[ContentFile, ...] = ()
     rewritten_delete_files: tuple[tuple[str, int | None, int | None], ...] = ()
     referenced_data_files: tuple[str, ...] = ()
+    held: tuple[HeldDeletes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,19 @@ class DeletedPositions:
     path: str
     before: int
     after: int
+
+
+def held_deletes(deletes: Sequence[FileDeletes]) -> tuple[HeldDeletes, ...]:
+    """Deleted positions as a task reports them."""
+    return tuple(
+        HeldDeletes(path=file.path, spec_id=file.spec_id, partition=file.partition, positions=encode(file.positions))
+        for file in deletes
+    )
+
+
+def held_size(deletes: FileDeletes) -> int:
+    """About the bytes that they take in a report, at most: a bitmap has two for each of few positions."""
+    return len(deletes.path) + 2 * len(deletes.positions)
 
 
 class DeleteWriter(Protocol):
@@ -120,13 +136,17 @@ class PositionDeleteWriter:
         files: The data files.
         options: Granularity and target size.
         output: Opens new files.
+        max_held_bytes: Of granularity `partition`, so many bytes of positions are left to the driver.
     """
 
-    def __init__(self, *, files: TargetFiles, options: WriteOptions, output: OutputFileFactory) -> None:
+    def __init__(
+        self, *, files: TargetFiles, options: WriteOptions, output: OutputFileFactory, max_held_bytes: int = 0
+    ) -> None:
         self._files = files
         self._options = options
         self._output = output
-        self._by_partition: dict[Hashable, tuple[Group, dict[str, PositionDeleteIndex]]] = {}
+        self._max_held_bytes = max_held_bytes
+        self._of_partitions: list[FileDeletes] = []
         self._written: list[ContentFile] = []
         self._rewritten: list[tuple[str, int | None, int | None]] = []
         self._referenced: list[str] = []
@@ -135,10 +155,9 @@ class PositionDeleteWriter:
         """Takes the deleted positions of one data file."""
         task = self._files.task(ordinal)
         self._referenced.append(task.path)
-        group = (task.spec_id, task.partition)
+        deletes = FileDeletes(path=task.path, spec_id=task.spec_id, partition=task.partition, positions=positions)
         if self._options.delete_granularity is DeleteGranularity.PARTITION:
-            _, indexes = self._by_partition.setdefault(partition_key(*group), (group, {}))
-            indexes[task.path] = positions
+            self._of_partitions.append(deletes)
             return DeletedPositions(path=task.path, before=0, after=len(positions))
         old = file_scoped(task)
         before = 0
@@ -146,26 +165,45 @@ class PositionDeleteWriter:
             existing = self._files.existing_positions(ordinal, old)
             before, positions = len(existing), positions.union(existing)
             self._rewritten.extend(reference.key for reference in old)
-        self._write(group, {task.path: positions})
+        self._written.extend(
+            write_partition_deletes([replace(deletes, positions=positions)], self._options, self._output)
+        )
         return DeletedPositions(path=task.path, before=before, after=len(positions))
 
     def close(self) -> DeleteResult:
         """Writes the files of partitions."""
-        for group, indexes in self._by_partition.values():
-            self._write(group, indexes)
-        self._by_partition = {}
+        deletes, self._of_partitions = self._of_partitions, []
+        holds = sum(map(held_size, deletes)) <= self._max_held_bytes
+        if not holds:
+            self._written.extend(write_partition_deletes(deletes, self._options, self._output))
         return DeleteResult(
             delete_files=tuple(self._written),
             rewritten_delete_files=tuple(self._rewritten),
             referenced_data_files=tuple(self._referenced),
+            held=held_deletes(deletes) if holds else (),
         )
 
-    def _write(self, group: Group, indexes: dict[str, PositionDeleteIndex]) -> None:
-        rows = max(1000, self._options.delete_target_file_size // BYTES_PER_POSITION)
+
+def write_partition_deletes(
+    deletes: Iterable[FileDeletes], options: WriteOptions, output: OutputFileFactory
+) -> Iterator[ContentFile]:
+    """Write position delete files, one for each partition, more only where it is larger than the target size.
+
+    Args:
+        deletes: The data files, each once, and their deleted positions.
+        options: Compression and sizes.
+        output: Opens them.
+    """
+    partitions: dict[Hashable, tuple[Group, dict[str, PositionDeleteIndex]]] = {}
+    for file in deletes:
+        group = (file.spec_id, file.partition)
+        _, indexes = partitions.setdefault(partition_key(*group), (group, {}))
+        indexes[file.path] = file.positions
+    rows = max(1000, options.delete_target_file_size // BYTES_PER_POSITION)
+    for group, indexes in partitions.values():
         table = table_of(indexes)
         for start in range(0, table.num_rows, rows):
-            part = table.slice(start, rows)
-            self._written.append(write_position_deletes(group, part, self._options, self._output))
+            yield write_position_deletes(group, table.slice(start, rows), options, output)
 
 
 def write_position_deletes(
@@ -285,11 +323,15 @@ class DeletionVectorWriter:
     Args:
         files: The data files.
         output: Opens the Puffin file; only when there is something to write.
+        max_held_bytes: Vectors of so many bytes are left to the driver.
     """
 
-    def __init__(self, *, files: TargetFiles, output: OutputFileFactory) -> None:
+    def __init__(self, *, files: TargetFiles, output: OutputFileFactory, max_held_bytes: int = 0) -> None:
         self._files = files
         self._vectors = VectorFile(output)
+        self._may_hold = max_held_bytes
+        self._held: list[FileDeletes] = []
+        self._referenced: list[str] = []
         self._rewritten: list[tuple[str, int | None, int | None]] = []
 
     def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
@@ -304,16 +346,26 @@ class DeletionVectorWriter:
         self._rewritten.extend(
             reference.key for reference in (old if task.deletion_vector is not None else file_scoped(task))
         )
-        self._vectors.add(FileDeletes(path=task.path, spec_id=task.spec_id, partition=task.partition, positions=merged))
+        self._referenced.append(task.path)
+        self._add(FileDeletes(path=task.path, spec_id=task.spec_id, partition=task.partition, positions=merged))
         return counts
+
+    def _add(self, deletes: FileDeletes) -> None:
+        """Holds vectors as long as they are little; then writes these and all that follow."""
+        self._may_hold -= held_size(deletes)
+        self._held.append(deletes)
+        if self._may_hold < 0:
+            ready, self._held = self._held, []
+            for file in ready:
+                self._vectors.add(file)
 
     def close(self) -> DeleteResult:
         """Finishes the Puffin file."""
-        vectors = self._vectors.close()
         return DeleteResult(
-            delete_files=vectors,
+            delete_files=self._vectors.close(),
             rewritten_delete_files=tuple(self._rewritten),
-            referenced_data_files=tuple(file.referenced_data_file for file in vectors if file.referenced_data_file),
+            referenced_data_files=tuple(self._referenced),
+            held=held_deletes(self._held),
         )
 
 

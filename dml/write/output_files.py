@@ -103,9 +103,13 @@ class OutputFileFactory:
     Args:
         context: The write.
         task: The attempt: part of each name, so that attempts never meet.
+
+    Attributes:
+        task: The same.
     """
 
     def __init__(self, context: WriteContext, task: TaskIdentity) -> None:
+        self.task = task
         self._context = context
         self._prefix = f"{task.partition_id:05d}-{task.task_attempt_id}-{context.query_id}"
         self._count = 0

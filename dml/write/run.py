@@ -10,6 +10,7 @@ report it as text inside a `SparkException`.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from dml.write.copy_on_write import PatchWriter
 from dml.write.delete_files import DeleteWriter, DeletionVectorWriter, PositionDeleteWriter, delete_file_options
 from dml.write.delta_rows import DeltaCounts, FileDelta, delta_runs
 from dml.write.file_layout import FileLayout, file_layout
+from dml.write.held_rows import HoldingDataWriter
 from dml.write.merge_on_read import NewRows, PositionDeltaWriter
 from dml.write.output_files import OutputFileFactory, TaskIdentity, current_task
 from dml.write.partition_values import PartitionRouter
@@ -33,7 +35,7 @@ from dml.write.row_log import MAX_ENCODED_BYTES, OriginLog, within_limit
 from dml.write.sorting import SortingDataWriter, row_order
 from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriteJob, WriterSpec, current_spec
 
-__all__ = ["TASK_COMMIT", "TASK_COMMIT_SCHEMA", "WriteTask", "run_job", "write_task"]
+__all__ = ["TASK_COMMIT", "TASK_COMMIT_SCHEMA", "WriteTask", "data_writer", "run_job", "write_task"]
 
 
 def run_job(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
@@ -93,17 +95,31 @@ def data_writer(
         raise
 
 
+@contextmanager
+def new_row_writer(spec: WriterSpec, layout: FileLayout, output: OutputFileFactory) -> Iterator[HoldingDataWriter]:
+    """`data_writer`, which opens no file for few rows where the driver writes those of all tasks."""
+    writer = HoldingDataWriter(
+        partial(open_data_writer, spec, layout, output), spec.max_held_bytes(output.task.partition_id)
+    )
+    try:
+        yield writer
+    except BaseException:
+        writer.abort()
+        raise
+
+
 def write_rows(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
     """New rows into data files."""
     layout = file_layout(spec.context, row_lineage=spec.row_lineage)
     rows = RowBuilder(layout, spec.layout)
     inserted = 0
-    with data_writer(spec, layout, output) as writer:
+    with new_row_writer(spec, layout, output) as writer:
         for batch in batches:
             if batch.num_rows:
                 writer.write(rows.inserted(batch))
                 inserted += batch.num_rows
-        return TaskCommit(data_files=writer.close(), metrics=TaskMetrics(rows_inserted=inserted))
+        files = writer.close()
+        return TaskCommit(data_files=files, held_rows=writer.held(), metrics=TaskMetrics(rows_inserted=inserted))
 
 
 def rewrite_files(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
@@ -141,7 +157,7 @@ def write_row_delta(spec: WriterSpec, output: OutputFileFactory, batches: Iterab
         writer, new_rows = None, None
         if spec.writes_rows:  # a table with a column that cannot be written can still be deleted from
             layout = file_layout(spec.context, row_lineage=spec.row_lineage)
-            writer = stack.enter_context(data_writer(spec, layout, output))
+            writer = stack.enter_context(new_row_writer(spec, layout, output))
             new_rows = NewRows(
                 files=spec.files, layout=layout, delta=spec.layout, writer=writer, row_lineage=spec.row_lineage
             )
@@ -154,6 +170,8 @@ def write_row_delta(spec: WriterSpec, output: OutputFileFactory, batches: Iterab
             delete_files=deletes.delete_files,
             rewritten_delete_files=deletes.rewritten_delete_files,
             referenced_data_files=deletes.referenced_data_files,
+            held_rows=writer.held() if writer is not None else b"",
+            held_deletes=deletes.held,
             changed_files=within_limit(delta.changed_files, spec.max_report_bytes),
             metrics=counts.metrics(),
         )
@@ -187,9 +205,11 @@ def apply_delta(
 def open_delete_writer(spec: WriterSpec, output: OutputFileFactory) -> DeleteWriter:
     """The writer of deleted positions: from version 3 on always deletion vectors."""
     assert spec.files is not None
+    max_held_bytes = spec.max_held_bytes(output.task.partition_id)
     if spec.context.format_version >= DELETION_VECTOR_VERSION:
-        return DeletionVectorWriter(files=spec.files, output=output)
-    return PositionDeleteWriter(files=spec.files, options=delete_file_options(spec.context), output=output)
+        return DeletionVectorWriter(files=spec.files, output=output, max_held_bytes=max_held_bytes)
+    options = delete_file_options(spec.context)
+    return PositionDeleteWriter(files=spec.files, options=options, output=output, max_held_bytes=max_held_bytes)
 
 
 TASK_COMMIT: Final = "task_commit"

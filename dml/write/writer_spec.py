@@ -30,6 +30,13 @@ MAX_REPORT_BYTES = 256 * 2**20
 """What all tasks together may report of single rows; Spark gives up a job whose results are larger than 1 GB."""
 
 
+MAX_HELD_BYTES = 2**20
+"""What a task may leave to the driver, which writes it in some tens of milliseconds."""
+
+MAX_ALL_HELD_BYTES = 16 * 2**20
+"""About what all tasks together may."""
+
+
 class WriteJob(StrEnum):
     """What becomes of a task's rows."""
 
@@ -51,6 +58,7 @@ class WriterSpec:
         sorts_rows: Whether writers put rows in the table's sort order: they do not come in it.
         tracks_origins: Copy-on-write: whether tasks report where the rows of new files come from.
         tasks: About how many tasks write.
+        joins_tasks: Whether tasks with few rows leave them to the driver, so that they share a file for each partition.
     """
 
     job: WriteJob
@@ -61,11 +69,25 @@ class WriterSpec:
     sorts_rows: bool = False
     tracks_origins: bool = False
     tasks: int = 1
+    joins_tasks: bool = False
 
     @property
     def max_report_bytes(self) -> int:
         """What a task may report of single rows."""
         return MAX_REPORT_BYTES // max(1, self.tasks)
+
+    def max_held_bytes(self, partition_id: int) -> int:
+        """What a task may leave to the driver.
+
+        How many tasks there are nobody may know before they run, but each knows its number: the higher, the less it
+        may leave, so that a job of very many tasks stays small too.
+
+        Args:
+            partition_id: Of the task.
+        """
+        if not self.joins_tasks:
+            return 0
+        return min(MAX_HELD_BYTES, MAX_ALL_HELD_BYTES // max(1, self.tasks, partition_id + 1))
 
     @property
     def row_lineage(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pyarrow.parquet as pq
 import pytest
 
+from dml.engine import insert
 from dml.model.manifest import ContentFile
 from tests.dml.engine.conftest import COMMANDS, Lake
 
@@ -19,8 +20,9 @@ BY_K = "PARTITIONED BY (k)"
 
 
 @pytest.fixture
-def plain_lake(lake: Lake) -> Iterator[Lake]:
-    """A lake whose Spark does not put small shuffled partitions together."""
+def plain_lake(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    """A lake whose Spark does not put small shuffled partitions together, nor the driver the few rows of tasks."""
+    monkeypatch.setattr(insert, "scatters", lambda *_, **__: False)
     conf = lake.session.spark.conf
     before = conf.get("spark.sql.adaptive.enabled")
     conf.set("spark.sql.adaptive.enabled", "false")
@@ -61,6 +63,30 @@ def test_rows_of_an_insert_are_distributed_as_the_table_says(plain_lake: Lake, v
     assert len(hashed) == PARTITIONS
     scattered = inserted(plain_lake, BY_K, **settings, **{"write.distribution-mode": "none"})
     assert len(scattered) == TASKS * PARTITIONS
+
+
+@pytest.mark.proves("F1", "F3", "F6")
+@pytest.mark.parametrize(
+    ("clauses", "order", "mode", "files"),
+    [
+        ("", "", "none", 1),
+        (BY_K, "", "none", PARTITIONS),
+        ("PARTITIONED BY (bucket(2, id))", "ORDERED BY id DESC", "none", 2),
+        ("", "ORDERED BY id DESC", "range", 1),
+    ],
+)
+def test_few_rows_of_several_tasks_are_one_file_for_each_partition(
+    lake: Lake, clauses: str, order: str, mode: str, files: int
+) -> None:
+    """Also without a shuffle, and sorted as the table says. The reference adds a file for each task and partition."""
+    name = lake.create("id BIGINT, k INT", clauses)
+    if order:
+        lake.session.sql(f"ALTER TABLE {name} WRITE {order}")
+    result = lake.session.sql(f"INSERT INTO {name} WITH ('distribution-mode' = '{mode}') {SOURCE}")
+    found = [ids_of(file) for file in lake.data_files(name)]
+    assert (result.rows_inserted, result.data_files_added, len(found)) == (ROWS, files, files)
+    assert sorted(i for ids in found for i in ids) == list(range(ROWS))
+    assert not order or all(ids == sorted(ids, reverse=True) for ids in found)
 
 
 @pytest.mark.proves("F1", "F2", "F3")

@@ -19,6 +19,8 @@ from dml.errors import (
     ErrorKind,
     SqlError,
 )
+from dml.model.columns import DeltaLayout
+from dml.write.writer_spec import WriteJob, WriterSpec
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -69,6 +71,7 @@ def test_a_worker_that_goes_on_after_the_failure_leaves_nothing(lake: Lake, seco
     name = lake.create("id BIGINT")
     table = lake.table(name)
     context = write_context(table, str(uuid.uuid4()))
+    spec = WriterSpec(job=WriteJob.ROWS, context=context, layout=DeltaLayout(value_ids=(1,)))
     folder = lake.folder(name) / "data"
     folder.mkdir(exist_ok=True)
     started = folder / "started"
@@ -87,7 +90,7 @@ def test_a_worker_that_goes_on_after_the_failure_leaves_nothing(lake: Lake, seco
         yield from ()
 
     with pytest.raises(PySparkException, match="no"):
-        run_writer(lake.session.spark.range(0, 10, 1, 2), stubborn, table, context)
+        run_writer(lake.session.spark.range(0, 10, 1, 2), stubborn, table, spec)
     assert list(folder.iterdir()) == [started]
     time.sleep(seconds)
     assert list(folder.iterdir()) == [started]

@@ -5,6 +5,7 @@ from pyspark.sql import DataFrame
 
 import dml
 from dml.engine import row_level
+from dml.scan import split
 from tests.dml.engine.conftest import COMMANDS, Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -77,6 +78,41 @@ def test_a_small_change_adds_as_few_files_as_the_reference(
     assert result.delete_files_added == (partitioned_deletes if partitioned else unpartitioned_deletes)
     assert result.data_files_removed == 0
     assert lake.rows(f"SELECT count(*) FROM {name}") == [({"delete": 32, "update": 40, "merge": 60}[command],)]
+
+
+@pytest.mark.proves("P7", "F6")
+@pytest.mark.parametrize(
+    ("version", "granularity", "of_files", "is_one"),
+    [(2, "partition", False, True), (2, "file", True, False), (3, "file", True, True)],
+    ids=["v2 partition", "v2 file", "v3"],
+)
+def test_a_small_change_of_files_that_several_tasks_read_adds_as_few(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int, granularity: str, *, of_files: bool, is_one: bool
+) -> None:
+    """As if the files were large. The reference adds one data file too, and as many delete files or vectors.
+
+    With granularity `partition`, and of Puffin files, it adds one for each of its tasks.
+    """
+    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    name = files_of(lake, version, partitioned=False, **{"write.delete.granularity": granularity})
+    rows = dict(lake.rows(f"SELECT id, s FROM {name}"))
+    merge = (
+        f"MERGE INTO {name} t USING (SELECT id * 3 AS id FROM range(20)) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET s = 'm' WHEN NOT MATCHED THEN INSERT (id, k, s) VALUES (s.id, 0, 'n')"
+    )
+    for statement, added, changed, change in (
+        (f"UPDATE {name} SET s = 'u' WHERE id % 10 < 2", 1, 4, {i: "u" for i in rows if i % 10 < 2}),
+        (merge, 1, 5, {i: "m" if i < 40 else "n" for i in range(0, 60, 3)}),
+        (f"DELETE FROM {name} WHERE id % 10 IN (4, 5) AND id < 40", 0, 5, {i: None for i in rows if i % 10 in {4, 5}}),
+    ):
+        _, before = lake.state(name)
+        result = lake.session.sql(statement)
+        _, after = lake.state(name)
+        assert (result.data_files_added, result.delete_files_added) == (added, changed if of_files else 1)
+        assert len([path for path in after - before if "-deletes" in path.name]) == (1 if is_one else changed)
+        rows = {i: s for i, s in {**rows, **change}.items() if s is not None}
+        assert dict(lake.rows(f"SELECT id, s FROM {name}")) == rows
+    assert lake.session.verify(name).ok
 
 
 @pytest.mark.parametrize(("command", "partitioned"), LAYOUTS)
