@@ -243,6 +243,8 @@ class WriteOptions:
         compression_level: `write.parquet.compression-level`.
         row_group_size: `write.parquet.row-group-size-bytes`.
         row_group_rows: `write.parquet.row-group-limit`.
+        splice_enabled: `write.splice.enabled`, RowDelta's own.
+        splice_min_file_size: `write.splice.min-file-size-bytes`, RowDelta's own.
         page_size: `write.parquet.page-size-bytes`.
         page_rows: `write.parquet.page-row-limit`.
         dictionary_size: `write.parquet.dict-size-bytes`.
@@ -262,6 +264,8 @@ class WriteOptions:
     compression_level: int | None = None
     row_group_size: int = 128 * 1024 * 1024
     row_group_rows: int = 1_048_576
+    splice_enabled: bool = True
+    splice_min_file_size: int = 4 * 1024 * 1024
     page_size: int = 1024 * 1024
     page_rows: int = 20_000
     dictionary_size: int = 2 * 1024 * 1024
@@ -296,6 +300,8 @@ class WriteOptions:
             else integer(properties, PARQUET_COMPRESSION_LEVEL, 0, minimum=-131072),
             row_group_size=integer(properties, "write.parquet.row-group-size-bytes", default.row_group_size, minimum=1),
             row_group_rows=integer(properties, "write.parquet.row-group-limit", default.row_group_rows, minimum=1),
+            splice_enabled=boolean(properties, "write.splice.enabled", default=True),
+            splice_min_file_size=integer(properties, "write.splice.min-file-size-bytes", default.splice_min_file_size),
             page_size=integer(properties, "write.parquet.page-size-bytes", default.page_size, minimum=1),
             page_rows=integer(properties, "write.parquet.page-row-limit", default.page_rows, minimum=1),
             dictionary_size=integer(properties, "write.parquet.dict-size-bytes", default.dictionary_size, minimum=1),

@@ -53,6 +53,8 @@ class Result:
         data_files_added: New data files.
         data_files_removed: Data files that left the table.
         data_files_rewritten: Of those, how many were replaced by a new file with the rows that stay.
+        data_files_spliced: Of these, how many were replaced by a file that copies the columns which the statement does
+            not assign.
         delete_files_added: New position delete files and deletion vectors.
         delete_files_removed: Those that new ones replaced.
         bytes_added: Bytes of the files added.
@@ -76,6 +78,7 @@ class Result:
     data_files_added: int = 0
     data_files_removed: int = 0
     data_files_rewritten: int = 0
+    data_files_spliced: int = 0
     delete_files_added: int = 0
     delete_files_removed: int = 0
     bytes_added: int = 0
@@ -140,6 +143,7 @@ class Result:
             ("data files added", self.data_files_added),
             ("data files removed", self.data_files_removed),
             ("data files rewritten", self.data_files_rewritten),
+            ("of these spliced", self.data_files_spliced),
             ("delete files added", self.delete_files_added),
             ("delete files removed", self.delete_files_removed),
         ):

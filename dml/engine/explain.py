@@ -13,12 +13,16 @@ from dml.engine.insert import aligned_rows, insert_options, insert_query, insert
 from dml.engine.query import query_views
 from dml.engine.row_level import delta_of
 from dml.engine.row_level_plan import PlannedStatement, plan_statement
+from dml.engine.spliced import splices
 from dml.engine.target import start_statement
+from dml.options import WriteOptions
 from dml.plan.insert import plan_insert
 from dml.plan.row_delta_plan import DefaultValue
 from dml.pruning.filter_text import filter_text
+from dml.scan.planner import ScanPlan
 from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import DeleteStatement, Explain, InsertStatement, MergeStatement, Query, UpdateStatement
+from dml.write.splicing import may_splice
 
 __all__ = ["explain"]
 
@@ -94,12 +98,25 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
         f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "
         f"{scan.manifests_read} of {scan.total_manifests} manifests read, filter: {filter_text(plan.pushed_filter)}"
     )
+    spliced = spliced_files(planned, scan)
+    if spliced:
+        yield f"  splicing: in {len(spliced)} of {len(scan.tasks)} data files columns that are not assigned are copied"
     columns = {field.field_id: field.name for field in target.table.schema().fields}
     yield f"  columns read: {', '.join(columns[field_id] for field_id in plan.target_ids) or 'none'}"
     yield "  delta query:"
     yield f"    {plan.query.inner}"
     for task in scan.tasks[:20]:
         deletes = len(task.position_deletes) + len(task.equality_deletes) + (task.deletion_vector is not None)
-        yield f"    {task.path} ({task.record_count} rows{f', {deletes} delete files' if deletes else ''})"
+        rewritten = ", spliced if rows change" if task.path in spliced else ""
+        yield f"    {task.path} ({task.record_count} rows{f', {deletes} delete files' if deletes else ''}{rewritten})"
     if len(scan.tasks) > 20:
         yield f"    ... and {len(scan.tasks) - 20} more files"
+
+
+def spliced_files(planned: PlannedStatement, scan: ScanPlan) -> frozenset[str]:
+    """The data files of which most columns are copied, as far as their manifest entries say."""
+    table = planned.target.table
+    options = WriteOptions.from_properties(table.properties)
+    if not splices(planned.plan, planned.mode, table, options):
+        return frozenset()
+    return frozenset(task.path for task in scan.tasks if may_splice(task, table.spec().spec_id, options))

@@ -36,6 +36,7 @@ from dml.engine.target import Target
 from dml.errors import CorruptFileError
 from dml.model.summary_keys import (
     COMMAND,
+    DATA_FILES_SPLICED,
     MODE,
     ROWS_CARRIED,
     ROWS_DELETED,
@@ -234,6 +235,7 @@ def with_files(result: Result, operation: str, summary: Mapping[str, str], *, re
         data_files_added=count(summary, "added-data-files"),
         data_files_removed=removed,
         data_files_rewritten=removed if rewrites else 0,
+        data_files_spliced=count(summary, DATA_FILES_SPLICED),
         delete_files_added=count(summary, "added-delete-files"),
         delete_files_removed=count(summary, "removed-delete-files"),
         bytes_added=count(summary, "added-files-size"),

@@ -22,6 +22,7 @@ from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
 from dml.engine.scans import Scan, scan_table, task_groups
+from dml.engine.spliced import splices, with_copied_metrics
 from dml.engine.target import Target, start_statement
 from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import DataError, ErrorKind
@@ -95,6 +96,9 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     planned_at = time.perf_counter()
     with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
         written = run_writer(distributed(delta, planned, context), WriteTask(spec), target.table, spec)
+    uncommitted = UncommittedFiles(target.table, context, written)
+    with uncommitted:
+        written = with_copied_metrics(written, target.table, delta.scan.plan, context)
     outcome = Outcome(
         command=command,
         mode=str(planned.mode),
@@ -112,7 +116,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
         outcome,
         row_level_action(engine, planned, delta.scan.plan, context, written, delta.source_keys),
         summary=row_level_summary(planned, written),
-        uncommitted=UncommittedFiles(target.table, context, written),
+        uncommitted=uncommitted,
     )
 
 
@@ -227,6 +231,7 @@ def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context
         files=TargetFiles.of(scan.plan.tasks, scan.context),
         max_failures=engine.max_failures(),
         sorts_rows=context.sorted_by_table_order,
+        splices=splices(plan, planned.mode, planned.target.table, context.options),
         tracks_origins=copy_on_write and context.format_version > 1 and compares_rows(planned),
         tasks=max(parallelism, len(groups)),
         joins_tasks=not copy_on_write and (len(groups) > 1 or (plan.inserts and not delta.inserts_few)),

@@ -26,6 +26,7 @@ from dml.engine.writes import WriteOutcome
 from dml.errors import RowConservationError
 from dml.model.columns import RowOperation
 from dml.model.scan_task import ScanTask
+from dml.model.summary_keys import DATA_FILES_SPLICED
 from dml.model.write_task import WriteContext
 from dml.options import Command, IsolationLevel, RowLevelOperationMode, isolation_level, row_level_concurrency
 from dml.plan.row_delta_plan import ALWAYS
@@ -65,6 +66,8 @@ def check_rows(outcome: WriteOutcome, tasks: Sequence[ScanTask] = ()) -> None:
 def row_level_summary(planned: PlannedStatement, outcome: WriteOutcome) -> dict[str, str]:
     """What the snapshot of a statement says of its rows."""
     counts = conservation_summary(outcome.row_counts)
+    if outcome.spliced_files:
+        counts[DATA_FILES_SPLICED] = str(len(outcome.spliced_files))
     return counts | merge_summary(outcome.metrics) if planned.plan.command is Command.MERGE else counts
 
 

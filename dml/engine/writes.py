@@ -26,7 +26,7 @@ from dml.errors import CommitStateUnknownError, DmlError, ExecutionError
 from dml.files.deletion import delete_files
 from dml.files.schemes import check_location
 from dml.model.manifest import ContentFile
-from dml.model.write_task import ChangedFile, RowOrigins, TaskCommit, TaskMetrics, WriteContext
+from dml.model.write_task import ChangedFile, RowOrigins, SplicedDataFile, TaskCommit, TaskMetrics, WriteContext
 from dml.options import WRITE_DATA_PATH, WriteOptions
 from dml.spark.jobs import ended_on_failure
 from dml.spark.workers import check_workers
@@ -54,6 +54,7 @@ class WriteOutcome:
         rewritten_delete_files: Keys of the delete files that new ones replace.
         referenced_data_files: Paths of the data files that new delete files point to.
         changed_files: What became of the rows of the data files that lost or changed some.
+        spliced_files: Those of `data_files` that are copies but for some columns.
         row_origins: Where the rows of rewritten data files were, as far as tasks reported them.
         metrics: Sums.
     """
@@ -64,6 +65,7 @@ class WriteOutcome:
     rewritten_delete_files: frozenset[tuple[str, int | None, int | None]] = frozenset()
     referenced_data_files: frozenset[str] = frozenset()
     changed_files: tuple[ChangedFile, ...] = ()
+    spliced_files: tuple[SplicedDataFile, ...] = ()
     row_origins: tuple[RowOrigins, ...] = ()
     metrics: TaskMetrics
 
@@ -90,6 +92,7 @@ class WriteOutcome:
             rewritten_delete_files=frozenset(key for message in messages for key in message.rewritten_delete_files),
             referenced_data_files=frozenset(path for message in messages for path in message.referenced_data_files),
             changed_files=tuple(file for message in messages for file in message.changed_files),
+            spliced_files=tuple(file for message in messages for file in message.spliced_files),
             row_origins=tuple(origins for message in messages for origins in message.row_origins),
             metrics=sum((message.metrics for message in messages), TaskMetrics()),
         )

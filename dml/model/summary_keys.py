@@ -4,6 +4,7 @@ from typing import Final
 
 __all__ = [
     "COMMAND",
+    "DATA_FILES_SPLICED",
     "DELETES_REAPPLIED",
     "EPOCH_ID",
     "IDEMPOTENCY_KEY",
@@ -27,6 +28,9 @@ ROWS_DELETED: Final = "rowdelta.rows-deleted"
 ROWS_UPDATED: Final = "rowdelta.rows-updated"
 ROWS_INSERTED: Final = "rowdelta.rows-inserted"
 ROWS_CARRIED: Final = "rowdelta.rows-carried"
+
+DATA_FILES_SPLICED: Final = "rowdelta.data-files-spliced"
+"""Of the data files added, those that copy the columns which the statement does not assign."""
 
 ROWS_VANISHED: Final = "rowdelta.rows-vanished"
 """Of the rows deleted, those that another commit removed with their files before this one was committed."""

@@ -22,6 +22,7 @@ __all__ = [
     "HeldDeletes",
     "Numbers",
     "RowOrigins",
+    "SplicedDataFile",
     "TaskCommit",
     "TaskMetrics",
     "WriteContext",
@@ -179,6 +180,21 @@ class RowOrigins:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplicedDataFile:
+    """A data file whose rows lie as in the one that it replaces, and most of whose columns are copies.
+
+    Attributes:
+        path: The new file.
+        replaces: The old one.
+        copied_ids: Field ids of the physical columns that were copied: the old file's metrics are theirs.
+    """
+
+    path: str
+    replaces: str
+    copied_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMetrics:
     """Counts of one task; the driver adds them up.
 
@@ -233,6 +249,7 @@ class TaskCommit:
             merged.
         referenced_data_files: Paths of the data files that `delete_files` point to.
         changed_files: What became of the rows of the data files that lost or changed some.
+        spliced_files: Those of `data_files` that are copies but for some columns.
         row_origins: Copy-on-write: where the rows of `data_files` were; empty where nobody asked, or there is too much.
         held_rows: New rows that the task left to the driver, because they are few: an Arrow stream.
         held_deletes: Deleted positions that it left to the driver; their data files are in `referenced_data_files`.
@@ -247,6 +264,7 @@ class TaskCommit:
     rewritten_delete_files: tuple[tuple[str, int | None, int | None], ...] = ()
     referenced_data_files: tuple[str, ...] = ()
     changed_files: tuple[ChangedFile, ...] = ()
+    spliced_files: tuple[SplicedDataFile, ...] = ()
     row_origins: tuple[RowOrigins, ...] = ()
     held_rows: bytes = field(default=b"", repr=False)
     held_deletes: tuple[HeldDeletes, ...] = ()

@@ -4,7 +4,8 @@ Input: a task's delta, file by file, and the data files. Output: new data files,
 Spec: "Row Lineage" for carried and updated rows.
 
 The file and its delta are read side by side, a batch at a time. What no change touches goes through as it is. A file
-whose rows are only matched is not read; of a file that loses every row nothing is written.
+whose rows are only matched is not read; of a file that loses every row nothing is written. Where rows are only updated,
+the columns that are not assigned are copied undecoded, if the file allows it (`dml.write.splicing`).
 """
 
 from dataclasses import replace
@@ -24,6 +25,7 @@ from dml.write.file_layout import FileLayout
 from dml.write.rolling import DataWriter
 from dml.write.row_builder import RowBuilder
 from dml.write.row_log import OriginLog
+from dml.write.splicing import Splicer
 
 __all__ = ["PatchWriter"]
 
@@ -40,6 +42,7 @@ class PatchWriter:
         spec_id: Spec of new files.
         source_ids: The columns that its partition values come from.
         origins: Notes where rows come from; None where nobody asks.
+        splicer: Splices the files that can be; None where no file can be.
 
     Attributes:
         changed_files: The data files that were rewritten, or lost every row.
@@ -57,12 +60,14 @@ class PatchWriter:
         spec_id: int,
         source_ids: frozenset[int],
         origins: OriginLog | None = None,
+        splicer: Splicer | None = None,
     ) -> None:
         self._files = files
         self._rows = RowBuilder(layout, delta)
         self._writer = writer
         self._spec_id = spec_id
         self._origins = origins
+        self._splicer = splicer
         # Updates that assign no source of a partition value leave every row in its partition.
         self._keeps_partition = source_ids.isdisjoint(delta.assigned_ids)
         metadata = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if row_lineage else ()
@@ -87,6 +92,11 @@ class PatchWriter:
         if changes.exhausted():
             return
         task = self._files.task(delta.ordinal)
+        spliced = None if self._splicer is None else self._splicer.splice(task, changes)
+        if spliced is not None:
+            before, updated = spliced
+            self._report(delta, task, rows_before=before, rows_carried=before - updated)
+            return
         partition = task.partition if self._keeps_partition and task.spec_id == self._spec_id else None
         live = carried = 0
         for rows in self._files.rows(delta.ordinal, columns=self._columns, metadata_columns=self._metadata_columns):
@@ -94,8 +104,12 @@ class PatchWriter:
             carried += self._write(task, rows, changes.before(rows.start_position + rows.batch.num_rows), partition)
         if not changes.exhausted():
             raise misplaced(task, changes.next_position)
-        self.changed_files.append(replace(delta.log.changed_file(task.path), rows_before=live, rows_carried=carried))
-        self.rows_carried += carried
+        self._report(delta, task, rows_before=live, rows_carried=carried)
+
+    def _report(self, delta: FileDelta, task: ScanTask, *, rows_before: int, rows_carried: int) -> None:
+        log = delta.log.changed_file(task.path)
+        self.changed_files.append(replace(log, rows_before=rows_before, rows_carried=rows_carried))
+        self.rows_carried += rows_carried
 
     def insert(self, values: pa.RecordBatch) -> None:
         """Adds new rows.

@@ -100,6 +100,11 @@ class OriginLog:
         self._new_rows += batch.num_rows
         return with_origins(batch, np.arange(first, first + batch.num_rows, dtype=np.int64))
 
+    def copied(self, location: str, ordinal: int, rows: int) -> None:
+        """Note that a file has all rows of a data file, at their places."""
+        if not self._given_up:
+            self._note(origins(ordinal, 0, rows), location)
+
     def take(self, batch: pa.RecordBatch, location: str) -> pa.RecordBatch:
         """The batch without origins: its rows are the next ones of a file.
 

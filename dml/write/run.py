@@ -33,6 +33,7 @@ from dml.write.rolling import DataWriter, RollingDataWriter
 from dml.write.row_builder import RowBuilder
 from dml.write.row_log import MAX_ENCODED_BYTES, OriginLog, within_limit
 from dml.write.sorting import SortingDataWriter, row_order
+from dml.write.splicing import Splicer
 from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriteJob, WriterSpec, current_spec
 
 __all__ = ["TASK_COMMIT", "TASK_COMMIT_SCHEMA", "WriteTask", "data_writer", "run_job", "write_task"]
@@ -128,6 +129,17 @@ def rewrite_files(spec: WriterSpec, output: OutputFileFactory, batches: Iterable
     layout = file_layout(spec.context, row_lineage=spec.row_lineage)
     max_encoded_bytes = min(MAX_ENCODED_BYTES, spec.max_report_bytes)
     origins = OriginLog(max_encoded_bytes=max_encoded_bytes) if spec.tracks_origins else None
+    splicer = None
+    if spec.splices:
+        splicer = Splicer(
+            files=spec.files,
+            layout=layout,
+            delta=spec.layout,
+            output=output,
+            context=spec.context,
+            row_lineage=spec.row_lineage,
+            origins=origins,
+        )
     with data_writer(spec, layout, output, origins) as writer:
         patch = PatchWriter(
             files=spec.files,
@@ -138,10 +150,12 @@ def rewrite_files(spec: WriterSpec, output: OutputFileFactory, batches: Iterable
             spec_id=spec.context.default_spec_id,
             source_ids=PartitionRouter(current_spec(spec.context), layout.columns).source_ids,
             origins=origins,
+            splicer=splicer,
         )
         counts = apply_delta(spec, batches, change=patch.patch, insert=patch.insert)
         return TaskCommit(
-            data_files=writer.close(),
+            data_files=(*writer.close(), *(() if splicer is None else splicer.data_files)),
+            spliced_files=() if splicer is None else tuple(splicer.spliced_files),
             removed_data_files=patch.removed_data_files,
             changed_files=within_limit(patch.changed_files, spec.max_report_bytes),
             row_origins=() if origins is None else origins.report(),

@@ -57,6 +57,7 @@ class WriterSpec:
         max_failures: Attempts that Spark gives a task (`spark.task.maxFailures`).
         sorts_rows: Whether writers put rows in the table's sort order: they do not come in it.
         tracks_origins: Copy-on-write: whether tasks report where the rows of new files come from.
+        splices: Copy-on-write: whether rows are only updated, and stay where they are in their files.
         tasks: About how many tasks write.
         joins_tasks: Whether tasks with few rows leave them to the driver, so that they share a file for each partition.
     """
@@ -68,6 +69,7 @@ class WriterSpec:
     max_failures: int = 1
     sorts_rows: bool = False
     tracks_origins: bool = False
+    splices: bool = False
     tasks: int = 1
     joins_tasks: bool = False
 

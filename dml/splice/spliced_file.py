@@ -1,0 +1,377 @@
+"""A Parquet file put together of chunks: some copied from another file byte for byte, some new. Pure, worker-safe.
+
+Input: a file with its footer; new columns, written by themselves into row groups of the same sizes. Output: the bytes
+of the new file. Spec: `parquet.thrift`; "Page Index"; "Bloom Filter".
+
+Pages hold no places, so they are right wherever they lie, checksums included. What holds places is shifted as far as
+its chunk: the chunk's metadata, its offset index, its bloom filter. Chunks lie row group by row group in the order of
+the columns: readers that split files go by the place of a row group's first chunk.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dml.splice.footer import (
+    BLOOM_FILTER,
+    CHUNKS,
+    COLUMN_INDEX,
+    COLUMN_ORDERS,
+    COMPRESSED_SIZE,
+    DATA_PAGE,
+    DICTIONARY_PAGE,
+    ELEMENT_NAME,
+    MAGIC,
+    META_DATA,
+    NUM_CHILDREN,
+    OFFSET_INDEX,
+    PATH,
+    ROW_GROUPS,
+    SCHEMA,
+    Chunk,
+    FileColumn,
+    Footer,
+    RowGroup,
+)
+from dml.splice.thrift_compact import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Fields,
+    decode_struct,
+    encode_struct,
+    list_of,
+    value_of,
+)
+
+__all__ = ["BLOCK_BYTES", "ColumnFile", "Read", "SplicedColumn", "SplicedFile"]
+
+BLOCK_BYTES: Final = 8 * 2**20
+"""What is copied at once."""
+
+BLOOM_HEADER_BYTES: Final = 64
+
+# FileMetaData, KeyValue
+VERSION: Final = 1
+KEY_VALUES: Final = 5
+KEY: Final = 1
+VALUE: Final = 2
+# RowGroup, SortingColumn
+TOTAL_BYTES: Final = 2
+SORTING_COLUMNS: Final = 4
+SORTED_COLUMN: Final = 1
+GROUP_START: Final = 5
+GROUP_COMPRESSED_BYTES: Final = 6
+# ColumnChunk, ColumnMetaData
+CHUNK_START: Final = 2
+UNCOMPRESSED_SIZE: Final = 6
+# OffsetIndex, PageLocation, BloomFilterHeader
+PAGE_LOCATIONS: Final = 1
+PAGE_START: Final = 1
+BLOOM_BYTES: Final = 1
+
+Read = Callable[[int, int], bytes]
+"""Gives so many bytes of a file from a place on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplicedColumn:
+    """A column of the new file.
+
+    Attributes:
+        name: Its name.
+        copied: The column of the old file that it is; None for a new one.
+    """
+
+    name: str
+    copied: FileColumn | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFile:
+    """A new column: a Parquet file of nothing else, whose pages are in the new file already.
+
+    Attributes:
+        footer: Its footer.
+        tail: Its bytes behind the pages.
+        tail_start: Where these start.
+    """
+
+    footer: Footer
+    tail: bytes
+    tail_start: int
+
+    def read(self, start: int, length: int) -> bytes:
+        """Some of what lies behind the pages."""
+        place = start - self.tail_start
+        if place < 0 or place + length > len(self.tail):
+            raise ValueError("a new column has an index among its pages")
+        return self.tail[place : place + length]
+
+
+@dataclass(slots=True, kw_only=True)
+class Placed:
+    """A chunk in the new file.
+
+    Attributes:
+        chunk: As its own file has it.
+        shift: How far it was moved.
+        read: Reads its own file.
+        fields: Its `ColumnChunk` in the new footer; indexes are added once they are written.
+        meta_data: Its `ColumnMetaData` there.
+    """
+
+    chunk: Chunk
+    shift: int
+    read: Read
+    fields: Fields
+    meta_data: Fields
+
+
+class SplicedFile:
+    """Puts a file together, row group by row group.
+
+    Args:
+        footer: The old file's.
+        read: Reads the old file.
+        write: Takes the new file's bytes, in order.
+        columns: The new file's columns, in order.
+    """
+
+    def __init__(
+        self, footer: Footer, read: Read, write: Callable[[bytes], Any], columns: Sequence[SplicedColumn]
+    ) -> None:
+        self._footer = footer
+        self._read = read
+        self._output = write
+        self._columns = tuple(columns)
+        self._shifts: list[list[int]] = []
+        self._run: tuple[int, int] = (0, 0)
+        self.size = 0
+        self._write(MAGIC)
+
+    def add_row_group(self, pages: Mapping[str, tuple[int, bytes]]) -> None:
+        """Writes the next row group.
+
+        Args:
+            pages: Of each new column, by its name: where its pages lie in its own file, and the pages.
+
+        Raises:
+            ValueError: the old file ends too early.
+        """
+        group = self._footer.row_groups[len(self._shifts)]
+        shifts = []
+        for column in self._columns:
+            if column.copied is None:
+                self._flush()
+                start, data = pages[column.name]
+                shifts.append(self.size - start)
+                self._write(data)
+                continue
+            shifts.extend(self._copy(*group.chunks[leaf].pages) for leaf in column.copied.leaves)
+        self._flush()
+        self._shifts.append(shifts)
+
+    def _copy(self, start: int, length: int) -> int:
+        """Copies pages soon: neighbours are read together. Gives how far they are moved."""
+        first, held = self._run
+        if first + held != start:
+            self._flush()
+            first, held = start, 0
+        self._run = first, held + length
+        return self.size + held - start
+
+    def _flush(self) -> None:
+        start, length = self._run
+        self._run = 0, 0
+        for offset in range(0, length, BLOCK_BYTES):
+            self._write(self._read(start + offset, min(BLOCK_BYTES, length - offset)))
+
+    def _write(self, data: bytes) -> None:
+        self._output(data)
+        self.size += len(data)
+
+    def close(self, new: Mapping[str, ColumnFile], key_values: Mapping[str, str]) -> bytes:
+        """Writes what follows the pages.
+
+        Args:
+            new: The new columns, by name.
+            key_values: The file's own metadata.
+
+        Returns:
+            The footer, as it was written.
+
+        Raises:
+            ValueError: an index of the old file breaks the format, or a new column does not fit.
+        """
+        for column in new.values():
+            if [group.rows for group in column.footer.row_groups] != [group.rows for group in self._footer.row_groups]:
+                raise ValueError("a new column has row groups of other sizes")
+        groups = [list(self._placed(place, new)) for place in range(len(self._shifts))]
+        chunks = [chunk for group in groups for chunk in group]
+        self._write_bloom_filters(chunks)
+        self._write_page_index(chunks)
+        fields = self._file_meta_data(groups, new, key_values)
+        data = encode_struct(fields)
+        self._write(data)
+        self._write(len(data).to_bytes(4, "little") + MAGIC)
+        return data
+
+    def _placed(self, place: int, new: Mapping[str, ColumnFile]) -> Iterator[Placed]:
+        """The chunks of a row group, with their places."""
+        shifts = iter(self._shifts[place])
+        for column in self._columns:
+            if column.copied is not None:
+                for leaf in column.copied.leaves:
+                    found = self._footer.row_groups[place].chunks[leaf]
+                    yield moved(found, next(shifts), column.name, self._read)
+                continue
+            shift, source = next(shifts), new[column.name]
+            for found in source.footer.row_groups[place].chunks:
+                yield moved(found, shift, column.name, source.read)
+
+    def _write_bloom_filters(self, chunks: Sequence[Placed]) -> None:
+        for placed in chunks:
+            if placed.chunk.bloom_filter is None:
+                continue
+            data = bloom_filter(placed, self._footer.start)
+            placed.meta_data[BLOOM_FILTER[0]] = (I64, self.size)
+            placed.meta_data[BLOOM_FILTER[1]] = (I32, len(data))
+            self._write(data)
+
+    def _write_page_index(self, chunks: Sequence[Placed]) -> None:
+        """Of all chunks, or of none: some readers want the offset indexes of all columns once there is one."""
+        if any(placed.chunk.offset_index is None for placed in chunks):
+            return
+        for ids, make in ((COLUMN_INDEX, column_index), (OFFSET_INDEX, offset_index)):
+            for placed in chunks:
+                data = make(placed)
+                if data is not None:
+                    placed.fields[ids[0]] = (I64, self.size)
+                    placed.fields[ids[1]] = (I32, len(data))
+                    self._write(data)
+
+    def _file_meta_data(
+        self, groups: Sequence[Sequence[Placed]], new: Mapping[str, ColumnFile], key_values: Mapping[str, str]
+    ) -> Fields:
+        fields = dict(self._footer.fields)
+        fields[VERSION] = (I32, max(value_of(part.fields, VERSION, I32) or 1 for part in (self._footer, *footers(new))))
+        elements = [{**self._footer.root, NUM_CHILDREN: (I32, len(self._columns))}]
+        orders: list[Fields] = []
+        own_orders = list_of(self._footer.fields, COLUMN_ORDERS, STRUCT) or []
+        leaves: list[int | None] = []
+        for column in self._columns:
+            source = column.copied or new[column.name].footer.columns[0]
+            head, *below = source.elements
+            elements.extend([{**head, ELEMENT_NAME: (BINARY, column.name.encode())}, *below])
+            if column.copied is None:
+                orders.extend(list_of(new[column.name].footer.fields, COLUMN_ORDERS, STRUCT) or [])
+                leaves.extend([None] * len(source.leaves))
+            else:
+                orders.extend(own_orders[leaf] for leaf in source.leaves)
+                leaves.extend(source.leaves)
+        fields[SCHEMA] = (LIST, (STRUCT, elements))
+        fields[COLUMN_ORDERS] = (LIST, (STRUCT, orders))
+        pairs = [{KEY: (BINARY, key.encode()), VALUE: (BINARY, text.encode())} for key, text in key_values.items()]
+        fields[KEY_VALUES] = (LIST, (STRUCT, pairs))
+        old = self._footer.row_groups
+        rows = [row_group_fields(part, group, leaves) for part, group in zip(old, groups, strict=True)]
+        fields[ROW_GROUPS] = (LIST, (STRUCT, rows))
+        return fields
+
+
+def footers(new: Mapping[str, ColumnFile]) -> list[Footer]:
+    return [column.footer for column in new.values()]
+
+
+def moved(chunk: Chunk, shift: int, column: str, read: Read) -> Placed:
+    """A chunk at its new place, without indexes; nothing of what was read is changed."""
+    meta_data = dict(chunk.meta_data)
+    for field_id in (DATA_PAGE, DICTIONARY_PAGE):
+        offset = value_of(meta_data, field_id, I64)
+        if offset is not None and (offset > 0 or field_id == DATA_PAGE):
+            meta_data[field_id] = (I64, max(0, offset + shift))
+    path = list_of(meta_data, PATH, BINARY) or []
+    meta_data[PATH] = (LIST, (BINARY, [column.encode(), *path[1:]]))
+    fields = {key: value for key, value in chunk.fields.items() if key not in {*OFFSET_INDEX, *COLUMN_INDEX}}
+    fields[CHUNK_START] = (I64, 0)  # deprecated: writers differ in what it means, readers do not look
+    for field_id in BLOOM_FILTER:
+        meta_data.pop(field_id, None)
+    fields[META_DATA] = (STRUCT, meta_data)
+    return Placed(chunk=chunk, shift=shift, read=read, fields=fields, meta_data=meta_data)
+
+
+def bloom_filter(placed: Placed, end: int) -> bytes:
+    """A bloom filter: a header that says how long the bits behind it are."""
+    start = placed.chunk.bloom_filter
+    assert start is not None
+    length = placed.chunk.bloom_filter_length
+    if length is None:
+        header, taken = decode_struct(placed.read(start, min(BLOOM_HEADER_BYTES, end - start)))
+        bits = value_of(header, BLOOM_BYTES, I32)
+        if bits is None or bits < 0 or start + taken + bits > end:
+            raise ValueError(f"it has a bloom filter of {bits} bytes")
+        length = taken + bits
+    return placed.read(start, length)
+
+
+def column_index(placed: Placed) -> bytes | None:
+    """A column index as it is: it holds no places."""
+    found = placed.chunk.column_index
+    return None if found is None else placed.read(*found)
+
+
+def offset_index(placed: Placed) -> bytes:
+    """An offset index with the places of the moved pages."""
+    found = placed.chunk.offset_index
+    assert found is not None
+    index, taken = decode_struct(placed.read(*found))
+    if taken != found[1]:
+        raise ValueError(f"it has an offset index of {taken} bytes where its footer says {found[1]}")
+    start, length = placed.chunk.pages
+    pages = []
+    for page in list_of(index, PAGE_LOCATIONS, STRUCT) or []:
+        offset = value_of(page, PAGE_START, I64)
+        if offset is None or not start <= offset <= start + length:
+            raise ValueError(f"it has an offset index with a page at {offset}, outside of its column")
+        pages.append({**page, PAGE_START: (I64, offset + placed.shift)})
+    return encode_struct({**index, PAGE_LOCATIONS: (LIST, (STRUCT, pages))})
+
+
+def row_group_fields(group: RowGroup, chunks: Sequence[Placed], leaves: Sequence[int | None]) -> Fields:
+    """A row group as the new footer has it.
+
+    Args:
+        group: The old one.
+        chunks: The chunks of the new one.
+        leaves: For each of them, its place in the old one.
+    """
+    fields = dict(group.fields)
+    fields[CHUNKS] = (LIST, (STRUCT, [placed.fields for placed in chunks]))
+    fields[TOTAL_BYTES] = (I64, sum(value_of(placed.meta_data, UNCOMPRESSED_SIZE, I64) or 0 for placed in chunks))
+    fields[GROUP_COMPRESSED_BYTES] = (
+        I64,
+        sum(value_of(placed.meta_data, COMPRESSED_SIZE, I64) or 0 for placed in chunks),
+    )
+    first = chunks[0]
+    fields[GROUP_START] = (I64, max(0, first.chunk.pages[0] + first.shift))
+    order = sorting(list_of(group.fields, SORTING_COLUMNS, STRUCT) or [], leaves)
+    if order:
+        fields[SORTING_COLUMNS] = (LIST, (STRUCT, order))
+    else:
+        fields.pop(SORTING_COLUMNS, None)
+    return fields
+
+
+def sorting(order: Sequence[Fields], leaves: Sequence[int | None]) -> list[Fields]:
+    """By which columns the rows are sorted: as far as these were copied."""
+    places = {leaf: place for place, leaf in enumerate(leaves) if leaf is not None}
+    kept: list[Fields] = []
+    for column in order:
+        place = places.get(value_of(column, SORTED_COLUMN, I32))
+        if place is None:
+            break
+        kept.append({**column, SORTED_COLUMN: (I32, place)})
+    return kept

@@ -1,0 +1,162 @@
+"""Statements that copy the columns which they do not assign: rows, metrics, what is said of files, and who may not."""
+
+import pyarrow.parquet as pq
+import pytest
+
+import dml
+from tests.dml.engine.conftest import Lake
+
+pytestmark = pytest.mark.spark
+
+ALWAYS = {"write.splice.min-file-size-bytes": "0"}
+COLUMNS = "id BIGINT NOT NULL, k INT, note STRING, amount DOUBLE, inner STRUCT<a: INT, b: ARRAY<STRING>>"
+ROWS = (
+    "SELECT /*+ COALESCE(1) */ id, CAST(id % 3 AS INT), concat('note ', id), if(id = 7, double('NaN'), id / 4), "
+    "named_struct('a', CAST(id AS INT), 'b', array(concat('b', id), NULL)) FROM range({start}, {end})"
+)
+
+
+def filled(lake: Lake, columns: str = COLUMNS, clause: str = "", version: int = 2, **properties: str) -> str:
+    """A table of two files, of 40 rows in row groups of 16."""
+    name = lake.create(
+        columns,
+        clause,
+        **{"format-version": str(version), "write.parquet.row-group-limit": "16", **ALWAYS, **properties},
+    )
+    for start in (0, 40):
+        lake.session.sql(f"INSERT INTO {name} {ROWS.format(start=start, end=start + 40)}")
+    return name
+
+
+def chunks(path: str) -> dict[str, list[tuple[int, int]]]:
+    """What a reader would see as the sizes of each column's chunks."""
+    metadata = pq.read_metadata(path.removeprefix("file://"))
+    found: dict[str, list[tuple[int, int]]] = {}
+    for place in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            chunk = metadata.row_group(place).column(column)
+            found.setdefault(chunk.path_in_schema, []).append((chunk.total_compressed_size, chunk.num_values))
+    return found
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_update_copies_the_other_columns_and_says_so(lake: Lake, version: int) -> None:
+    name = filled(lake, version=version)
+    before = {file.path: file for file in lake.data_files(name)}
+    rows = lake.rows(name)
+    explained = lake.session.sql(f"EXPLAIN UPDATE {name} SET k = k + 100 WHERE id % 10 = 3").collect()[0][0]
+    assert "splicing: in 2 of 2 data files columns that are not assigned are copied" in explained
+    assert explained.count("(40 rows, spliced if rows change)") == 2
+    result = lake.session.sql(f"UPDATE {name} SET k = k + 100 WHERE id % 10 = 3 AND id < 40")
+    assert (result.rows_updated, result.data_files_rewritten, result.data_files_spliced) == (4, 1, 1)
+    assert result.summary["rowdelta.data-files-spliced"] == "1"
+    expected = [(row[0], row[1] + 100 if row[0] in (3, 13, 23, 33) else row[1], *row[2:]) for row in rows]
+    assert repr(lake.rows(name)) == repr(sorted(expected, key=repr))  # NaN is not equal to itself
+    after = {file.path: file for file in lake.data_files(name)}
+    (new,), (old,) = after.keys() - before.keys(), before.keys() - after.keys()
+    copied = {path: sizes for path, sizes in chunks(old).items() if path != "k"}
+    assert {path: sizes for path, sizes in chunks(new).items() if path in copied} == copied
+    if version == 2:
+        for metric in ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds"):
+            assert getattr(after[new], metric) == getattr(before[old], metric), metric
+        assert after[new].nan_value_counts == {4: 1}
+    assert int.from_bytes(after[new].upper_bounds[2], "little") == 102
+    assert lake.session.verify(name).ok
+
+
+def test_a_second_update_of_a_spliced_file_and_what_follows(lake: Lake) -> None:
+    """New values longer and shorter than the old ones; then deletes, other columns, row ids."""
+    name = filled(lake, version=3)
+    ids = dict(lake.rows(f"SELECT id, _row_id FROM {name}"))
+    for number in range(3):
+        result = lake.session.sql(
+            f"UPDATE {name} SET note = repeat('x', {number}), inner.a = -id WHERE id % 7 = {number}"
+        )
+        assert result.data_files_spliced == 2
+    assert lake.session.sql(f"DELETE FROM {name} WHERE id % 7 = 3").data_files_spliced == 0
+    assert lake.session.sql(f"UPDATE {name} SET amount = NULL WHERE id = 5").data_files_spliced == 1
+    assert dict(lake.rows(f"SELECT id, _row_id FROM {name}")) == {key: row for key, row in ids.items() if key % 7 != 3}
+    sequences = dict(lake.rows(f"SELECT id, _last_updated_sequence_number FROM {name}"))
+    assert (sequences[0], sequences[1], sequences[2], sequences[5], sequences[4]) == (3, 4, 5, 7, 1)
+    expected = {key: "x" * (key % 7) if key % 7 < 3 else f"note {key}" for key in ids if key % 7 != 3}
+    assert dict(lake.rows(f"SELECT id, note FROM {name}")) == expected
+    assert lake.session.verify(name).ok
+
+
+def test_a_schema_that_has_changed_since_the_file_was_written(lake: Lake) -> None:
+    """A dropped column goes, a renamed one is renamed, an added one is what it was, also under an old name."""
+    name = filled(lake)
+    for change in (
+        "DROP COLUMN amount",
+        "RENAME COLUMN note TO text",
+        "ADD COLUMN note STRING",
+        "ADD COLUMN other INT",
+        "ALTER COLUMN k TYPE BIGINT",
+        "ADD COLUMN inner.c STRING",
+        "ALTER COLUMN text FIRST",
+    ):
+        lake.session.sql(f"ALTER TABLE {name} {change}")
+    rows = dict(lake.rows(f"SELECT id, struct(*) FROM {name}"))
+    result = lake.session.sql(f"UPDATE {name} SET note = 'new' WHERE id IN (1, 50)")
+    assert result.data_files_spliced == 2
+    expected = {key: {**row.asDict(), "note": "new"} if key in {1, 50} else row.asDict() for key, row in rows.items()}
+    found = dict(lake.rows(f"SELECT id, struct(*) FROM {name}"))
+    assert {key: row.asDict() for key, row in found.items()} == expected
+    for file in lake.data_files(name):
+        assert pq.read_schema(file.path.removeprefix("file://")).names == ["text", "id", "k", "inner", "note"]
+    assert lake.rows(f"SELECT id FROM {name} WHERE k = 2 AND id < 6") == [(2,), (5,)]
+    assert lake.session.verify(name).ok
+
+
+def test_a_merge_that_only_updates_is_spliced(lake: Lake) -> None:
+    name = filled(lake)
+    source = "(SELECT id, concat('m', id) AS note FROM range(0, 80, 20)) s"
+    result = lake.session.sql(
+        f"MERGE INTO {name} t USING {source} ON t.id = s.id WHEN MATCHED THEN UPDATE SET note = s.note"
+    )
+    assert (result.rows_updated, result.data_files_spliced) == (4, 2)
+    assert lake.rows(f"SELECT note FROM {name} WHERE id % 20 = 0") == [("m0",), ("m20",), ("m40",), ("m60",)]
+
+
+MERGE = (
+    "MERGE INTO {name} t USING (SELECT 4L AS id) s ON t.id = s.id WHEN MATCHED AND k > 9 THEN DELETE "
+    "WHEN MATCHED THEN UPDATE SET note = 'x'"
+)
+
+
+@pytest.mark.parametrize(
+    ("clause", "properties", "statement"),
+    [
+        ("PARTITIONED BY (k)", {}, "UPDATE {name} SET k = 1 WHERE id = 4"),
+        ("", {}, MERGE),
+        ("", {"write.splice.enabled": "false"}, "UPDATE {name} SET note = 'x' WHERE id = 4"),
+        ("", {"write.splice.min-file-size-bytes": "1000000"}, "UPDATE {name} SET note = 'x' WHERE id = 4"),
+        ("", {"write.format.default": "orc"}, "UPDATE {name} SET note = 'x' WHERE id = 4"),
+    ],
+    ids=["partition source", "delete clause", "off", "small", "orc"],
+)  # fmt: skip
+def test_everything_else_is_rewritten(lake: Lake, clause: str, properties: dict, statement: str) -> None:
+    name = filled(lake, clause=clause, **properties)
+    result = lake.session.sql(statement.format(name=name))
+    assert (result.rows_updated, result.data_files_spliced) == (1, 0)
+    assert lake.session.verify(name).ok
+
+
+def test_a_file_with_deletes_and_a_sorted_table(lake: Lake) -> None:
+    name = filled(lake, **{"write.delete.mode": "merge-on-read"})
+    lake.session.sql(f"DELETE FROM {name} WHERE id = 3")
+    assert lake.session.sql(f"UPDATE {name} SET note = 'x' WHERE id IN (4, 44)").data_files_spliced == 1
+    lake.session.sql(f"ALTER TABLE {name} WRITE ORDERED BY note")
+    assert lake.session.sql(f"UPDATE {name} SET note = 'y' WHERE id IN (4, 44)").data_files_spliced == 0
+    assert lake.session.sql(f"UPDATE {name} SET k = 9 WHERE id IN (4, 44)").data_files_spliced == 1
+    assert {file.sort_order_id for file in lake.data_files(name)} == {1}
+    assert lake.rows(f"SELECT id, k, note FROM {name} WHERE k = 9") == [(4, 9, "y"), (44, 9, "y")]
+    assert lake.session.verify(name).ok
+
+
+def test_a_failure_leaves_no_file(lake: Lake) -> None:
+    name = filled(lake, columns=COLUMNS.replace("k INT", "k INT NOT NULL"))
+    before = lake.state(name)
+    with pytest.raises(dml.DataError, match="requires a value"):
+        lake.session.sql(f"UPDATE {name} SET k = CASE WHEN id = 70 THEN NULL ELSE 4 END")
+    assert lake.state(name) == before

@@ -1,0 +1,533 @@
+"""Spliced files against rewritten ones: the same rows for every reader, the same metrics, whoever wrote the old one."""
+
+import datetime as dt
+import itertools
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from dml.errors import CorruptFileError, DataError, DmlError, ErrorKind
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
+from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
+from dml.model.write_task import TaskCommit
+from dml.options import WriteOptions
+from dml.read.target_files import TargetFiles
+from dml.splice.footer import Footer, footer_length
+from dml.splice.thrift_compact import decode_struct, encode_struct
+from dml.write.file_layout import file_layout
+from dml.write.splicing import may_splice
+from dml.write.writer_spec import WriteJob
+from tests.dml.write.builders import context, delta, read_back, run, stored_files
+
+JAVA = Path(__file__).parents[2] / "fixtures" / "java"
+NUMBERS = itertools.count()
+UPDATE = RowOperation.UPDATE
+ALWAYS = {"write.splice.min-file-size-bytes": "0"}
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "text", StringType(), required=False),
+    NestedField(3, "amount", DoubleType(), required=False),
+    NestedField(4, "flag", BooleanType(), required=False),
+    NestedField(5, "day", DateType(), required=False),
+    NestedField(6, "price", DecimalType(12, 2), required=False),
+    NestedField(7, "raw", BinaryType(), required=False),
+    NestedField(8, "at", TimestamptzType(), required=False),
+    NestedField(
+        9,
+        "inner",
+        StructType(
+            NestedField(20, "a", IntegerType(), required=False),
+            NestedField(21, "b", ListType(22, StringType(), element_required=False), required=False),
+        ),
+        required=False,
+    ),
+    NestedField(10, "words", ListType(23, StringType(), element_required=False), required=False),
+    NestedField(11, "pairs", MapType(24, StringType(), 25, LongType(), value_required=False), required=False),
+    NestedField(12, "Text", FloatType(), required=False),
+    NestedField(13, "empty", StringType(), required=False),
+    NestedField(14, "uuid", UUIDType(), required=False),
+)
+TEXTS = st.none() | st.sampled_from(["", "a", "a" * 40]) | st.text(max_size=5)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "id": st.integers(-(2**62), 2**62),
+    "text": TEXTS,
+    "amount": st.none() | st.floats(width=64),
+    "flag": st.none() | st.booleans(),
+    "day": st.none() | st.dates(),
+    "price": st.none() | st.decimals(-(10**9), 10**9, places=2),
+    "raw": st.none() | st.binary(max_size=20),
+    "at": st.none() | st.datetimes(timezones=st.just(dt.UTC)),
+    "inner": st.none()
+    | st.fixed_dictionaries({"a": st.none() | st.integers(-9, 9), "b": st.none() | st.lists(TEXTS, max_size=3)}),
+    "words": st.none() | st.lists(TEXTS, max_size=3),
+    "pairs": st.none()
+    | st.dictionaries(st.text(max_size=2), st.none() | st.integers(0, 9), max_size=2).map(
+        lambda pairs: [*pairs.items()]
+    ),
+    "Text": st.none() | st.floats(width=32),
+    "empty": st.none(),
+    "uuid": st.none() | st.binary(min_size=16, max_size=16),
+}
+
+
+def arrow_table(schema: Schema, rows: list[dict[str, Any]], folder: Path) -> pa.Table:
+    """Rows as files of the table hold them, with field ids."""
+    arrow = file_layout(context(folder, schema=schema), row_lineage=False).arrow
+    arrays = []
+    for field in arrow:
+        values = [row[field.name] for row in rows]
+        if field.type == pa.uuid():
+            arrays.append(pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16))))
+        else:
+            arrays.append(pa.array(values, field.type))
+    return pa.Table.from_arrays(arrays, schema=arrow)
+
+
+def target_files(path: Path, schema: Schema, rows: int, **task: Any) -> TargetFiles:
+    """The data file of a statement."""
+    size = path.stat().st_size
+    facts: dict[str, Any] = {
+        "file_ordinal": 0,
+        "path": f"file://{path}",
+        "file_format": "parquet",
+        "record_count": rows,
+        "file_size_in_bytes": size,
+        "start": 0,
+        "length": size,
+        "spec_id": 0,
+        "partition": (),
+        "data_sequence_number": 7,
+    }
+    return TargetFiles.of(
+        [ScanTask(**{**facts, **task})], ScanContext(schema_json=schema.model_dump_json(), projected_ids=())
+    )
+
+
+def update(
+    folder: Path,
+    files: TargetFiles,
+    schema: Schema,
+    changes: pa.RecordBatch,
+    assigned: tuple[int, ...],
+    *,
+    splices: bool = True,
+    **more: Any,
+) -> TaskCommit:
+    """One task of an UPDATE, into a folder of its own."""
+    properties = {**ALWAYS, **more.pop("properties", {})}
+    target = context(folder / str(next(NUMBERS)), schema=schema, properties=properties, **more)
+    layout = DeltaLayout(value_ids=assigned, assigned_ids=assigned)
+    commit = run(WriteJob.COPY_ON_WRITE, [changes], target, layout, files, splices=splices, tracks_origins=True)
+    if commit.failure is not None:
+        raise commit.failure
+    return commit
+
+
+def changing(places: list[int], values: list[pa.Array], ids: tuple[int, ...]) -> pa.RecordBatch:
+    """Updates of some rows."""
+    shell = delta([(UPDATE, 0, place) for place in places])
+    names = DeltaLayout(value_ids=ids).column_names
+    return pa.RecordBatch.from_arrays([*shell.columns, *values], names=list(names))
+
+
+def plain(path: str) -> pa.Table:
+    """A file as Arrow reads it, with the checksums of its pages."""
+    return pq.read_table(path.removeprefix("file://"), page_checksum_verification=True, partitioning=None)
+
+
+def duck(path: str) -> list[tuple]:
+    return duckdb.sql(f"SELECT * FROM read_parquet('{path.removeprefix('file://')}')").fetchall()
+
+
+WRITERS = st.fixed_dictionaries(
+    {
+        "compression": st.sampled_from(["none", "snappy", "gzip", "zstd", "brotli", "lz4"]),
+        "use_dictionary": st.booleans(),
+        "dictionary_pagesize_limit": st.sampled_from([64, 2**20]),
+        "data_page_version": st.sampled_from(["1.0", "2.0"]),
+        "data_page_size": st.sampled_from([100, 2**20]),
+        "write_page_index": st.booleans(),
+        "write_page_checksum": st.booleans(),
+        "write_statistics": st.booleans(),
+        "store_schema": st.booleans(),
+        "row_group_size": st.integers(3, 40),
+        "bloom_filter_options": st.sampled_from([None, {"text": {"ndv": 10, "fpp": 0.01}}]),
+        "version": st.sampled_from(["1.0", "2.4", "2.6"]),
+    }
+)
+
+
+def rows_of(path: str, schema: Schema) -> str:
+    """The rows of a file as the project reads them."""
+    local = Path(path.removeprefix("file://"))
+    files = target_files(local, schema, pq.read_metadata(local).num_rows)
+    parts = files.rows(0, columns=tuple(field.field_id for field in schema.fields))
+    return repr([row for part in parts for row in part.batch.to_pylist()])
+
+
+@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=settings.default.max_examples // 3)
+@given(data=st.data(), names=st.sets(st.sampled_from(sorted(VALUES)), min_size=2, max_size=6), writer=WRITERS)
+def test_random_splices_are_as_full_rewrites(
+    tmp_path: Path, data: st.DataObject, names: set[str], writer: dict
+) -> None:
+    schema = Schema(*(field for field in SCHEMA.fields if field.name in names))
+    row = st.fixed_dictionaries({name: VALUES[name] for name in sorted(names)})
+    rows = data.draw(st.lists(row, min_size=1, max_size=20))
+    assigned = data.draw(st.sets(st.sampled_from(sorted(names)), min_size=1, max_size=len(names) - 1))
+    places = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1), min_size=1, max_size=5)))
+    news = data.draw(st.lists(row, min_size=len(places), max_size=len(places)))
+    path = tmp_path / f"old{next(NUMBERS)}.parquet"
+    writer = writer if "text" in names else {**writer, "bloom_filter_options": None}
+    pq.write_table(arrow_table(schema, rows, tmp_path), path, **writer)
+    ids = tuple(field.field_id for field in schema.fields if field.name in assigned)
+    new = arrow_table(schema, news, tmp_path).combine_chunks()
+    changes = changing(places, [new.column(schema.find_field(place).name).chunk(0) for place in ids], ids)
+    files = target_files(path, schema, len(rows))
+    spliced = update(tmp_path, files, schema, changes, ids)
+    whole = update(tmp_path, files, schema, changes, ids, splices=False)
+    (mine,), (theirs,) = spliced.data_files, whole.data_files
+    assert ([file.path for file in spliced.spliced_files], whole.spliced_files) == ([mine.path], ())
+    assert repr(plain(mine.path).to_pylist()) == repr(plain(theirs.path).to_pylist())
+    assert plain(mine.path).schema.equals(plain(theirs.path).schema, check_metadata=False)
+    assert repr(duck(mine.path)) == repr(duck(theirs.path))
+    assert (spliced.changed_files, spliced.metrics) == (whole.changed_files, whole.metrics)
+    assert mine.record_count == theirs.record_count == len(rows)
+    assert mine.file_size_in_bytes == Path(mine.path.removeprefix("file://")).stat().st_size
+    (mine_origins,), (their_origins,) = spliced.row_origins, whole.row_origins
+    assert [part.tolist() for part in mine_origins.decoded()] == [part.tolist() for part in their_origins.decoded()]
+    for leaf in file_layout(context(tmp_path, schema=schema), row_lineage=False).leaves:
+        if schema.fields[leaf.path[0]].name in assigned:
+            for metric in ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds"):
+                found, wanted = (getattr(file, metric).get(leaf.field.field_id) for file in (mine, theirs))
+                assert found == wanted, (metric, leaf)
+    again = target_files(Path(mine.path.removeprefix("file://")), schema, len(rows))
+    assert repr(read_back(update(tmp_path, again, schema, changes, ids))) == repr(read_back(spliced))
+
+
+def java_files() -> list[Path]:
+    """A data file of each shape that Iceberg's Java library wrote."""
+    found = {}
+    for table in ("all_types_parquet", "row_lineage", "evolved_schema", "deletion_vectors", "other_types", "streamed"):
+        for path in sorted((JAVA / table).rglob("*.parquet")):
+            if b"iceberg.schema" in (pq.read_metadata(path).metadata or {}) and "deletes" not in path.name:
+                found.setdefault((table, pq.read_metadata(path).num_columns), path)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("path", java_files(), ids=lambda path: path.relative_to(JAVA).parts[0])
+def test_files_of_parquets_java_library(tmp_path: Path, path: Path) -> None:
+    """Each column in turn takes the last row's value in the first row."""
+    schema = Schema.model_validate_json(pq.read_metadata(path).metadata[b"iceberg.schema"])
+    schema = Schema(*(field for field in schema.fields if field.field_id < 2**31 - 300))
+    rows = pq.read_metadata(path).num_rows
+    files = target_files(path, schema, rows)
+    for field in schema.fields:
+        values = pa.concat_arrays([part.batch.column(0) for part in files.rows(0, columns=(field.field_id,))])
+        changes = changing([0], [values.slice(rows - 1)], (field.field_id,))
+        spliced = update(tmp_path, files, schema, changes, (field.field_id,))
+        whole = update(tmp_path, files, schema, changes, (field.field_id,), splices=False)
+        (mine,), (theirs,) = spliced.data_files, whole.data_files
+        assert len(spliced.spliced_files) == 1
+        assert rows_of(mine.path, schema) == rows_of(theirs.path, schema)
+        assert len(plain(mine.path)) == rows
+        if path.relative_to(JAVA).parts[0] != "other_types":  # DuckDB knows no timestamps of both units in one file
+            assert repr(duck(mine.path)) == repr(duck(theirs.path))
+
+
+def test_files_of_duckdb(tmp_path: Path) -> None:
+    path = tmp_path / "duck.parquet"
+    duckdb.sql(
+        f"COPY (SELECT i AS id, 'n' || (i % 7) AS name, i / 3 AS amount FROM range(5000) t(i)) TO '{path}' "
+        "(FORMAT parquet, ROW_GROUP_SIZE 2048, FIELD_IDS {id: 1, name: 2, amount: 3})"
+    )
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "name", StringType(), required=False),
+        NestedField(3, "amount", DoubleType(), required=False),
+    )
+    files = target_files(path, schema, 5000)
+    for field_id, value in ((1, pa.array([7])), (2, pa.array(["new"])), (3, pa.array([0.5]))):
+        changes = changing([4000], [value], (field_id,))
+        (mine,) = (spliced := update(tmp_path, files, schema, changes, (field_id,))).data_files
+        (theirs,) = update(tmp_path, files, schema, changes, (field_id,), splices=False).data_files
+        assert len(spliced.spliced_files) == 1
+        assert duck(mine.path) == duck(theirs.path)
+        assert plain(mine.path).to_pylist() == plain(theirs.path).to_pylist()
+
+
+TWO = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "text", StringType(), required=False),
+)
+
+
+def old_file(folder: Path, rows: int = 50, **writer: Any) -> Path:
+    """A small file of `TWO`."""
+    path = folder / f"old{next(NUMBERS)}.parquet"
+    table = arrow_table(TWO, [{"id": place, "text": f"t{place}"} for place in range(rows)], folder)
+    options = {"row_group_size": 20, "write_page_index": True, "bloom_filter_options": {"id": {"ndv": 50, "fpp": 0.1}}}
+    pq.write_table(table, path, **{**options, **writer})
+    return path
+
+
+TEXT = changing([4, 45], [pa.array(["x", None], pa.string())], (2,))
+
+
+def test_indexes_and_bloom_filters_are_copied_where_they_belong(tmp_path: Path) -> None:
+    path = old_file(tmp_path)
+    properties = {"write.parquet.bloom-filter-enabled.column.text": "true"}
+    (file,) = update(tmp_path, target_files(path, TWO, 50), TWO, TEXT, (2,), properties=properties).data_files
+    new, old = pq.read_metadata(file.path), pq.read_metadata(path)
+    assert new.num_row_groups == 3
+    for place in range(3):
+        for column in range(2):
+            chunk = new.row_group(place).column(column)
+            assert (chunk.has_offset_index, chunk.has_column_index) == (True, True)
+        assert new.row_group(place).column(0).statistics == old.row_group(place).column(0).statistics
+    # DuckDB leaves out row groups by their bloom filters.
+    name = file.path.removeprefix("file://")
+    probe = "SELECT bloom_filter_excludes FROM parquet_bloom_probe('{}', '{}', {}) ORDER BY row_group_id"
+    assert duckdb.sql(probe.format(name, "id", 30)).fetchall() == duckdb.sql(probe.format(path, "id", 30)).fetchall()
+    assert (False,) in duckdb.sql(probe.format(name, "text", "'x'")).fetchall()
+    assert (True,) in duckdb.sql(probe.format(name, "text", "'x'")).fetchall()
+    assert duckdb.sql(f"SELECT id FROM '{name}' WHERE text = 'x'").fetchall() == [(4,)]
+    assert duckdb.sql(f"SELECT text FROM '{name}' WHERE id = 30").fetchall() == [("t30",)]
+
+
+def test_row_lineage_is_written_for_all_rows(tmp_path: Path) -> None:
+    files = target_files(old_file(tmp_path), TWO, 50, first_row_id=1000)
+    commit = update(tmp_path, files, TWO, TEXT, (2,), version=3, row_lineage=True)
+    assert len(commit.spliced_files) == 1
+    rows = read_back(commit)
+    assert [row[ROW_ID] for row in rows] == list(range(1000, 1050))
+    assert [row[LAST_UPDATED_SEQUENCE_NUMBER] for row in rows] == [
+        None if place in {4, 45} else 7 for place in range(50)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "properties"),
+    [
+        ({"file_format": "avro"}, {}),
+        ({"spec_id": 1}, {}),
+        ({}, {"write.splice.min-file-size-bytes": "1000000"}),
+        (
+            {
+                "deletion_vector": DeleteFileRef(
+                    path="v", file_format="puffin", content_offset=4, record_count=1, file_size_in_bytes=50,
+                    data_sequence_number=8,
+                )
+            },
+            {},
+        ),
+    ],
+    ids=["format", "spec", "small", "deletes"],
+)  # fmt: skip
+def test_what_a_manifest_says_decides_first(tmp_path: Path, task: dict, properties: dict) -> None:
+    found = target_files(old_file(tmp_path), TWO, 50, **task).task(0)
+    options = WriteOptions.from_properties({**ALWAYS, **properties})
+    assert not may_splice(found, 0, options)
+
+
+@pytest.mark.parametrize(
+    "writer",
+    [
+        {"use_deprecated_int96_timestamps": True},
+        {"schema": pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])},
+    ],
+    ids=["INT96", "no field ids"],
+)
+def test_what_is_not_known_is_rewritten(tmp_path: Path, writer: dict) -> None:
+    schema = Schema(*TWO.fields, NestedField(3, "at", TimestamptzType(), required=False))
+    rows = [{"id": place, "text": "t", "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)} for place in range(50)]
+    table = arrow_table(schema, rows, tmp_path)
+    path = tmp_path / f"old{next(NUMBERS)}.parquet"
+    if "schema" in writer:
+        schema, table, writer = TWO, table.select(["id", "text"]).cast(writer["schema"]), {}
+    pq.write_table(table, path, **writer)
+    commit = update(tmp_path, target_files(path, schema, 50), schema, TEXT, (2,))
+    assert commit.spliced_files == ()
+    assert [row["text"] for row in read_back(commit)][3:6] == ["t", "x", "t"]
+
+
+def with_footer(path: Path, change: Any) -> Path:
+    """The file with another footer."""
+    data = path.read_bytes()
+    length = footer_length(data[-8:], len(data))
+    footer = decode_struct(data[-8 - length : -8])[0]
+    change(footer)
+    new = encode_struct(footer)
+    path.write_bytes(data[: -8 - length] + new + len(new).to_bytes(4, "little") + b"PAR1")
+    return path
+
+
+def chunk_of(footer: dict, group: int = 0, column: int = 0) -> dict:
+    return footer[4][1][1][group][1][1][1][column]
+
+
+def add_unknown_to_chunk(footer: dict) -> None:
+    chunk_of(footer)[99] = (6, 4)
+
+
+def add_unknown_to_file(footer: dict) -> None:
+    footer[99] = (8, b"of the future")
+    footer[98] = (11, (8, 5, [(b"a", 1)]))
+    footer[97] = (9, (1, [1, 2]))
+    footer[96] = (7, b"\x00" * 8)
+    footer[95] = (1, False)
+
+
+def old_writer(footer: dict) -> None:
+    footer[6] = (8, b"parquet-mr version 1.8.1 (build x)")
+
+
+def encrypted(footer: dict) -> None:
+    footer[8] = (12, {})
+
+
+def elsewhere(footer: dict) -> None:
+    chunk_of(footer)[1] = (8, b"other.parquet")
+
+
+def without_orders(footer: dict) -> None:
+    del footer[7]
+
+
+def behind_the_end(footer: dict) -> None:
+    chunk_of(footer)[3][1][9] = (6, 10**12)
+
+
+def negative(footer: dict) -> None:
+    chunk_of(footer)[3][1][7] = (6, -5)
+
+
+def overlapping(footer: dict) -> None:
+    first, second = chunk_of(footer, 0), chunk_of(footer, 1)
+    for place in (9, 11):
+        if place in first[3][1] and place in second[3][1]:
+            second[3][1][place] = first[3][1][place]
+
+
+def more_rows(footer: dict) -> None:
+    footer[3] = (6, 51)
+
+
+@pytest.mark.parametrize(
+    ("change", "splices"),
+    [
+        (add_unknown_to_file, True),
+        (add_unknown_to_chunk, False),
+        (old_writer, False),
+        (encrypted, False),
+        (elsewhere, False),
+        (without_orders, False),
+        (behind_the_end, False),
+        (negative, False),
+        (overlapping, False),
+        (more_rows, False),
+    ],
+)
+def test_what_a_footer_says_decides_next(tmp_path: Path, change: Any, splices: bool) -> None:
+    """What is not spliced is left to today's way, which may find it broken."""
+    path = with_footer(old_file(tmp_path), change)
+    try:
+        commit = update(tmp_path, target_files(path, TWO, 50), TWO, TEXT, (2,))
+    except (CorruptFileError, DmlError):
+        assert not splices
+        return
+    assert bool(commit.spliced_files) is splices
+    if splices:
+        (file,) = commit.data_files
+        data = Path(file.path.removeprefix("file://")).read_bytes()
+        length = footer_length(data[-8:], len(data))
+        fields = decode_struct(data[-8 - length : -8])[0]
+        kept: dict = {}
+        change(kept)
+        assert {key: fields[key] for key in kept} == kept
+
+
+def test_an_offset_index_that_points_elsewhere_is_a_broken_file(tmp_path: Path) -> None:
+    path = old_file(tmp_path)
+    data = bytearray(path.read_bytes())
+    length = footer_length(bytes(data[-8:]), len(data))
+    place, size = (chunk_of(decode_struct(bytes(data[-8 - length : -8]))[0])[key][1] for key in (4, 5))
+    index = decode_struct(bytes(data[place : place + size]))[0]
+    index[1][1][1][0][1] = (6, index[1][1][1][0][1][1] + 4000)
+    changed = encode_struct(index)
+    if len(changed) != size:
+        index[1][1][1][0][1] = (6, 60)
+        changed = encode_struct(index)
+    data[place : place + size] = changed.ljust(size, b"\0")
+    path.write_bytes(data)
+    with pytest.raises(CorruptFileError, match=r"cannot be read: it has an offset index"):
+        update(tmp_path, target_files(path, TWO, 50), TWO, TEXT, (2,))
+    assert [file for file in stored_files(tmp_path) if "data" in file.parts] == []
+
+
+def test_a_wrong_value_and_a_row_that_is_not_there_leave_no_file(tmp_path: Path) -> None:
+    files = target_files(old_file(tmp_path), TWO, 50)
+    with pytest.raises(DataError) as found:
+        update(tmp_path, files, TWO, changing([45], [pa.array([None], pa.int64())], (1,)), (1,))
+    assert found.value.kind is ErrorKind.NOT_NULL_VIOLATION
+    with pytest.raises(DmlError, match="position 50"):
+        update(tmp_path, files, TWO, changing([50], [pa.array(["x"])], (2,)), (2,))
+    assert [file for file in stored_files(tmp_path) if "data" in file.parts] == []
+
+
+@settings(suppress_health_check=list(HealthCheck), deadline=None)
+@given(data=st.data())
+def test_a_damaged_footer_is_an_error_or_a_footer_within_the_file(tmp_path: Path, data: st.DataObject) -> None:
+    """Whatever a few bytes become, nothing is taken for true that lies outside of the file."""
+    whole = old_file(tmp_path).read_bytes()
+    length = footer_length(whole[-8:], len(whole))
+    footer = bytearray(whole[-8 - length : -8])
+    for _ in range(data.draw(st.integers(1, 4))):
+        footer[data.draw(st.integers(0, length - 1))] = data.draw(st.integers(0, 255))
+    start = len(whole) - 8 - length
+    try:
+        found = Footer.of(bytes(footer), start)
+    except ValueError:
+        return
+    found.obstacle()
+    for group in found.row_groups:
+        for chunk in group.chunks:
+            for place, size in chunk.ranges():
+                assert 0 <= place <= place + size <= start
+
+
+@given(st.binary(max_size=200))
+@example(b"\x19\xfc\xff\xff\xff\xff\x0f" + b"\x00" * 10)
+@example(b"\x1c" * 200)
+@example(b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+def test_any_bytes_are_a_struct_or_an_error(data: bytes) -> None:
+    try:
+        fields, length = decode_struct(data)
+    except ValueError:
+        return
+    assert length <= len(data)
+    assert decode_struct(encode_struct(fields))[0] == fields
