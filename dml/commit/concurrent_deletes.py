@@ -194,16 +194,8 @@ def compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry],
 def reference(entry: ManifestEntry) -> DeleteFileRef:
     """A delete file as a reader takes it."""
     file = entry.data_file
-    return DeleteFileRef(
-        path=file.path,
-        file_format=file.file_format,
-        content_offset=file.content_offset,
-        content_size_in_bytes=file.content_size_in_bytes,
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size_in_bytes,
-        referenced_data_file=only_data_file(file),
-        equality_ids=file.equality_ids,
-        data_sequence_number=entry.data_sequence_number or 0,
+    return DeleteFileRef.of(
+        file, referenced_data_file=only_data_file(file), data_sequence_number=entry.data_sequence_number or 0
     )
 
 

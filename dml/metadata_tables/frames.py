@@ -159,15 +159,8 @@ def delete_files(table: Table, manifests: Sequence[ManifestFile], tests: Partiti
 def delete_ref(entry: ManifestEntry) -> DeleteFileRef:
     """A delete file as workers read it."""
     file = entry.data_file
-    return DeleteFileRef(
-        path=file.path,
-        file_format=file.file_format,
-        content_offset=file.content_offset,
-        content_size_in_bytes=file.content_size_in_bytes,
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size_in_bytes,
-        referenced_data_file=file.referenced_data_file,
-        data_sequence_number=entry.data_sequence_number or 0,
+    return DeleteFileRef.of(
+        file, referenced_data_file=file.referenced_data_file, data_sequence_number=entry.data_sequence_number or 0
     )
 
 

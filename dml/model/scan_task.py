@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dml.deletes.position_index import PositionDeleteIndex
+from dml.model.manifest import ContentFile
 
 __all__ = ["DeleteFileRef", "FileDeletes", "KeyFilter", "ScanContext", "ScanTask"]
 
@@ -38,6 +39,21 @@ class DeleteFileRef:
     referenced_data_file: str | None = None
     equality_ids: tuple[int, ...] = ()
     data_sequence_number: int
+
+    @staticmethod
+    def of(file: ContentFile, *, referenced_data_file: str | None, data_sequence_number: int) -> "DeleteFileRef":
+        """A delete file as a manifest has it, for a reader."""
+        return DeleteFileRef(
+            path=file.path,
+            file_format=file.file_format,
+            content_offset=file.content_offset,
+            content_size_in_bytes=file.content_size_in_bytes,
+            record_count=file.record_count,
+            file_size_in_bytes=file.file_size_in_bytes,
+            referenced_data_file=referenced_data_file,
+            equality_ids=file.equality_ids,
+            data_sequence_number=data_sequence_number,
+        )
 
     @property
     def is_deletion_vector(self) -> bool:

@@ -359,16 +359,8 @@ def scan_task(ordinal: int, file: PlannedFile, index: DeleteFileIndex, columns: 
 def delete_ref(delete: DeleteEntry) -> DeleteFileRef:
     """A delete file as a task carries it."""
     file = delete.payload.data_file
-    return DeleteFileRef(
-        path=file.path,
-        file_format=file.file_format,
-        content_offset=file.content_offset,
-        content_size_in_bytes=file.content_size_in_bytes,
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size_in_bytes,
-        referenced_data_file=delete.data_file,
-        equality_ids=file.equality_ids,
-        data_sequence_number=delete.data_sequence_number,
+    return DeleteFileRef.of(
+        file, referenced_data_file=delete.data_file, data_sequence_number=delete.data_sequence_number
     )
 
 

@@ -7,7 +7,7 @@ is no name with a catalog of ours in front, PySpark's own methods go on.
 
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from dml.spark.replaced_methods import Method, replace_method
 from dml.spark.versions import Feature, has
 from dml.sqlparse.names import name_parts
 
-__all__ = ["is_name", "names_ours", "take_format_calls"]
+__all__ = ["is_name", "loading", "take_format_calls"]
 
 ICEBERG: Final = "iceberg"
 
@@ -31,12 +31,12 @@ def take_format_calls(spark: SparkSession) -> None:
     if has(Feature.DATA_SOURCE_V2):
         package = "pyspark.sql" if is_classic(spark) else "pyspark.sql.connect"
         readwriter = importlib.import_module(f"{package}.readwriter")
-        replace_method(readwriter.DataFrameReader, "load", loading)
+        replace_method(readwriter.DataFrameReader, "load", functools.partial(loading, state=state_of_reader))
         replace_method(readwriter.DataFrameWriter, "save", saving)
 
 
-def loading(original: Method) -> Method:
-    """`spark.read.load(path)`."""
+def loading(original: Method, *, state: Callable[[Any], tuple[Any, str | None, bool]]) -> Method:
+    """`spark.read.load(path)`, or `spark.readStream.load(path)`: `state` is what their readers hold."""
 
     @functools.wraps(original)
     def load(
@@ -48,7 +48,7 @@ def loading(original: Method) -> Method:
     ) -> Any:
         if not is_name(path):
             return original(self, path, format, schema, **options)
-        session, source, has_schema = state_of_reader(self)
+        session, source, has_schema = state(self)
         if not names_ours(session, path, format or source):
             return original(self, path, format, schema, **options)
         if schema is not None or has_schema:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from pyspark.sql import SparkSession
 
 from dml.errors import NotSupportedError
-from dml.spark.format_calls import is_name, names_ours
+from dml.spark.format_calls import is_name, loading
 from dml.spark.handlers import find_calls, is_classic
 from dml.spark.jvm import field_of
 from dml.spark.replaced_methods import Method, replace_method
@@ -26,34 +26,9 @@ def take_stream_calls(spark: SparkSession) -> None:
     """Let the readers of streams look whether a table of ours is meant."""
     package = "pyspark.sql" if is_classic(spark) else "pyspark.sql.connect"
     readwriter = importlib.import_module(f"{package}.streaming.readwriter")
-    replace_method(readwriter.DataStreamReader, "load", loading)
+    replace_method(readwriter.DataStreamReader, "load", functools.partial(loading, state=state_of_reader))
     if not (is_classic(spark) and has(Feature.DATA_SOURCE_V2)):
         replace_method(readwriter.DataStreamReader, "table", refusing)
-
-
-def loading(original: Method) -> Method:
-    """`spark.readStream.load(path)`."""
-
-    @functools.wraps(original)
-    def load(
-        self: Any,
-        path: Any = None,
-        format: str | None = None,  # noqa: A002  PySpark's name
-        schema: Any = None,
-        **options: Any,
-    ) -> Any:
-        if not is_name(path):
-            return original(self, path, format, schema, **options)
-        session, source, has_schema = state_of_reader(self)
-        if not names_ours(session, path, format or source):
-            return original(self, path, format, schema, **options)
-        if schema is not None or has_schema:
-            raise NotSupportedError(
-                f"The table '{path}' has its schema", hint="Leave the schema out, and select the columns"
-            )
-        return self.options(**options).table(path)
-
-    return load
 
 
 def refusing(original: Method) -> Method:

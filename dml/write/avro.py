@@ -23,14 +23,13 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dml.errors import AnalysisError, ErrorKind
 from dml.model.arrow_types import arrow_type_of, primitive_arrow_type
 from dml.options import AVRO_COMPRESSION, WriteOptions
 from dml.write.avro_schema import avro_name, avro_schema
 from dml.write.batch_metrics import BatchMetrics
 from dml.write.conversion import converted
 from dml.write.file_layout import FileLayout
-from dml.write.file_writer import FileStatistics
+from dml.write.file_writer import FileStatistics, codec_of
 
 __all__ = ["AvroFileWriter", "check_avro_codec"]
 
@@ -105,15 +104,7 @@ def check_avro_codec(options: WriteOptions) -> str:
     Raises:
         AnalysisError: there is no such codec.
     """
-    codec = CODECS.get(options.avro_compression)
-    if codec is None:
-        raise AnalysisError(
-            f"The table property '{AVRO_COMPRESSION}' is '{options.avro_compression}'",
-            kind=ErrorKind.INVALID_PROPERTY,
-            hint=f"It must be one of {', '.join(repr(name) for name in CODECS)}",
-            property=AVRO_COMPRESSION,
-        )
-    return codec
+    return codec_of(AVRO_COMPRESSION, options.avro_compression, CODECS)
 
 
 def avro_field(field: NestedField) -> pa.Field:

@@ -1,13 +1,15 @@
 """What writers of all formats have in common. Worker."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
+from dml.errors import AnalysisError, ErrorKind
 from dml.write.column_metrics import ColumnMetrics
 
-__all__ = ["DataFileWriter", "FileStatistics"]
+__all__ = ["DataFileWriter", "FileStatistics", "codec_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +51,25 @@ class DataFileWriter(Protocol):
 
     def abort(self) -> None:
         """Gives the file up; its bytes are of no use."""
+
+
+def codec_of(table_property: str, name: str, codecs: Mapping[str, str]) -> str:
+    """A library's name of the compression codec that a table asks for.
+
+    Args:
+        table_property: The table's property.
+        name: Its value.
+        codecs: What it may be, and what the library calls that.
+
+    Raises:
+        AnalysisError: there is no such codec.
+    """
+    codec = codecs.get(name)
+    if codec is None:
+        raise AnalysisError(
+            f"The table property '{table_property}' is '{name}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint=f"It must be one of {', '.join(map(repr, codecs))}",
+            property=table_property,
+        )
+    return codec

@@ -24,13 +24,13 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dml.errors import AnalysisError, DataError, ErrorKind
+from dml.errors import DataError, ErrorKind
 from dml.model.arrow_types import arrow_type_of, primitive_arrow_type
 from dml.options import ORC_COMPRESSION, WriteOptions
 from dml.write.batch_metrics import BatchMetrics
 from dml.write.conversion import converted
 from dml.write.file_layout import FileLayout
-from dml.write.file_writer import FileStatistics
+from dml.write.file_writer import FileStatistics, codec_of
 
 __all__ = ["OrcFileWriter", "check_orc_codec"]
 
@@ -152,15 +152,7 @@ def check_orc_codec(options: WriteOptions) -> str:
     Raises:
         AnalysisError: there is no such codec.
     """
-    codec = CODECS.get(options.orc_compression)
-    if codec is None:
-        raise AnalysisError(
-            f"The table property '{ORC_COMPRESSION}' is '{options.orc_compression}'",
-            kind=ErrorKind.INVALID_PROPERTY,
-            hint=f"It must be one of {', '.join(repr(name) for name in CODECS)}",
-            property=ORC_COMPRESSION,
-        )
-    return codec
+    return codec_of(ORC_COMPRESSION, options.orc_compression, CODECS)
 
 
 def orc_field(column: NestedField) -> pa.Field:

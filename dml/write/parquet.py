@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dml.errors import AnalysisError, ErrorKind
 from dml.options import PARQUET_COMPRESSION, WriteOptions
 from dml.write.column_metrics import NanCounter, parquet_metrics
 from dml.write.file_layout import FileLayout
-from dml.write.file_writer import FileStatistics
+from dml.write.file_writer import FileStatistics, codec_of
 
 __all__ = ["CODECS", "ParquetFileWriter", "check_codec", "dictionary_columns", "write_parquet"]
 
@@ -190,15 +189,8 @@ def check_codec(options: WriteOptions) -> str:
     Raises:
         AnalysisError: there is no such codec.
     """
-    codec = CODECS.get(options.compression)
-    if codec is None or not (codec == "none" or pa.Codec.is_available(codec)):
-        raise AnalysisError(
-            f"The table property '{PARQUET_COMPRESSION}' is '{options.compression}'",
-            kind=ErrorKind.INVALID_PROPERTY,
-            hint=f"It must be one of {', '.join(repr(name) for name in CODECS)}",
-            property=PARQUET_COMPRESSION,
-        )
-    return codec
+    available = {name: codec for name, codec in CODECS.items() if codec == "none" or pa.Codec.is_available(codec)}
+    return codec_of(PARQUET_COMPRESSION, options.compression, available)
 
 
 def open_parquet(
