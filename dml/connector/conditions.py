@@ -9,6 +9,7 @@ nothing, which leaves what stands beside it as it is.
 import datetime as dt
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from dml.plan.assignments import TargetNames
 from dml.plan.predicates import MAX_DEPTH, MAX_NODES, Pushdown, pushable
 from dml.plan.row_delta_plan import PlanContext
 
-__all__ = ["pushed_down"]
+__all__ = ["UNKNOWN", "column", "literal", "pushable_trees", "pushed_down", "tree", "unknown"]
 
 UNKNOWN: Final = "__rowdelta_unknown"
 EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  a local time where the type has none
@@ -57,6 +58,15 @@ def pushed_down(
         time_zone: The session's.
         catalogs: The names of our catalogs.
     """
+    given = list(predicates)
+    found = pushable_trees(map(tree, given[:MAX_DEPTH]), schema, time_zone=time_zone, catalogs=catalogs)
+    return replace(found, complete=found.complete and len(given) <= MAX_DEPTH)
+
+
+def pushable_trees(
+    trees: Iterable[exp.Expression], schema: Schema, *, time_zone: str, catalogs: Collection[str]
+) -> Pushdown:
+    """What Iceberg can decide of conditions as sqlglot has them; the arguments are those of `pushed_down`."""
     context = PlanContext(
         sql="",
         schema=schema,
@@ -68,12 +78,11 @@ def pushed_down(
         time_zone=time_zone,
         catalogs=catalogs,
     )
-    given = list(predicates)
-    parts = [pushable(tree(predicate), context) for predicate in given[:MAX_DEPTH]]
+    parts = [pushable(condition, context) for condition in trees]
     expression = AlwaysTrue()
     for part in parts:
         expression = And(expression, part.expression)  # type: ignore[assignment]
-    return Pushdown(expression=expression, complete=len(parts) == len(given) and all(part.complete for part in parts))
+    return Pushdown(expression=expression, complete=all(part.complete for part in parts))
 
 
 def tree(node: JavaObject, depth: int = 0) -> exp.Expression:

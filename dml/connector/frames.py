@@ -17,7 +17,7 @@ from dml.connector.changes import reference_of
 from dml.connector.java import capabilities, java_class, none, static, struct_type
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.scan import PlannedScan, ScanRead, SparkScan
-from dml.connector.scan_builder import SparkScanBuilder, cheapest
+from dml.connector.scan_builder import cheapest, scan_builder
 from dml.connector.state import TableState
 from dml.connector.table import SparkTable
 from dml.connector.workers import has_python_readers
@@ -152,7 +152,7 @@ class ReadTable(Proxy):
         """A builder of scans."""
         if self.plan is not None:
             return PlannedScan(self._provide(), self.read, self.plan, self.settings)
-        return SparkScanBuilder(self._provide(), self.read, self.settings)
+        return scan_builder(self._provide(), self.read, self.settings)
 
     @cached_property
     def _java_schema(self) -> JavaObject:

@@ -9,12 +9,13 @@ makes of its own catalog's functions is another thing: a builder, which gives an
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from dml.connector.java import CATALOG, array, java_class, java_error, strings
+from dml.connector.expressions import EXPRESSIONS, held, marked
+from dml.connector.java import CATALOG, array, companion, java_class, java_error, strings
 from dml.connector.proxies import Proxy
 from dml.spark.handlers import running
 from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, with_iceberg_functions
@@ -23,7 +24,6 @@ from dml.spark.versions import Feature, require
 
 __all__ = ["list_functions", "load_function"]
 
-EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
 REPLACING_RULE: Final = "org.apache.spark.sql.catalyst.optimizer.PushPredicateThroughNonJoin"
 ARGUMENT: Final = "__rowdelta_argument_"
 
@@ -88,20 +88,15 @@ class FunctionBuilder(Proxy):
         (result,) = named_expressions(plan)
         if not given:
             return result.child()
+        *widths, source = given
+        given = [*widths, held(source)]
         aliases = named_expressions(plan.child().child())  # below the name of the subquery
         replaced = [
             scala_tuple(alias.toAttribute(), alias.withNewChildren(scala_list([argument])))
             for alias, argument in zip(aliases, given, strict=True)
         ]
         mapped = companion(EXPRESSIONS + "AttributeMap").apply(scala_list(replaced))
-        return companion("org.apache.spark.sql.catalyst.optimizer.PushPredicateThroughNonJoin").replaceAlias(
-            result.child(), mapped
-        )
-
-
-def companion(name: str) -> Any:
-    """An object of Scala's."""
-    return getattr(java_class(f"{name}$"), "MODULE$")
+        return marked(self.name, given, companion(REPLACING_RULE).replaceAlias(result.child(), mapped))
 
 
 def constant_text(argument: JavaObject) -> str | None:

@@ -19,6 +19,7 @@ __all__ = [
     "CONNECTOR",
     "array",
     "capabilities",
+    "companion",
     "constant",
     "data_type",
     "java_class",
@@ -61,6 +62,11 @@ def static(kind: str, method: str) -> Any:
 def cached_static(_: object, kind: str, method: str) -> Any:
     """A static method of a class of a gateway's JVM."""
     return getattr(java_class(kind), method)
+
+
+def companion(name: str) -> Any:
+    """An object of Scala's."""
+    return getattr(java_class(f"{name}$"), "MODULE$")
 
 
 def constant(enumeration: str, name: str) -> JavaObject:

@@ -14,16 +14,18 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.types import NestedField
 from pyspark.sql.types import LongType, StructField, StructType
 
-from dml.connector.conditions import pushed_down
+from dml.connector.conditions import pushable_trees, pushed_down
+from dml.connector.expressions import condition_trees, has_marked
 from dml.connector.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
 from dml.connector.proxies import Proxy
 from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkScan
 from dml.engine.engine import Engine, StatementSettings
 from dml.model.columns import METADATA_COLUMNS
-from dml.plan.predicates import MAX_DEPTH
+from dml.plan.predicates import MAX_DEPTH, Pushdown
 from dml.scan.planner import ScanPlan
+from dml.spark.jvm import scala_list
 
-__all__ = ["SparkScanBuilder", "cheapest"]
+__all__ = ["SparkScanBuilder", "cheapest", "scan_builder"]
 
 CHEAP: Final = ("boolean", "int", "date", "long", "float", "double", "timestamp", "timestamptz")
 """Types of columns, from those that are read fastest."""
@@ -70,14 +72,16 @@ class SparkScanBuilder(Proxy):
         if not len(predicates):
             return predicates
         settings = self.settings or StatementSettings.of(self.engine.spark)
-        state = self.read.state
-        found = pushed_down(
-            predicates, state.schema, time_zone=settings.time_zone, catalogs=self.engine.registry.catalogs
-        )
+        schema = self.read.state.schema
+        found = pushed_down(predicates, schema, time_zone=settings.time_zone, catalogs=self.engine.registry.catalogs)
+        self._ask(found)
+        return array(FILTER_PREDICATE, ()) if self.is_whole else predicates
+
+    def _ask(self, found: Pushdown) -> None:
+        """Read only files in which a row may be for which conditions are true."""
         self.read = replace(self.read, row_filter=both(self.read.row_filter, found.expression))
         self.plan = self.read.plan(find_whole_files=found.complete)
         self.is_whole = found.complete and self.plan.covers_whole_files
-        return array(FILTER_PREDICATE, ()) if self.is_whole else predicates
 
     def pushedPredicates(self) -> JavaObject:
         """None by Spark's names: the scan's description has the filter."""
@@ -144,6 +148,46 @@ def cheapest(fields: Sequence[NestedField]) -> NestedField:
     return min(
         fields, key=lambda field: costs.get(str(field.field_type), len(CHEAP) + (not field.field_type.is_primitive))
     )
+
+
+class ConditionScanBuilder(SparkScanBuilder):
+    """The same, where calls of Iceberg's functions are looked for in conditions: it gets Spark's own expressions."""
+
+    interfaces: ClassVar[tuple[str, ...]] = (
+        "read.ScanBuilder",
+        "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters",
+        "read.SupportsPushDownRequiredColumns",
+        "read.SupportsPushDownAggregates",
+    )
+
+    def pushFilters(self, filters: JavaObject) -> JavaObject:
+        """Take conditions into account, a `Seq[Expression]`; Spark asks those of it that are left, as ever."""
+        if not int(filters.size()):
+            return filters
+        settings = self.settings or StatementSettings.of(self.engine.spark)
+        found = pushable_trees(
+            condition_trees(filters),
+            self.read.state.schema,
+            time_zone=settings.time_zone,
+            catalogs=self.engine.registry.catalogs,
+        )
+        self._ask(replace(found, complete=found.complete and int(filters.size()) <= MAX_DEPTH))
+        return scala_list(()) if self.is_whole else filters
+
+    def pushedFilters(self) -> JavaObject:
+        """None by Spark's names: the scan's description has the filter."""
+        return array(FILTER_PREDICATE, ())
+
+
+def scan_builder(
+    engine: Engine,
+    read: ScanRead,
+    settings: StatementSettings | None = None,
+    options: Mapping[str, str] | None = None,
+) -> SparkScanBuilder:
+    """A builder, as fits the conditions that there can be; the arguments are its own."""
+    kind = ConditionScanBuilder if has_marked() else SparkScanBuilder
+    return kind(engine, read, settings, options)
 
 
 class CountedRows(Proxy):

@@ -28,7 +28,7 @@ from dml.connector.java import (
 )
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.scan import ScanRead
-from dml.connector.scan_builder import SparkScanBuilder
+from dml.connector.scan_builder import SparkScanBuilder, scan_builder
 from dml.connector.state import TableState, column_path
 from dml.connector.write import SparkWriteBuilder, WrittenTable
 from dml.engine.engine import Engine
@@ -133,7 +133,7 @@ class SparkTable(Proxy):
     def newScanBuilder(self, options: JavaObject) -> SparkScanBuilder:
         """A builder of scans, of another snapshot where options say so."""
         asked = options_of(options)
-        return SparkScanBuilder(self.engine, ScanRead.whole(self.state.with_options(asked)), options=asked)
+        return scan_builder(self.engine, ScanRead.whole(self.state.with_options(asked)), options=asked)
 
     @cached_property
     def _metadata_columns(self) -> JavaObject:

@@ -88,3 +88,65 @@ def test_what_does_not_fit_is_said(lake, spark):
     with pytest.raises(AnalysisException) as missing:
         frame.selectExpr("lake.system.nothing(id)")
     assert missing.value.getCondition() == "UNRESOLVED_ROUTINE"
+
+
+PRUNED = {
+    "lake.system.bucket(16, id) = 3": "system.bucket(16, id) = 3",
+    "lake.system.bucket(16, id) IN (3, 4) AND k = 1": "system.bucket(16, id) IN (3, 4)",
+    "lake.system.bucket(16, id) = 3 OR id = 5": "system.bucket(16, id) = 3 OR id = 5",
+    "NOT (lake.system.bucket(16, id) <> 3)": "system.bucket(16, id) = 3",
+    "lake.system.bucket(8, w) = 1": "system.bucket(8, w) = 1",
+    "lake.system.truncate(2, w) = 'w1'": "startswith(w, 'w1')",
+    "lake.system.days(at) < DATE '1970-01-03'": "at < '1970-01-03 00:00:00'",
+    "lake.system.hours(at) = 11": "at >= '1970-01-01 11:00:00' AND at < '1970-01-01 12:00:00'",
+    "lake.system.years(at) IS NULL": None,
+}
+
+
+def plan_text(frame):
+    """The physical plan of a DataFrame."""
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
+@pytest.fixture(scope="module")
+def numbers(connector_lake):
+    """A table by buckets of its ids."""
+    connector_lake.session.sql(
+        "CREATE TABLE db.numbers_by_bucket (id BIGINT, k INT, w STRING, at TIMESTAMP_NTZ) "
+        "PARTITIONED BY (bucket(16, id))"
+    )
+    connector_lake.session.sql(
+        "INSERT INTO db.numbers_by_bucket SELECT id, CAST(id % 7 AS INT), concat('w', id), "
+        "CAST(timestamp_seconds(id * 40000) AS TIMESTAMP_NTZ) FROM range(100)"
+    )
+    return "lake.db.numbers_by_bucket"
+
+
+@pytest.mark.parametrize("condition", PRUNED)
+def test_conditions_of_dataframes_prune_by_them(lake, numbers, spark, condition):
+    """The scan has the filter that the same condition has in SQL, and the rows are those of SQL."""
+    frame = spark.table(numbers).where(condition)
+    rows = frame.select("id").collect()
+    assert sorted(rows) == sorted(spark.sql(f"SELECT id FROM {numbers} WHERE {condition}").collect())
+    scan = plan_text(frame).split("BatchScan")[1]
+    assert ("filter" not in scan) if PRUNED[condition] is None else (f"{PRUNED[condition]}" in scan)
+
+
+def test_they_prune_by_what_they_are_called_with(lake, numbers, spark):
+    """What a projection computes is no column of the table, though Spark puts it in the place of one."""
+    table, bucket = spark.table(numbers), "lake.system.bucket(16, x) = 3"
+    by_hand = {row.id for row in table.where("lake.system.bucket(16, id) = 3").collect()}
+    computed = table.withColumn("x", F.col("id") + 1).where(f"{bucket} AND lake.system.bucket(8, id) >= 0")
+    assert {row.id + 1 for row in computed.collect()} == {
+        row.id for row in table.selectExpr("id + 1 AS id").where("lake.system.bucket(16, id) = 3").collect()
+    }
+    assert "system.bucket" not in plan_text(computed).split("BatchScan")[1]
+    renamed = table.withColumnRenamed("id", "x").where(bucket)
+    assert {row.x for row in renamed.collect()} == by_hand
+    assert "system.bucket(16, id) = 3" in plan_text(renamed)
+    other = table.withColumn("x", F.col("k")).where(bucket)
+    assert "system.bucket(16, k) = 3" in plan_text(other)
+    assert other.count() == table.where("lake.system.bucket(16, k) = 3").count() > 0
+    joined = table.alias("a").join(table.alias("b"), F.expr("a.id = b.id + 1"), "left")
+    assert joined.where("lake.system.bucket(16, b.id) = 3").count() == len(by_hand - {99})
+    assert joined.where("lake.system.bucket(16, b.id) IS NULL").count() == 1
