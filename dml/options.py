@@ -32,6 +32,7 @@ __all__ = [
     "PARQUET_COMPRESSION",
     "PARQUET_COMPRESSION_LEVEL",
     "PARQUET_VECTORIZATION_ENABLED",
+    "SPARK_ACCEPT_ANY_SCHEMA",
     "SPARK_AUTO_SCHEMA_EVOLUTION",
     "SPARK_FANOUT_ENABLED",
     "SPLIT_OPEN_FILE_COST",
@@ -76,6 +77,7 @@ PARQUET_VECTORIZATION_ENABLED: Final = "read.parquet.vectorization.enabled"
 # How rows are spread over tasks and files, and published.
 WRITE_DISTRIBUTION_MODE: Final = "write.distribution-mode"
 SPARK_FANOUT_ENABLED: Final = "write.spark.fanout.enabled"
+SPARK_ACCEPT_ANY_SCHEMA: Final = "write.spark.accept-any-schema"
 SPARK_AUTO_SCHEMA_EVOLUTION: Final = "write.spark.auto-schema-evolution.enabled"
 WRITE_TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
 WRITE_AUDIT_PUBLISH_ENABLED: Final = "write.wap.enabled"

@@ -14,6 +14,7 @@ from dml.connector.plans import reading_itself, running_plan
 from dml.connector.proxies import Proxy
 from dml.connector.workers import writer_factory
 from dml.engine.insert import RowsWrite, commit_rows
+from dml.write.stream_rows import StreamRows
 
 __all__ = ["PartitionWrite"]
 
@@ -24,13 +25,15 @@ class PartitionWrite(DistributedWrite):
     Args:
         write: The write, planned with `keeping_files_open`.
         schema: The columns of the rows.
+        arranged: Puts them in the table's order where Spark has not.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = DistributedWrite.interfaces
 
-    def __init__(self, write: RowsWrite, schema: JavaObject) -> None:
-        super().__init__(write)
+    def __init__(self, write: RowsWrite, schema: JavaObject, arranged: StreamRows | None) -> None:
+        super().__init__(write, left_out=frozenset() if arranged is None else arranged.left_out(write.target.table))
         self._schema = schema
+        self._arranged = arranged
 
     def description(self) -> str:
         """What Spark shows."""
@@ -39,7 +42,7 @@ class PartitionWrite(DistributedWrite):
     def toBatch(self) -> "SparkBatchWrite":
         """The write of one job."""
         write = reading_itself(self._write, running_plan(self._write.engine.spark))
-        return SparkBatchWrite(write, self._schema)
+        return SparkBatchWrite(write, self._schema, self._arranged)
 
 
 class SparkBatchWrite(Proxy):
@@ -48,13 +51,15 @@ class SparkBatchWrite(Proxy):
     Args:
         write: The write, planned.
         schema: The columns of the rows.
+        arranged: Puts them in the table's order where Spark has not.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("write.BatchWrite",)
 
-    def __init__(self, write: RowsWrite, schema: JavaObject) -> None:
+    def __init__(self, write: RowsWrite, schema: JavaObject, arranged: StreamRows | None) -> None:
         self._write = write
         self._schema = schema
+        self._arranged = arranged
         self._job = WriterJob(write)
 
     def toString(self) -> str:
@@ -63,7 +68,7 @@ class SparkBatchWrite(Proxy):
 
     def createBatchWriterFactory(self, _: JavaObject) -> JavaObject:
         """What writes the rows of a task; the job begins after this."""
-        factory = writer_factory(self._write.task, self._schema)
+        factory = writer_factory(self._arranged or self._write.task, self._schema)
         self._job.begin()
         return factory
 

@@ -109,6 +109,11 @@ class SparkStagedTable(SparkTable):
         self._creation = creation
         self._is_there = creation.load_state is None
 
+    @property
+    def _accepts_any_schema(self) -> bool:
+        """Never: it is made with the columns of its rows, and Spark fits the rows to them."""
+        return False
+
     def newWriteBuilder(self, info: JavaObject) -> SparkWriteBuilder:
         """A builder of the write of its rows, which commits the table with them."""
         creation = self._creation

@@ -99,7 +99,7 @@ class StreamWrite(DistributedWrite):
     interfaces: ClassVar[tuple[str, ...]] = DistributedWrite.interfaces
 
     def __init__(self, planned: EpochWrite, schema: JavaObject, tasks: int) -> None:
-        super().__init__(planned.rows, tasks, planned.left_out)
+        super().__init__(planned.rows, tasks, planned.function.left_out(planned.rows.target.table))
         self._planned = planned
         self._schema = schema
 

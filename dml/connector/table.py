@@ -32,6 +32,7 @@ from dml.connector.scan_builder import SparkScanBuilder, scan_builder
 from dml.connector.state import TableState, column_path
 from dml.connector.write import SparkWriteBuilder, WrittenTable
 from dml.engine.engine import Engine
+from dml.engine.schema_evolution import accepts_any_schema
 from dml.model.columns import METADATA_COLUMNS
 from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
 from dml.scan.planner import ScanPlan
@@ -52,6 +53,8 @@ CAPABILITIES = (
     "OVERWRITE_DYNAMIC",
     "STREAMING_WRITE",
 )
+
+ACCEPT_ANY_SCHEMA = "ACCEPT_ANY_SCHEMA"
 
 
 class SparkTable(Proxy):
@@ -124,7 +127,13 @@ class SparkTable(Proxy):
 
     def capabilities(self) -> JavaObject:
         """What can be done with it."""
-        return capabilities(*CAPABILITIES)
+        accepts = (ACCEPT_ANY_SCHEMA,) if self._accepts_any_schema else ()
+        return capabilities(*CAPABILITIES, *accepts)
+
+    @property
+    def _accepts_any_schema(self) -> bool:
+        """Whether Spark leaves the columns of a write as they are."""
+        return accepts_any_schema(self.state.table)
 
     def metadataColumns(self) -> JavaObject:
         """What may be named beside its own columns."""

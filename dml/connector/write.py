@@ -2,9 +2,9 @@
 
 Input: the table as Spark loaded it for the write, the write's options and condition. Output: Spark's `Write`: rows into
 the table, in the place of all, of those of a condition, or of those of their partitions. The rows arrive as a DataFrame
-(Spark's `V1Write`) with the columns and types of the table, and are written and committed as those of an INSERT. For
-partitions that the rows themselves choose Spark has no such way, nor for streams: `dml.connector.partition_write`,
-`dml.connector.stream_write`.
+(Spark's `V1Write`) with the columns and types of the table, or with their own where the table accepts any, and are
+written and committed as those of an INSERT. For partitions that the rows themselves choose Spark has no such way, nor
+for streams: `dml.connector.partition_write`, `dml.connector.stream_write`.
 """
 
 import time
@@ -16,11 +16,12 @@ from typing import ClassVar, Final
 from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from dml.catalog import LoadState
 from dml.catalog.registry import ResolvedTable
 from dml.connector.conditions import pushed_down
-from dml.connector.java import options_of
+from dml.connector.java import options_of, python_schema
 from dml.connector.job_write import keeping_files_open
 from dml.connector.partition_write import PartitionWrite
 from dml.connector.plans import reading_itself
@@ -29,19 +30,23 @@ from dml.connector.stream_write import is_of_stream, not_continuous, stream_writ
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import (
     InsertOptions,
-    Replaced,
     RowsWrite,
     insert_options,
     plan_rows_write,
+    rows_by_name,
     write_rows,
 )
+from dml.engine.replaced_rows import Replaced
+from dml.engine.schema_evolution import Fitted, accepts_any_schema, fitted_rows, overwritten_target
 from dml.engine.target import Target, writable_target
 from dml.errors import ErrorKind, ExecutionError, NotSupportedError
 from dml.model.columns import value_name
 from dml.result import Result
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import Span, TableReference
+from dml.streaming.columns import stream_columns
 from dml.streaming.options import stream_options
+from dml.write.stream_rows import StreamRows
 
 __all__ = ["OF_PARTITIONS", "OnResult", "SparkWriteBuilder", "WrittenTable"]
 
@@ -121,18 +126,25 @@ class SparkWriteBuilder(Proxy):
             return self._stream_write()
         settings = StatementSettings.of(engine.spark)
         target = target_of_write(written, self._command, settings, self._options)
+        # A table that is being created or replaced has no rows to replace, and the columns of its rows.
+        creates = written.load_state is not None
+        replaced = None if creates else self._replaced(target, settings)
+        fitted = None if creates else self._fitted(target, settings, replaced)
+        target = target if fitted is None else fitted.target
         write = plan_rows_write(
             engine,
             target,
             self._command,
             started,
-            # A table that is being created or replaced has no rows to replace.
-            replaced=self._replaced(target, settings) if written.load_state is None else None,
+            replaced=replaced,
             options=keeping_files_open(self._options, target.table) if self._dynamic else self._options,
             load_state=written.load_state,
             by_columns=self._dynamic,
         )
-        return PartitionWrite(write, self._schema) if self._dynamic else SparkWrite(write, self._on_result)
+        if self._dynamic:
+            rows = None if fitted is None else arranged(write, python_schema(self._schema), settings)
+            return PartitionWrite(write, self._schema, rows)
+        return SparkWrite(write, self._on_result, fitted)
 
     @cached_property
     def _options(self) -> InsertOptions:
@@ -148,6 +160,15 @@ class SparkWriteBuilder(Proxy):
             stream_options(self._given),
             complete=self._predicates is not None,
         )
+
+    def _fitted(self, target: Target, settings: StatementSettings, replaced: Replaced | None) -> Fitted | None:
+        """The target with a place for the columns of the rows; None where Spark has fitted them to the table's."""
+        options = self._options.columns
+        if accepts_any_schema(target.table):
+            return fitted_rows(target, python_schema(self._schema), options, settings, replaced)
+        if options.overwrites:
+            overwritten_target(target, python_schema(self._schema), settings, replaced)
+        return None
 
     def _replaced(self, target: Target, settings: StatementSettings) -> Replaced | None:
         """Which rows the new ones replace."""
@@ -179,13 +200,15 @@ class SparkWrite(Proxy):
     Args:
         write: The write, planned.
         on_result: Is told what came of it.
+        fitted: How their columns are matched; None where Spark has done so.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("write.V1Write",)
 
-    def __init__(self, write: RowsWrite, on_result: OnResult) -> None:
+    def __init__(self, write: RowsWrite, on_result: OnResult, fitted: Fitted | None) -> None:
         self._write = write
         self._on_result = on_result
+        self._fitted = fitted
 
     def description(self) -> str:
         """What Spark shows."""
@@ -201,7 +224,7 @@ class SparkWrite(Proxy):
 
     def toInsertableRelation(self) -> "RowsRelation":
         """Where the rows go."""
-        return RowsRelation(self._write, self._on_result)
+        return RowsRelation(self._write, self._on_result, self._fitted)
 
 
 class RowsRelation(Proxy):
@@ -210,13 +233,15 @@ class RowsRelation(Proxy):
     Args:
         write: The write, planned.
         on_result: Is told what came of it.
+        fitted: How their columns are matched; None where Spark has done so.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("org.apache.spark.sql.sources.InsertableRelation",)
 
-    def __init__(self, write: RowsWrite, on_result: OnResult) -> None:
+    def __init__(self, write: RowsWrite, on_result: OnResult, fitted: Fitted | None) -> None:
         self._write = write
         self._on_result = on_result
+        self._fitted = fitted
 
     def insert(self, data: JavaObject, _: bool) -> None:
         """Write rows and commit them.
@@ -225,16 +250,33 @@ class RowsRelation(Proxy):
             data: The rows, with the table's columns, in its order and types.
             _: Whether they replace others: always false, what is replaced is known before.
         """
+        write, spark = self._write, self._write.engine.spark
+        rows = DataFrame(data, spark)
+        if self._fitted is None:
+            rows = self._in_place(rows)
+        else:
+            rows = rows_by_name(rows, self._fitted, StatementSettings.of(spark))
+        self._on_result(write_rows(reading_itself(write, data.queryExecution().analyzed()), rows))
+
+    def _in_place(self, rows: DataFrame) -> DataFrame:
+        """Rows that Spark has fitted to the table's columns."""
         write = self._write
-        rows = DataFrame(data, write.engine.spark)
         columns = write.target.table.schema().fields
         if len(rows.columns) != len(columns):  # values go to columns by their places: these would go to others
             raise ExecutionError(
                 f"Spark gave {len(rows.columns)} columns for the {len(columns)} of {write.target.resolved.name}",
                 hint="The table has changed meanwhile: write again",
             )
-        rows = rows.toDF(*(value_name(index) for index in range(len(rows.columns))))
-        self._on_result(write_rows(reading_itself(write, data.queryExecution().analyzed()), rows))
+        return rows.toDF(*(value_name(index) for index in range(len(rows.columns))))
+
+
+def arranged(write: RowsWrite, source: StructType, settings: StatementSettings) -> StreamRows:
+    """What puts the columns of rows that Spark has not fitted in the table's order."""
+    target = write.target
+    columns = stream_columns(
+        source, target.table.schema(), target.resolved.name, case_sensitive=settings.case_sensitive, rows="DataFrame"
+    )
+    return StreamRows(task=write.task, columns=columns)
 
 
 def target_of_write(written: WrittenTable, command: str, settings: StatementSettings, options: InsertOptions) -> Target:

@@ -24,7 +24,14 @@ from pyiceberg.table.update import (
 )
 
 from dml import catalog as catalogs
-from dml.ddl.columns import altered_column, check_format_version, refuse_reserved_name, with_columns, without_columns
+from dml.ddl.columns import (
+    altered_column,
+    check_format_version,
+    refuse_reserved_name,
+    with_columns,
+    with_replaced_columns,
+    without_columns,
+)
 from dml.ddl.commit import (
     MetadataChange,
     commit_change,
@@ -62,7 +69,7 @@ from dml.sqlparse.statements import (
     UnsetProperties,
 )
 
-__all__ = ["alter_table", "evolution_change", "metadata_change"]
+__all__ = ["alter_table", "evolution_change", "metadata_change", "replaced_columns"]
 
 
 def alter_table(
@@ -163,6 +170,27 @@ def evolution_change(
     """
     grown = with_columns(added, metadata, time_zone)
     return schema_change(metadata, with_altered(altered.columns, grown, metadata, time_zone))
+
+
+def replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sensitive: bool) -> MetadataChange:
+    """Other columns in the place of all, for a table whose rows are all replaced.
+
+    A column of the name and of a type that the old one can be widened to keeps its id, and all that is said of it. One
+    of another type is a new column: files that other branches and snapshots have are read by its id no more.
+
+    Args:
+        metadata: The table's newest state.
+        columns: The columns; their ids mean nothing.
+        case_sensitive: How names are compared.
+
+    Returns:
+        The updates, none where the table is so already.
+
+    Raises:
+        NotSupportedError: the table is partitioned, sorted or identified by a column that goes, or a name is reserved.
+        AlreadyExistsError: two columns have one name.
+    """
+    return schema_change(metadata, with_replaced_columns(metadata, columns, case_sensitive=case_sensitive))
 
 
 # ---- properties -----------------------------------------------------------------------------------------------

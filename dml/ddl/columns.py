@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import IcebergType, NestedField, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from dml.ddl.literals import constant
+from dml.ddl.new_schema import assign_field_ids, counting_ids, with_field
 from dml.ddl.schema_change import add_field, alter_field, drop_field, find_field, is_promotion, move_field, subtree
 from dml.ddl.terms import term_text
 from dml.ddl.types import parse_type, type_text
-from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX, METADATA_COLUMNS, ROW_OPERATION
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.quoting import quote_name
@@ -29,6 +30,7 @@ __all__ = [
     "refuse_default",
     "refuse_reserved_name",
     "with_columns",
+    "with_replaced_columns",
     "without_columns",
 ]
 
@@ -272,3 +274,64 @@ def refuse_lost(parent: NestedField, path: tuple[str, ...], changes: Mapping[str
             hint=f"Give them to {quote_name(path[:-1])}",
             column=quote_name(path),
         )
+
+
+def with_replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sensitive: bool) -> Schema:
+    """The schema with other columns in the place of all.
+
+    Raises:
+        NotSupportedError: the table is partitioned, sorted or identified by a column that goes, or a name is reserved.
+        AlreadyExistsError: two columns have one name.
+    """
+    schema = metadata.schema()
+    there = {folded(field.name, case_sensitive=case_sensitive): field for field in schema.fields}
+    next_id = counting_ids(metadata.last_column_id + 1)
+    fields: list[NestedField] = []
+    for field in columns.fields:
+        name = folded(field.name, case_sensitive=case_sensitive)
+        if any(folded(other.name, case_sensitive=case_sensitive) == name for other in fields):
+            raise AlreadyExistsError(f"Two of the columns are called '{field.name}'", hint="Give each its own name")
+        refuse_reserved_name(field.name)
+        old = there.get(name)
+        kind = None if old is None else widened(old.field_type, field.field_type)
+        if old is None or kind is None:
+            fields.extend(assign_field_ids((field,), next_id))
+        else:
+            fields.append(with_field(old, field_type=kind))
+    kept = {field.field_id for field in fields}
+    for field in schema.fields:
+        if field.field_id not in kept:
+            refuse_used(field, (field.name,), metadata)
+            if any(inside.field_id in schema.identifier_field_ids for inside in subtree(field)):
+                raise NotSupportedError(
+                    f"Column {quote_name((field.name,))} is an identifier field, or has one",
+                    hint="Keep it, or take it out of the identifier fields first",
+                )
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
+
+
+def widened(old: IcebergType, new: IcebergType) -> IcebergType | None:
+    """A type with the ids of an old one that it is, or is wider than; None where it is another."""
+    if old.is_primitive and new.is_primitive:
+        return new if is_promotion(old, new) else None
+    match old, new:
+        case ListType(), ListType():
+            element = widened(old.element_type, new.element_type)
+            if element is not None:
+                return ListType(old.element_id, element, old.element_required)
+        case MapType(), MapType():
+            value = widened(old.value_type, new.value_type)
+            if value is not None and widened(old.key_type, new.key_type) == old.key_type:
+                return MapType(old.key_id, old.key_type, old.value_id, value, old.value_required)
+        case StructType(), StructType():
+            pairs = list(zip(old.fields, new.fields, strict=False))
+            kinds = [widened(of.field_type, to.field_type) for of, to in pairs if of.name == to.name]
+            if len(kinds) == len(old.fields) == len(new.fields) and None not in kinds:
+                fields = zip(old.fields, kinds, strict=True)
+                return StructType(*(with_field(field, field_type=kind) for field, kind in fields))
+    return None
+
+
+def folded(name: str, *, case_sensitive: bool) -> str:
+    """A name as it is compared."""
+    return name if case_sensitive else name.lower()

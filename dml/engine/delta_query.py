@@ -22,7 +22,7 @@ from dml.plan.row_delta_plan import (
     ValueColumn,
     ValueSource,
 )
-from dml.spark.store_assignment import Assign, default_sql
+from dml.spark.store_assignment import Assign, default_sql, same_type
 from dml.spark.types import spark_type, type_text
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.quoting import quote_string, quoted
@@ -126,7 +126,11 @@ def filled_sql(
     Raises:
         AnalysisError: the types do not fit, a struct has a field too many, or lacks one that is required.
     """
+    if same_type(source, spark_type(target)):
+        return expression
     match source, target:
+        case spark.NullType(), _:  # the rules may be strict, but of NULL nothing is lost
+            return f"CAST({expression} AS {type_text(spark_type(target))})"
         case spark.StructType(), StructType():
             return filled_struct(assign, expression, source, target, path, old, depth)
         case spark.ArrayType(), ListType():

@@ -11,8 +11,10 @@ from dml.engine.distribution import distribution_mode
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import aligned_rows, insert_options, insert_query, insert_views
 from dml.engine.query import query_views
+from dml.engine.replaced_rows import replaced_rows
 from dml.engine.row_level import delta_of
 from dml.engine.row_level_plan import PlannedStatement, plan_statement
+from dml.engine.schema_evolution import fitted_insert
 from dml.engine.spliced import splices
 from dml.engine.target import start_statement
 from dml.options import WriteOptions
@@ -20,7 +22,6 @@ from dml.plan.insert import plan_insert
 from dml.plan.row_delta_plan import DefaultValue
 from dml.pruning.filter_text import filter_text
 from dml.scan.planner import ScanPlan
-from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import DeleteStatement, Explain, InsertStatement, MergeStatement, Query, UpdateStatement
 from dml.write.splicing import may_splice
 
@@ -60,8 +61,11 @@ def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterat
     settings, target = start.settings, start.target
     views = insert_views(engine, start, statement)
     query = insert_query(statement, target, views)
+    replaced = replaced_rows(statement, target, sql, settings, options.dynamic)
+    fitted = fitted_insert(statement, target, query.schema, options.columns, settings, replaced, is_given=False)
+    target = fitted.target
     plan = plan_insert(statement, target.names, query.columns)
-    aligned_rows(query, plan, views, Assign(policy=settings.policy, case_sensitive=settings.case_sensitive))
+    aligned_rows(query, plan, views, fitted.assign(settings, by_name=plan.by_name), fills=fitted.fills)
     mode = distribution_mode(target.table, {**target.table.properties, **options.properties})
     yield f"INSERT {target.resolved.name} (branch {target.branch}, {statement.mode})"
     yield f"  distribution: {mode}; partitioned by: {partitioning(target.table.metadata)}"

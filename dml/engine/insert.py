@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.expressions import AlwaysTrue
 from pyspark.sql import DataFrame
 
 from dml.catalog import LoadState
@@ -29,7 +28,9 @@ from dml.engine.distribution import distribute_rows, orders_rows, scatters, sort
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.publish import Outcome, publish
 from dml.engine.query import statement_views
+from dml.engine.replaced_rows import Replaced, replaced_rows
 from dml.engine.row_level_commit import check_rows
+from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fitted_insert
 from dml.engine.snapshot_properties import SNAPSHOT_PROPERTY, check_snapshot_properties
 from dml.engine.target import StatementStart, Target, start_statement
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
@@ -50,14 +51,13 @@ from dml.options import (
     integer,
 )
 from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults
-from dml.plan.predicates import pushable
-from dml.plan.row_delta_plan import PlanContext, raw_name
+from dml.plan.row_delta_plan import RawValue, ValueSource, raw_name
 from dml.progress import progress_bar
 from dml.result import Result
 from dml.spark.store_assignment import Assign, default_sql
 from dml.sqlparse import parse
-from dml.sqlparse.quoting import quoted
-from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, Query
+from dml.sqlparse.quoting import quote_name
+from dml.sqlparse.statements import InsertMode, InsertStatement
 from dml.views import StatementViews
 from dml.write.run import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
@@ -66,7 +66,6 @@ __all__ = [
     "PLAIN",
     "GivenRows",
     "InsertOptions",
-    "Replaced",
     "RowsWrite",
     "aligned_rows",
     "commit_rows",
@@ -74,6 +73,7 @@ __all__ = [
     "insert_query",
     "insert_views",
     "plan_rows_write",
+    "rows_by_name",
     "run_insert",
     "write_rows",
 ]
@@ -87,12 +87,9 @@ TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "compression-level": PARQUET_COMPRESSION_LEVEL,
 }
 """Options that stand for a table property, for this write alone."""
-WITHOUT_EFFECT: Final = frozenset({"check-nullability", "check-ordering", "compression-strategy", "delete-granularity"})
-"""Iceberg's options about what is always so here: NULL is looked for row by row, columns are matched by name or place,
-files are Parquet, and new rows delete none."""
+WITHOUT_EFFECT: Final = frozenset({"compression-strategy", "delete-granularity"})
+"""Iceberg's options about what is always so here: files are Parquet, and new rows delete none."""
 ONLY_DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
-    "merge-schema": ("false", "Add the columns with ALTER TABLE ... ADD COLUMNS first"),
-    "mergeschema": ("false", "Add the columns with ALTER TABLE ... ADD COLUMNS first"),
     "use-table-distribution-and-ordering": ("true", "Set the option 'distribution-mode' to 'none'"),
 }
 """Iceberg's options whose defaults alone are possible, and what to do instead."""
@@ -109,6 +106,7 @@ class InsertOptions:
         dynamic: `overwrite-mode`: True for dynamic, False for static, None where it is not given.
         isolation_level: What an overwrite validates.
         starting_snapshot_id: Since when.
+        columns: What becomes of columns that are not those of the table.
     """
 
     branch: str | None = None
@@ -117,6 +115,7 @@ class InsertOptions:
     dynamic: bool | None = None
     isolation_level: IsolationLevel | None = None
     starting_snapshot_id: int | None = None
+    columns: ColumnOptions = field(default_factory=ColumnOptions)
 
 
 def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
@@ -132,10 +131,11 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
         default, hint = ONLY_DEFAULTS.get(key, ("", ""))
         if key in ONLY_DEFAULTS and value.strip().lower() != default:
             raise NotSupportedError(f"The write option '{key}' cannot be '{value}'", hint=hint, option=key)
-        if key not in {*known, *WITHOUT_EFFECT, *ONLY_DEFAULTS} and not key.startswith(SNAPSHOT_PROPERTY):
+        accepted = {*known, *COLUMN_OPTIONS, *WITHOUT_EFFECT, *ONLY_DEFAULTS}
+        if key not in accepted and not key.startswith(SNAPSHOT_PROPERTY):
             raise NotSupportedError(
                 f"The write option '{key}' is not known",
-                hint=f"Known are {', '.join(sorted(known))} and snapshot-property.*",
+                hint=f"Known are {', '.join(sorted({*known, *COLUMN_OPTIONS.values()}))} and snapshot-property.*",
                 option=key,
             )
     mode = given.get("overwrite-mode")
@@ -160,6 +160,7 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
         if "isolation-level" not in given
         else choice(given, "isolation-level", IsolationLevel, IsolationLevel.SERIALIZABLE),
         starting_snapshot_id=None if snapshot_id is None else integer(given, "validate-from-snapshot-id", 0),
+        columns=ColumnOptions.of(given),
     )
 
 
@@ -206,28 +207,19 @@ def run_insert(
         tables: Collection[tuple[str, ...]] = views.full_names.values()
     else:
         views, query, tables = statement_views(engine, start, ()), given.frame, given.tables
-    plan = plan_insert(statement, target.names, query.columns)
-    rows = aligned_rows(
-        query, plan, views, Assign(policy=settings.policy, case_sensitive=settings.case_sensitive, by_name=plan.by_name)
+    if given is not None and accepts_any_schema(target.table):
+        statement = replace(statement, by_name=True)  # as on classic Spark, which leaves such rows as they are
+    replaced = replaced_rows(statement, target, sql, settings, options.dynamic)
+    fitted = fitted_insert(
+        statement, target, query.schema, options.columns, settings, replaced, is_given=given is not None
     )
-    replaced = replaced_rows(statement, target, sql, settings, options)
+    target = fitted.target
+    plan = plan_insert(statement, target.names, query.columns)
+    rows = aligned_rows(query, plan, views, fitted.assign(settings, by_name=plan.by_name), fills=fitted.fills)
     if replaced is not None:
         name = (target.resolved.catalog_name, *target.resolved.identifier)
         replaced = replace(replaced, reads_table=name in tables)
     return write_rows(plan_rows_write(engine, target, command, started, replaced=replaced, options=options), rows)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replaced:
-    """Which rows an INSERT OVERWRITE replaces.
-
-    Attributes:
-        row_filter: The rows; None for the partitions that the new rows lie in.
-        reads_table: Whether the new rows are made of rows of the same table.
-    """
-
-    row_filter: BooleanExpression | None
-    reads_table: bool = False
 
 
 def insert_views(engine: Engine, start: StatementStart, statement: InsertStatement) -> StatementViews:
@@ -243,98 +235,46 @@ def insert_query(statement: InsertStatement, target: Target, views: StatementVie
     return views.sql(f"{head}{text}")
 
 
-def aligned_rows(query: DataFrame, plan: InsertPlan, views: StatementViews, assign: Assign) -> DataFrame:
-    """The rows as the table's columns: `v0`, `v1`, ... in the table's order and types."""
+def aligned_rows(
+    query: DataFrame, plan: InsertPlan, views: StatementViews, assign: Assign, *, fills: bool = False
+) -> DataFrame:
+    """The rows as the table's columns: `v0`, `v1`, ... in the table's order and types; structs may lack fields."""
     raw = query.toDF(*(raw_name(index) for index in range(len(query.columns))))
     if plan.statics:
         statics = [f"{views.text(value.value)} AS {name}" for name, value in plan.statics if value.value is not None]
         raw = raw.selectExpr("*", *statics)
+    return stored_rows(raw, plan, assign, fills=fills)
+
+
+def stored_rows(raw: DataFrame, plan: InsertPlan, assign: Assign, *, fills: bool) -> DataFrame:
+    """Rows of raw columns as the table's columns."""
     types = {field.name: field.dataType for field in raw.schema.fields}
     return raw.selectExpr(
         *(
-            f"{value_sql(source, field, types, assign, (field.name,))} AS {value_name(index)}"
+            f"{value_sql(filling(source, fills=fills), field, types, assign, (field.name,))} AS {value_name(index)}"
             for index, (field, source) in enumerate(plan.columns)
         )
     )
 
 
-def replaced_rows(
-    statement: InsertStatement, target: Target, sql: str, settings: StatementSettings, options: InsertOptions
-) -> Replaced | None:
-    """What the statement replaces; None for a plain INSERT."""
-    match statement.mode:
-        case InsertMode.APPEND:
-            return None
-        case InsertMode.REPLACE_WHERE:
-            assert statement.replace_where is not None
-            return Replaced(row_filter=exact_filter(statement.replace_where, target, sql, settings))
-        case InsertMode.OVERWRITE:
-            if chooses_partitions(statement, target) and (
-                settings.dynamic_overwrite if options.dynamic is None else options.dynamic
-            ):
-                return Replaced(row_filter=None)
-            found: BooleanExpression = AlwaysTrue()
-            for entry in statement.partition:
-                if entry.value is not None:
-                    condition = equality(entry.column, entry.value)
-                    found = And(found, exact_filter(condition, target, sql, settings, entry.value))
-            return Replaced(row_filter=found)
+def filling(source: ValueSource, *, fills: bool) -> ValueSource:
+    """Where a value comes from, if its structs may lack fields."""
+    return replace(source, fills=True) if fills and isinstance(source, RawValue) else source
 
 
-def chooses_partitions(statement: InsertStatement, target: Target) -> bool:
-    """Whether the rows say which partitions are meant: the clause names fewer of them than there are, as in Spark."""
-    constants = sum(entry.value is not None for entry in statement.partition)
-    if constants < len(statement.partition) or not statement.partition:
-        return True
-    spec = target.table.spec()
-    return constants < sum(isinstance(field.transform, IdentityTransform) for field in spec.fields)
-
-
-def equality(column: str, value: Fragment) -> Fragment:
-    """`column = value` as a condition; a NULL partition is found with `<=>`."""
-    statement = parse(f"SELECT {quoted(column)} <=> {value.text}")
-    assert isinstance(statement, Query)
-    return statement.fragment
-
-
-def exact_filter(
-    condition: Fragment, target: Target, sql: str, settings: StatementSettings, place: Fragment | None = None
-) -> BooleanExpression:
-    """A condition as an Iceberg expression that says all of it.
+def rows_by_name(rows: DataFrame, fitted: Fitted, settings: StatementSettings) -> DataFrame:
+    """Rows that nobody has matched with the table's columns, as these: by their names.
 
     Raises:
-        NotSupportedError: Iceberg cannot decide it for whole files.
-        AnalysisError: It names a column that is not there.
+        AnalysisError: a column that the table has not, one that it requires is not there, or a value that does not fit.
     """
-    context = PlanContext(
-        sql=sql,
-        schema=target.table.schema(),
-        target_view="",
-        target=target.alias,
-        names=target.names,
-        render=lambda fragment, _: fragment.text,
-        case_sensitive=settings.case_sensitive,
-        time_zone=settings.time_zone,
-        trees=settings.trees,
-    )
-    tree = condition.ast
-    if place is not None and tree is not None:
-        tree = tree.expressions[0]
-    pushdown = pushable(tree, context)
-    if not pushdown.complete:
-        for column in () if place is not None or tree is None or condition.has_subquery else condition.columns:
-            if target.names.column(target.names.unqualified(column.parts)[0]) is None:
-                target.names.resolve(column.parts, column.span)
-        span = (place or condition).span
-        raise NotSupportedError(
-            "The rows to replace must be described by comparisons of columns with constants",
-            sql=sql,
-            position=span.start,
-            length=span.end - span.start,
-            kind=ErrorKind.INVALID_CONDITION,
-            hint="Use DELETE with this condition, then INSERT",
-        )
-    return pushdown.expression
+    text = f"INSERT INTO {quote_name(fitted.target.table.name())} SELECT * FROM rows"
+    statement = parse(text)
+    assert isinstance(statement, InsertStatement)
+    names = replace(fitted.target.names, sql=text)
+    plan = plan_insert(replace(statement, by_name=True), names, rows.columns)
+    raw = rows.toDF(*(raw_name(index) for index in range(len(rows.columns))))
+    return stored_rows(raw, plan, fitted.assign(settings, by_name=True), fills=fitted.fills)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,14 +95,14 @@ def value_place(statement: InsertStatement, index: int) -> Span:
     return statement.column_spans[index] if statement.columns else statement.query.span
 
 
-def column_of(name: str, span: Span, names: TargetNames) -> NestedField:
+def column_of(name: str, span: Span, names: TargetNames, *, hint: str = "") -> NestedField:
     """A table column by name."""
     field = names.column(name)
     if field is None:
         raise names.error(
             f"There is no column '{name}' in the table",
             span,
-            did_you_mean(name, (column.name for column in names.schema.fields)),
+            did_you_mean(name, (column.name for column in names.schema.fields)) + hint,
         )
     return field
 
@@ -134,7 +134,7 @@ def columns_by_name(statement: InsertStatement, names: TargetNames, query_column
     """The table's column of each query column."""
     fields: list[NestedField] = []
     for name in query_columns:
-        field = column_of(name, statement.query.span, names)
+        field = column_of(name, statement.query.span, names, hint="; or add it with the option 'merge-schema'")
         if field in fields:
             raise names.error(
                 f"The query has two columns '{name}'",

@@ -17,6 +17,8 @@ from dml.connector.state import reading_one_state
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import GivenRows, run_insert
 from dml.engine.ownership import parsed
+from dml.engine.schema_evolution import merged_target
+from dml.engine.target import target_of
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.remote.refusals import in_sparks_words
 from dml.remote.writes import NO_PROVIDERS
@@ -69,19 +71,22 @@ def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
             create(engine, call, given.get(PATH))
             resolved = engine.registry.resolve(call.table)
             assert resolved is not None
-        stream_columns(
-            call.rows.schema,
-            resolved.table.schema(),
-            resolved.name,
-            case_sensitive=StatementSettings.of(engine.spark).case_sensitive,
-        )
+        settings = StatementSettings.of(engine.spark)
+        merges = bool(options.write.columns.in_session(settings).merges)
+        reference = TableReference(parts=call.table, span=Span(0, 0))
+        target = target_of(resolved, reference, quote_name(call.table), settings)
+        if merges:
+            target = merged_target(target, call.rows.schema, settings, reference.span)
+        columns = target.table.schema()
+        stream_columns(call.rows.schema, columns, resolved.name, case_sensitive=settings.case_sensitive)
     suffix = () if resolved.branch is None else (f"branch_{resolved.branch}",)
     return call.start(
         RemoteInsert(
             catalogs=packed_catalogs(engine.registry),
             table=(resolved.catalog_name, *resolved.identifier, *suffix),
             complete=mode == COMPLETE,
-            options=insert_options_of(call.options),
+            merges=merges,
+            options={"check-ordering": "false", **insert_options_of(call.options)},
             epoch=StreamEpoch(
                 query_id="",
                 epoch_id=0,
@@ -122,6 +127,7 @@ class RemoteInsert:
         catalogs: Those of the session that started the query.
         table: The table's name, catalog first.
         complete: Whether the rows replace all others.
+        merges: Whether columns that the table has not are added.
         options: Of the write.
         epoch: All but the query and the number.
         checkpoint: The query's.
@@ -130,6 +136,7 @@ class RemoteInsert:
     catalogs: bytes = field(repr=False)
     table: tuple[str, ...]
     complete: bool
+    merges: bool
     options: Mapping[str, str]
     epoch: StreamEpoch
     checkpoint: str
@@ -143,7 +150,12 @@ class RemoteInsert:
         text = f"{command} {quote_name(self.table)} SELECT * FROM rows"  # what an error shows; the rows are given
         statement = parsed(text)
         assert isinstance(statement, InsertStatement)
-        statement = replace(statement, by_name=True, options=tuple({**self.options, **options}.items()))
+        statement = replace(
+            statement,
+            by_name=True,
+            with_schema_evolution=self.merges,
+            options=tuple({**self.options, **options}.items()),
+        )
         with reading_one_state(engine.spark), running():
             try:
                 run_insert(engine, statement, text, epoch, GivenRows(frame=batch))

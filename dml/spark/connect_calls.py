@@ -301,7 +301,8 @@ def refuse_evolution(given: Any) -> None:
     """
     if getattr(given, "with_schema_evolution", False):
         raise NotSupportedError(
-            "A writer cannot add columns", hint="Add them with ALTER TABLE ... ADD COLUMNS first, or use mergeInto"
+            "withSchemaEvolution is there for mergeInto alone",
+            hint="Use the option 'merge-schema' and the table's property 'write.spark.accept-any-schema'",
         )
 
 

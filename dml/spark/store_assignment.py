@@ -41,6 +41,7 @@ __all__ = [
     "Assign",
     "StoreAssignmentPolicy",
     "default_sql",
+    "same_type",
     "store_assignment_policy",
     "widens",
 ]

@@ -25,7 +25,7 @@ INTEGRALS = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
 
 
 def stream_columns(
-    stream: spark.StructType, schema: Schema, table: str, *, case_sensitive: bool
+    stream: spark.StructType, schema: Schema, table: str, *, case_sensitive: bool, rows: str = "stream"
 ) -> tuple[StreamColumn, ...]:
     """Find the columns of a table in a streaming query.
 
@@ -34,6 +34,7 @@ def stream_columns(
         schema: The table's.
         table: Its name, for errors.
         case_sensitive: How names match.
+        rows: What brings the rows, for errors.
 
     Raises:
         AnalysisError: the query has a column that the table has not, lacks one that the table requires, has one of a
@@ -44,17 +45,17 @@ def stream_columns(
         name = column.name if case_sensitive else column.name.lower()
         if name in places:
             raise AnalysisError(
-                f"The stream has two columns '{column.name}'",
+                f"The {rows} has two columns '{column.name}'",
                 kind=ErrorKind.AMBIGUOUS_COLUMN,
                 hint="Give one of them another name, or leave it out",
                 column=column.name,
             )
         places[name] = place
-    found = tuple(matched(stream, schema, table, places, case_sensitive=case_sensitive))
+    found = tuple(matched(stream, schema, table, places, case_sensitive=case_sensitive, rows=rows))
     for place in places.values():
         unknown = stream.fields[place].name
         raise AnalysisError(
-            f"The stream has a column '{unknown}' which the table {table} has not",
+            f"The {rows} has a column '{unknown}' which the table {table} has not",
             kind=ErrorKind.UNRESOLVED_COLUMN,
             hint=f"{did_you_mean(unknown, [field.name for field in schema.fields])} Leave it out, give it the name of "
             "a column, or add a column with ALTER TABLE ... ADD COLUMNS",
@@ -64,27 +65,27 @@ def stream_columns(
 
 
 def matched(
-    stream: spark.StructType, schema: Schema, table: str, places: dict[str, int], *, case_sensitive: bool
+    stream: spark.StructType, schema: Schema, table: str, places: dict[str, int], *, case_sensitive: bool, rows: str
 ) -> Iterator[StreamColumn]:
     """For each column of the table where its values come from; the places that are taken leave the dictionary."""
     for field in schema.fields:
         place = places.pop(field.name if case_sensitive else field.name.lower(), None)
         if place is None:
-            yield StreamColumn(default=default_of(field, table))
+            yield StreamColumn(default=default_of(field, table, rows))
             continue
         source, target = stream.fields[place].dataType, spark_type(field.field_type)
         if not widens_to(source, target, case_sensitive=case_sensitive):
             raise AnalysisError(
-                f"The stream's column '{stream.fields[place].name}' is {shown_type(source)}, and that of the table "
+                f"The {rows}'s column '{stream.fields[place].name}' is {shown_type(source)}, and that of the table "
                 f"{table} is {shown_type(target)}",
                 kind=ErrorKind.TYPE_MISMATCH,
-                hint=f"Cast it in the stream's query: col('{field.name}').cast('{target.simpleString()}')",
+                hint=f"Cast it before: col('{field.name}').cast('{target.simpleString()}')",
                 column=field.name,
             )
         yield StreamColumn(place=place)
 
 
-def default_of(field: NestedField, table: str) -> pa.Array:
+def default_of(field: NestedField, table: str, rows: str) -> pa.Array:
     """The value of a column that the stream leaves out.
 
     Raises:
@@ -92,9 +93,9 @@ def default_of(field: NestedField, table: str) -> pa.Array:
     """
     if field.required and field.write_default is None:
         raise AnalysisError(
-            f"The stream has no column '{field.name}', and the table {table} requires one",
+            f"The {rows} has no column '{field.name}', and the table {table} requires one",
             kind=ErrorKind.UNRESOLVED_COLUMN,
-            hint=f"Add it to the stream's query, or run ALTER TABLE ... ALTER COLUMN {field.name} DROP NOT NULL",
+            hint=f"Add it, or run ALTER TABLE ... ALTER COLUMN {field.name} DROP NOT NULL",
             column=field.name,
         )
     if field.write_default is None:

@@ -20,7 +20,9 @@ from pyspark.sql.types import StructType
 from dml.catalog.registry import ResolvedTable
 from dml.commit import AlreadyAppliedError, StreamEpoch
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import InsertOptions, Replaced, RowsWrite, commit_rows, plan_rows_write
+from dml.engine.insert import InsertOptions, RowsWrite, commit_rows, plan_rows_write
+from dml.engine.replaced_rows import Replaced
+from dml.engine.schema_evolution import merged_target
 from dml.engine.target import writable_target
 from dml.engine.writes import WriteOutcome
 from dml.errors import NotFoundError
@@ -45,12 +47,10 @@ class EpochWrite:
     Attributes:
         rows: The write.
         function: What each task runs.
-        left_out: Ids of the table's columns that the query has not.
     """
 
     rows: RowsWrite
     function: StreamRows
-    left_out: frozenset[int]
 
 
 def plan_epoch(
@@ -99,6 +99,8 @@ def plan_epoch(
         branch_option=options.write.branch,
         idempotency_key=epoch,
     )
+    if options.write.columns.in_session(settings).merges:
+        target = merged_target(target, stream, settings, reference.span)
     schema = target.table.schema()
     columns = stream_columns(stream, schema, started_on.name, case_sensitive=settings.case_sensitive)
     rows = plan_rows_write(
@@ -110,13 +112,7 @@ def plan_epoch(
         options=refine(options.write, target.table),
         by_columns=True,
     )
-    return EpochWrite(
-        rows=rows,
-        function=StreamRows(task=rows.task, columns=columns),
-        left_out=frozenset(
-            field.field_id for field, column in zip(schema.fields, columns, strict=True) if column.place is None
-        ),
-    )
+    return EpochWrite(rows=rows, function=StreamRows(task=rows.task, columns=columns))
 
 
 def commit_epoch(write: EpochWrite, written: WriteOutcome) -> Result | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyiceberg.table import Table
 
 from dml.write.run import WriteTask
 
@@ -50,6 +51,11 @@ class StreamRows:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row with one binary column: the task's `TaskCommit`."""
         return self.task(map(self.arranged, batches))
+
+    def left_out(self, table: Table) -> frozenset[int]:
+        """Ids of the table's columns that the rows have not."""
+        pairs = zip(table.schema().fields, self.columns, strict=True)
+        return frozenset(field.field_id for field, column in pairs if column.place is None)
 
     def arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch with the table's columns, in its order."""

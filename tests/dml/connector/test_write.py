@@ -275,7 +275,6 @@ def test_options_are_those_of_iceberg(lake, spark):
     ("key", "value", "error", "says"),
     [
         ("nonsense", "1", NotSupportedError, "'nonsense' is not known"),
-        ("mergeSchema", "true", NotSupportedError, "'mergeschema' cannot be 'true'"),
         ("write-format", "csv", AnalysisError, "'write.format.default' is 'csv'"),
         ("branch", "nowhere", NotFoundError, "does not exist"),
         ("overwrite-mode", "often", AnalysisError, "'overwrite-mode' is 'often'"),

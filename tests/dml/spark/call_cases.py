@@ -236,6 +236,40 @@ def rows_are_inserted_and_saved(spark: SparkSession, lake: dml.Session) -> None:
     assert [str(field.transform) for field in table_of(lake, bucketed).spec().fields] == ["bucket[4]"]
 
 
+def other_columns_are_merged_or_replace_the_tables(spark: SparkSession, lake: dml.Session) -> None:
+    """In a table that accepts any: with their rows, by name; nothing of a write that fails."""
+    name = new_name()
+    lake.sql(
+        f"CREATE TABLE {name} (id INT NOT NULL, k STRING) TBLPROPERTIES ('write.spark.accept-any-schema' = 'true')"
+    )
+    more = spark.range(1).selectExpr("5000000000 + id AS id", "'a' AS k", "named_struct('x', 1) AS s")
+    assert kind_of(more.writeTo(name).append) == "AnalysisError"
+    more.writeTo(name).option("mergeSchema", "true").append()
+    less = spark.range(1).selectExpr("2 AS id", "named_struct('y', 'z') AS s")
+    less.write.mode("append").option("merge-schema", "true").insertInto(name)
+    assert rows(spark.table(name).selectExpr("id", "k", "s.x", "s.y")) == [
+        (2, None, None, "z"),
+        (5000000000, "a", 1, None),
+    ]
+    swapped = spark.range(1).selectExpr("'b' AS k", "CAST(3 AS BIGINT) AS id")
+    assert kind_of(swapped.writeTo(name).append) == "AnalysisError"
+    swapped.writeTo(name).option("check-ordering", "false").append()
+    assert kind_of(spark.range(1).selectExpr("'b' AS k").writeTo(name).append) == "AnalysisError"
+    assert kind_of(spark.range(1).selectExpr("1.5D AS id").writeTo(name).append) == "AnalysisError"
+    assert len(rows(spark.table(name).select("id"))) == 3
+    over = swapped.writeTo(name).option("overwriteSchema", "true")
+    assert kind_of(over.append) == "NotSupportedError"
+    over.overwrite(sf.lit(True))
+    assert rows(spark.table(name)) == [("b", 3)]
+    plain = filled(spark)
+    assert kind_of(lambda: over_plain(spark, plain)) == "NotSupportedError"
+
+
+def over_plain(spark: SparkSession, name: str) -> None:
+    """Other columns in the place of those of a table that does not accept them."""
+    frame(spark, range(1)).writeTo(name).option("overwriteSchema", "true").overwrite(sf.lit(True))
+
+
 def rows_are_saved_by_format(spark: SparkSession, lake: dml.Session) -> None:
     """`format("iceberg").save(name)`, as programs for the JAR write it."""
     name = new_name()
@@ -382,6 +416,7 @@ CASES = {
         own_rows_are_replaced_where_nobody_came_between,
         tables_are_made_of_rows,
         rows_are_inserted_and_saved,
+        other_columns_are_merged_or_replace_the_tables,
         rows_are_saved_by_format,
         rows_are_merged,
         the_catalog_answers,

@@ -73,6 +73,13 @@ def streams(lake):
         assert rows("appended") == [(1, "a"), (2, "b"), (3, "c")]
         assert epochs(lake, "appended") == ["0", "1"]
 
+        more = frame.selectExpr("id", "7 AS n").writeStream.option("checkpointLocation", str(folder / "more"))
+        lake.sql("CREATE TABLE db.more (id INT, k STRING)")
+        with pytest.raises(AnalysisError, match="'id' is bigint"):
+            more.trigger(availableNow=True).toTable("lake.db.more")
+        run(more.option("mergeSchema", "true").trigger(availableNow=True).toTable("lake.db.more"))
+        assert rows("more") == [(1, None, 7), (2, None, 7), (3, None, 7)]
+
         with pytest.raises(NotSupportedError, match="does not support update mode"):
             writer().toTable("lake.db.appended", outputMode="update")
         with pytest.raises(NotSupportedError, match="continuous"):

@@ -1,0 +1,123 @@
+"""Which rows an INSERT OVERWRITE replaces: all, those of a condition, or those of its rows' partitions. Driver.
+
+Input: the statement and its target. Output: an Iceberg expression that says all of the condition, for whole files are
+replaced. Source: Iceberg documentation, "Spark Writes: overwriting data".
+"""
+
+from dataclasses import dataclass
+
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.transforms import IdentityTransform
+
+from dml.engine.engine import StatementSettings
+from dml.engine.target import Target
+from dml.errors import ErrorKind, NotSupportedError
+from dml.plan.predicates import pushable
+from dml.plan.row_delta_plan import PlanContext
+from dml.sqlparse import parse
+from dml.sqlparse.quoting import quoted
+from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, Query
+
+__all__ = ["Replaced", "replaced_rows"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """Which rows an INSERT OVERWRITE replaces.
+
+    Attributes:
+        row_filter: The rows; None for the partitions that the new rows lie in.
+        reads_table: Whether the new rows are made of rows of the same table.
+    """
+
+    row_filter: BooleanExpression | None
+    reads_table: bool = False
+
+
+def replaced_rows(
+    statement: InsertStatement, target: Target, sql: str, settings: StatementSettings, dynamic: bool | None
+) -> Replaced | None:
+    """What the statement replaces; None for a plain INSERT.
+
+    Args:
+        statement: The statement.
+        target: Its table.
+        sql: Its text.
+        settings: The session's settings.
+        dynamic: What the option `overwrite-mode` says; None where it is not given.
+
+    Raises:
+        NotSupportedError: Iceberg cannot decide the condition for whole files.
+        AnalysisError: the condition names a column that is not there.
+    """
+    match statement.mode:
+        case InsertMode.APPEND:
+            return None
+        case InsertMode.REPLACE_WHERE:
+            assert statement.replace_where is not None
+            return Replaced(row_filter=exact_filter(statement.replace_where, target, sql, settings))
+        case InsertMode.OVERWRITE:
+            if chooses_partitions(statement, target) and (settings.dynamic_overwrite if dynamic is None else dynamic):
+                return Replaced(row_filter=None)
+            found: BooleanExpression = AlwaysTrue()
+            for entry in statement.partition:
+                if entry.value is not None:
+                    condition = equality(entry.column, entry.value)
+                    found = And(found, exact_filter(condition, target, sql, settings, entry.value))
+            return Replaced(row_filter=found)
+
+
+def chooses_partitions(statement: InsertStatement, target: Target) -> bool:
+    """Whether the rows say which partitions are meant: the clause names fewer of them than there are, as in Spark."""
+    constants = sum(entry.value is not None for entry in statement.partition)
+    if constants < len(statement.partition) or not statement.partition:
+        return True
+    spec = target.table.spec()
+    return constants < sum(isinstance(field.transform, IdentityTransform) for field in spec.fields)
+
+
+def equality(column: str, value: Fragment) -> Fragment:
+    """`column = value` as a condition; a NULL partition is found with `<=>`."""
+    statement = parse(f"SELECT {quoted(column)} <=> {value.text}")
+    assert isinstance(statement, Query)
+    return statement.fragment
+
+
+def exact_filter(
+    condition: Fragment, target: Target, sql: str, settings: StatementSettings, place: Fragment | None = None
+) -> BooleanExpression:
+    """A condition as an Iceberg expression that says all of it.
+
+    Raises:
+        NotSupportedError: Iceberg cannot decide it for whole files.
+        AnalysisError: It names a column that is not there.
+    """
+    context = PlanContext(
+        sql=sql,
+        schema=target.table.schema(),
+        target_view="",
+        target=target.alias,
+        names=target.names,
+        render=lambda fragment, _: fragment.text,
+        case_sensitive=settings.case_sensitive,
+        time_zone=settings.time_zone,
+        trees=settings.trees,
+    )
+    tree = condition.ast
+    if place is not None and tree is not None:
+        tree = tree.expressions[0]
+    pushdown = pushable(tree, context)
+    if not pushdown.complete:
+        for column in () if place is not None or tree is None or condition.has_subquery else condition.columns:
+            if target.names.column(target.names.unqualified(column.parts)[0]) is None:
+                target.names.resolve(column.parts, column.span)
+        span = (place or condition).span
+        raise NotSupportedError(
+            "The rows to replace must be described by comparisons of columns with constants",
+            sql=sql,
+            position=span.start,
+            length=span.end - span.start,
+            kind=ErrorKind.INVALID_CONDITION,
+            hint="Use DELETE with this condition, then INSERT",
+        )
+    return pushdown.expression
