@@ -1,18 +1,22 @@
-"""`spark.readStream` on tables of ours. Driver; classic Spark and Spark Connect.
+"""`spark.readStream` and `df.writeStream` on tables of ours. Driver; classic Spark and Spark Connect.
 
 Input: `readStream.table(name)` and `readStream.format("iceberg").load(name)`. Output: on classic Spark the stream of
 the table, which Spark finds in its catalog; elsewhere one line that says what to do instead, since Spark there knows
-nothing of our catalogs. Where the name is none with a catalog of ours in front, PySpark's own methods go on.
+nothing of our catalogs.
+
+Input: `writeStream.format("iceberg").start(name)`, and with the name as the option `path`. Output: as `toTable(name)`.
+
+Where the name is none with a catalog of ours in front, PySpark's own methods go on.
 """
 
 import functools
 import importlib
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from pyspark.sql import SparkSession
 
-from dml.errors import NotSupportedError
-from dml.spark.format_calls import is_name, loading
+from dml.errors import NotFoundError, NotSupportedError
+from dml.spark.format_calls import is_name, loading, names_ours
 from dml.spark.handlers import find_calls, is_classic
 from dml.spark.jvm import field_of
 from dml.spark.replaced_methods import Method, replace_method
@@ -20,6 +24,8 @@ from dml.spark.versions import Feature, has, require
 from dml.sqlparse.names import name_parts
 
 __all__ = ["take_stream_calls"]
+
+PATH: Final = "path"
 
 
 def take_stream_calls(spark: SparkSession) -> None:
@@ -29,6 +35,7 @@ def take_stream_calls(spark: SparkSession) -> None:
     replace_method(readwriter.DataStreamReader, "load", functools.partial(loading, state=state_of_reader))
     if not (is_classic(spark) and has(Feature.DATA_SOURCE_V2)):
         replace_method(readwriter.DataStreamReader, "table", refusing)
+    replace_method(readwriter.DataStreamWriter, "start", starting)
 
 
 def refusing(original: Method) -> Method:
@@ -42,6 +49,37 @@ def refusing(original: Method) -> Method:
         return original(self, tableName)
 
     return table
+
+
+def starting(original: Method) -> Method:
+    """`df.writeStream.start(path)`."""
+
+    @functools.wraps(original)
+    def start(
+        self: Any,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002  PySpark's name
+        outputMode: str | None = None,  # noqa: N803  PySpark's names
+        partitionBy: Any = None,  # noqa: N803
+        queryName: str | None = None,  # noqa: N803
+        **options: Any,
+    ) -> Any:
+        session, source, told_path = state_of_writer(self)
+        name = (
+            next((given for key, given in options.items() if key.lower() == PATH), told_path) if path is None else path
+        )
+        if name is None or not is_name(name) or not names_ours(session, name, format or source):
+            return original(self, path, format, outputMode, partitionBy, queryName, **options)
+        if is_classic(session):
+            require(Feature.DATA_SOURCE_V2)
+        if not session.catalog.tableExists(name):  # as with the JAR: a path would make the table at a place of its name
+            raise NotFoundError(
+                f"There is no table '{name}' to write the stream to",
+                hint=f"Create it, or let toTable('{name}') make it with the columns of the stream",
+            )
+        return self.toTable(name, format, outputMode, partitionBy, queryName, **options)
+
+    return start
 
 
 def refuse(name: str) -> NoReturn:
@@ -64,3 +102,15 @@ def state_of_reader(reader: Any) -> tuple[Any, str | None, bool]:
         given = field_of(java, "userSpecifiedSchema")
         return reader._spark, str(field_of(java, "source")), bool(given.isDefined())  # noqa: SLF001
     return reader._client, reader._format, bool(reader._schema)  # noqa: SLF001
+
+
+def state_of_writer(writer: Any) -> tuple[Any, str | None, str | None]:
+    """The session of a writer, its format, and its option `path`; no format where a function takes the rows."""
+    if hasattr(writer, "_jwrite"):
+        java = writer._jwrite  # noqa: SLF001  no public name
+        path = field_of(java, "extraOptions").get(PATH)
+        return writer._spark, str(field_of(java, "source")), str(path.get()) if path.isDefined() else None  # noqa: SLF001
+    given = writer._write_proto  # noqa: SLF001
+    is_function = given.HasField("foreach_batch") or given.HasField("foreach_writer")
+    path = next((value for key, value in given.options.items() if key.lower() == PATH), None)
+    return writer._session, None if is_function else given.format, path  # noqa: SLF001

@@ -138,6 +138,27 @@ def test_a_table_that_is_missing_is_made(lake, stream):
         Stream(stream.spark, stream.folder).writer(stream.frame()).clusterBy("k").toTable(f"lake.{lake.new_name()}")
 
 
+def test_programs_for_icebergs_jar_name_the_format(lake, stream, tmp_path):
+    """`format("iceberg")` with the table's name as the path, or as an option."""
+    name = lake.create("id bigint, k string", "PARTITIONED BY (k)")
+    starts = (
+        lambda writer: writer.format("iceberg").start(f"lake.{name}"),
+        lambda writer: writer.format("iceberg").option("path", f"lake.{name}").start(),
+        lambda writer: writer.start(path=f"lake.{name}", format="iceberg", outputMode="append", queryName="named"),
+        lambda writer: writer.format("iceberg").toTable(f"lake.{name}"),
+    )
+    for number, start in enumerate(starts):
+        stream.add(id=[number], k=["a"])
+        assert start(stream.writer().trigger(availableNow=True)).awaitTermination(120)
+    assert lake.rows(name) == [(number, "a") for number in range(4)]
+    assert epochs(lake, name) == ["3", "2", "1", "0"]
+    with pytest.raises(NotFoundError, match=r"no table 'lake\.db\.missing'"):
+        stream.writer().format("iceberg").start("lake.db.missing")
+    files = stream.writer().format("parquet").trigger(availableNow=True)
+    files.option("checkpointLocation", str(tmp_path / "c")).start(str(tmp_path / "out")).awaitTermination(120)
+    assert list((tmp_path / "out").glob("*.parquet"))
+
+
 def test_micro_batches_without_rows_make_no_snapshot_but_the_first(lake, stream):
     """Which says that the query has written to this table; the checkpoint is not taken for another stream's then."""
     name = lake.create("id bigint, k string")

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import dml
-from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.model.summary_keys import EPOCH_ID
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -67,9 +67,9 @@ def streams(lake):
 
         run(writer().partitionBy("k").toTable("lake.db.appended"))
         add(folder, 1, id=[3], k=["c"])
-        run(writer().toTable("lake.db.appended"))
+        run(writer().format("iceberg").start("lake.db.appended"))
         forget(folder, 1)
-        run(writer().toTable("lake.db.appended"))
+        run(writer().format("iceberg").option("path", "lake.db.appended").start())
         assert rows("appended") == [(1, "a"), (2, "b"), (3, "c")]
         assert epochs(lake, "appended") == ["0", "1"]
 
@@ -84,6 +84,8 @@ def streams(lake):
             writer().toTable("lake.db.appended", outputMode="update")
         with pytest.raises(NotSupportedError, match="continuous"):
             frame.writeStream.trigger(continuous="1 second").toTable("lake.db.appended")
+        with pytest.raises(NotFoundError, match=r"no table 'lake\.db\.missing'"):
+            writer().format("iceberg").start("lake.db.missing")
         with pytest.raises(AnalysisError, match="needs a checkpoint"):
             frame.writeStream.toTable("lake.db.appended")
         with pytest.raises(AnalysisError) as caught:
