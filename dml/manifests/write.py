@@ -8,12 +8,16 @@ PyIceberg 0.12 writes neither delete manifests nor version 3. The Avro encoding 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from io import BytesIO
 from math import isnan
 from typing import Any, Final, cast
 
 from pydantic_core import to_json
+from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.avro.resolver import construct_writer
+from pyiceberg.avro.writer import Writer
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
@@ -43,6 +47,8 @@ CODEC: Final = {"avro.codec": "gzip"}
 BLOCK_ENTRIES: Final = 1000
 # The specification of version 1 wants this field, and its value is never read.
 V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
+KEPT_LINES: Final = 10_000
+"""So many encoded lines of manifest lists are kept, about 2 MB."""
 
 # Fields of an entry that a format version does not have.
 NOT_IN: Final = {1: {134, 135, 142, 143, 144, 145}, 2: {142, 144, 145}, 3: set[int]()}
@@ -244,8 +250,8 @@ def write_manifest_list(
         if version > 2 and manifest.content is ManifestContent.DATA and manifest.first_row_id is None:
             assigned = replace(assigned, first_row_id=next_row_id)
             next_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
-        rows.append(list_row(assigned, version))
-    store(io, location, avro_bytes(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file", header, rows))
+        rows.append(list_line(assigned, version))
+    store(io, location, avro_bytes(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file", header, rows, EncodedWriter()))
     return next_row_id
 
 
@@ -257,6 +263,20 @@ def with_sequence_numbers(manifest: ManifestFile, sequence_number: int) -> Manif
         sequence_number=sequence_number if manifest.sequence_number is None else manifest.sequence_number,
         min_sequence_number=sequence_number if manifest.min_sequence_number is None else manifest.min_sequence_number,
     )
+
+
+@lru_cache(maxsize=KEPT_LINES)
+def list_line(manifest: ManifestFile, version: int) -> bytes:
+    """A line of a manifest list, encoded: all but a few are those of the list before."""
+    buffer = BytesIO()
+    line_writer(version).write(BinaryEncoder(buffer), list_row(manifest, version))
+    return buffer.getvalue()
+
+
+@cache
+def line_writer(version: int) -> Writer:
+    """What encodes the lines of manifest lists."""
+    return construct_writer(MANIFEST_LIST_FILE_SCHEMAS[version])
 
 
 def list_row(manifest: ManifestFile, version: int) -> tuple[Any, ...]:
@@ -413,9 +433,22 @@ class Buffer(BytesIO):
         """Keeps the bytes; PyIceberg closes what it wrote to."""
 
 
-def avro_bytes(schema: Schema, name: str, header: dict[str, str], rows: Iterable[tuple[Any, ...]]) -> bytes:
+class EncodedWriter(Writer):
+    """Writes rows that are encoded already."""
+
+    def write(self, encoder: BinaryEncoder, val: bytes) -> None:
+        """Write one."""
+        encoder.write(val)
+
+
+def avro_bytes(
+    schema: Schema, name: str, header: dict[str, str], rows: Iterable[Any], writer: Writer | None = None
+) -> bytes:
+    """An Avro file; rows are tuples, or what a writer takes."""
     buffer = Buffer()
     with AvroOutputFile[Record](cast("OutputFile", buffer), schema, name, metadata={**header, **CODEC}) as avro:
+        if writer is not None:
+            avro.writer = writer
         block: list[Any] = []
         for row in rows:
             block.append(row)

@@ -2,16 +2,20 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import read_manifest_list as pyiceberg_manifest_list
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
@@ -31,8 +35,10 @@ from dml.catalog import create_table
 from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit
 from dml.commit.new_manifests import pack_from_end
 from dml.errors import CorruptFileError
+from dml.files import table_metadata
+from dml.files.table_metadata import parsed, snapshot_of
 from dml.manifests.read import entries_of, manifests_of, read_manifest_list, reader_of, type_of_records
-from dml.manifests.write import ManifestWriter, write_manifest_list
+from dml.manifests.write import ManifestWriter, list_line, write_manifest_list
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from dml.options import Command
 from tests.dml.commit.builders import data_file, deletes, ids, new_table
@@ -387,3 +393,32 @@ def test_a_commit_keeps_all_snapshots_and_copies_none(
         found = table.refresh().metadata
         assert len(found.snapshots) == number + 1
         assert [entry.snapshot_id for entry in found.snapshot_log] == [each.snapshot_id for each in found.snapshots]
+
+
+@VERSIONS
+def test_of_a_long_history_only_what_is_new_is_parsed_and_encoded(
+    catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Micro-batches are many: what one costs must not grow with those before it."""
+    monkeypatch.setattr(table_metadata, "LONG_HISTORY", 3)
+    monkeypatch.setattr(table_metadata, "snapshot_of", kept := lru_cache(snapshot_of.__wrapped__))
+    table = new_table(catalog, version)
+    for number in range(7):
+        before = kept.cache_info().misses, list_line.cache_info().misses
+        commit(table, AppendFiles(data_files=(data_file(table, [number]),), is_fast=True))
+        table.refresh()
+        if number > 3:
+            assert kept.cache_info().misses - before[0] == 1
+            assert list_line.cache_info().misses - before[1] == 1
+    assert ids(table.metadata_location) == list(range(7))
+    text = Path(table.metadata_location.removeprefix("file://")).read_text()
+    assert parsed(text) == table.metadata == TableMetadataUtil.parse_raw(text)
+    assert [snapshot.summary for snapshot in parsed(text).snapshots] == [
+        snapshot.summary for snapshot in TableMetadataUtil.parse_raw(text).snapshots
+    ]
+    for damaged in (text[:-9], text.replace('"snapshot-id"', '"snapshot"'), text.replace('"snapshots":[', '"x":[')):
+        with pytest.raises(ValidationError) as expected:
+            TableMetadataUtil.parse_raw(damaged)
+        with pytest.raises(ValidationError) as raised:
+            parsed(damaged)
+        assert str(raised.value) == str(expected.value)
