@@ -17,6 +17,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 PROPERTY = re.compile(r'"((?:write|commit|read|gc|schema)\.[a-z][a-z0-9.-]*)"')
 MODULE = re.compile(r"`((?:dml|sqlparse|deletes|tests|benchmarks)/[\w/.]*)`")
+SHOWN_BY = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 SETTING = re.compile(r'"(spark\.(?:sql|wap|default|app)\.[a-zA-Z.]+)"')
 
 
@@ -96,6 +97,18 @@ def test_promises_name_the_tests_that_keep_them() -> None:
             assert any(
                 re.search(r"^ *def test_", module.read_text(encoding="utf-8"), re.MULTILINE) for module in modules
             )
+
+
+def test_write_paths_name_the_tests_that_show_them() -> None:
+    """Each line of write-paths.md that does not say that something is missing; and each named test is there."""
+    text = (DOCS / "write-paths.md").read_text(encoding="utf-8")
+    lines = [
+        line for line in text.splitlines() if line.startswith("| ") and not line.startswith(("| feature", "| ---"))
+    ]
+    assert len(lines) > 40
+    assert [line for line in lines if not SHOWN_BY.search(line) and "| not there" not in line] == []
+    for module, name in SHOWN_BY.findall(text):
+        assert f"\ndef {name}(" in (ROOT / module).read_text(encoding="utf-8"), f"{module}::{name}"
 
 
 def test_what_runs_on_workers_is_what_the_import_contract_says() -> None:
