@@ -251,7 +251,7 @@ def write_manifest_list(
             assigned = replace(assigned, first_row_id=next_row_id)
             next_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
         rows.append(list_line(assigned, version))
-    store(io, location, avro_bytes(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file", header, rows, EncodedWriter()))
+    store(io, location, avro_bytes(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file", header, rows, ENCODED))
     return next_row_id
 
 
@@ -433,12 +433,15 @@ class Buffer(BytesIO):
         """Keeps the bytes; PyIceberg closes what it wrote to."""
 
 
-class EncodedWriter(Writer):
-    """Writes rows that are encoded already."""
+class EncodedWriter:
+    """Writes rows that are encoded already, as PyIceberg's `Writer`s write others."""
 
     def write(self, encoder: BinaryEncoder, val: bytes) -> None:
         """Write one."""
         encoder.write(val)
+
+
+ENCODED: Final = cast("Writer", EncodedWriter())
 
 
 def avro_bytes(

@@ -416,7 +416,11 @@ def test_of_a_long_history_only_what_is_new_is_parsed_and_encoded(
     assert [snapshot.summary for snapshot in parsed(text).snapshots] == [
         snapshot.summary for snapshot in TableMetadataUtil.parse_raw(text).snapshots
     ]
-    for damaged in (text[:-9], text.replace('"snapshot-id"', '"snapshot"'), text.replace('"snapshots":[', '"x":[')):
+    for damaged in (
+        text[:-9],
+        text.replace('"snapshot-id"', '"snapshot"'),
+        text.replace('"snapshots":[', '"snapshots":[7,'),
+    ):
         with pytest.raises(ValidationError) as expected:
             TableMetadataUtil.parse_raw(damaged)
         with pytest.raises(ValidationError) as raised:
