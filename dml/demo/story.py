@@ -1,7 +1,7 @@
 """The story of the demo: load, correct, let others read. Driver.
 
 Input: a console, a folder. Output: two tables on the console, what each statement did and how long it took in each
-mode, and who agrees on the rows; an error if anybody does not.
+mode, and who agrees on the rows; then what two streams did whose driver was killed; an error if anybody does not agree.
 """
 
 import tempfile
@@ -18,10 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 from dml.active_session import connect
-from dml.demo.flights import COLUMNS, corrections, load_flights
+from dml.demo.flights import COLUMNS, corrections, load_flights, sql_columns
 from dml.demo.readers import check_equal, expected_rows, read_with_duckdb, read_with_pyiceberg, sorted_rows
+from dml.demo.streams import MERGED, TABLE, stream_days
 from dml.result import Result
 from dml.session import Session
+from dml.spark.versions import Feature, has
 
 __all__ = ["STATEMENTS", "VARIANTS", "Statement", "Variant", "run"]
 
@@ -111,6 +113,7 @@ def run(console: Console, warehouse: str | None = None) -> None:
         expected = sorted_rows(expected_rows(flights, batch, statements), COLUMNS, KEY)
         console.print(judgement(session, expected))
         console.print(f"Every reader finds the same {len(expected):,} rows in every table, value by value.")
+        stream(session, location, flights, Path(inputs), console)
 
 
 @contextmanager
@@ -133,10 +136,9 @@ def show_to_spark(session: Session, rows: pa.Table, inputs: Path, view: str) -> 
 def correct(session: Session, variant: Variant, console: Console) -> list[tuple[float, int]]:
     """Make one table and run all statements on it: seconds and rows affected of each, loading first."""
     console.print(f"[bold]{variant.label}[/bold]")
-    columns = ", ".join(f"{name} {sql_type(kind)}" for name, kind in zip(COLUMNS.names, COLUMNS.types, strict=True))
     modes = ", ".join(f"'write.{command}.mode' = '{variant.mode}'" for command in ("delete", "update", "merge"))
     session.sql(
-        f"CREATE OR REPLACE TABLE {variant.table} ({columns}) PARTITIONED BY (month) "
+        f"CREATE OR REPLACE TABLE {variant.table} ({sql_columns()}) PARTITIONED BY (month) "
         f"TBLPROPERTIES ('format-version' = '{variant.format_version}', {modes})"
     )
     texts = [f"INSERT INTO {variant.table} SELECT * FROM all_flights"]
@@ -151,6 +153,29 @@ def correct(session: Session, variant: Variant, console: Console) -> list[tuple[
     return outcomes
 
 
+def stream(session: Session, warehouse: str, flights: pa.Table, inputs: Path, console: Console) -> None:
+    """The act of streams, and what others read afterwards; before Spark 4.0 there is none.
+
+    Raises:
+        ValidationFailedError: a reader finds other rows than expected.
+    """
+    if not has(Feature.DATA_SOURCE_V2):
+        console.print("Streams write to tables on PySpark 4.0 and later: that act is left out.")
+        return
+    console.print("[bold]streams[/bold]: flights of January by the day, corrected by a second stream")
+    session.sql(
+        f"CREATE OR REPLACE TABLE {TABLE} ({sql_columns()}) PARTITIONED BY (day) "
+        "TBLPROPERTIES ('format-version' = '3', 'write.merge.mode' = 'merge-on-read')"
+    )
+    began = time.perf_counter()
+    appended, merged = stream_days(session, warehouse, flights, inputs, console)
+    console.print(f"  {time.perf_counter() - began:.0f} seconds, with the start of the driver that was killed")
+    expected = sorted_rows(expected_rows(appended, merged, [MERGED]), COLUMNS, KEY)
+    for name, rows in as_read(session, TABLE).items():
+        check_equal(rows, expected, name, TABLE)
+    console.print(f"  {' and '.join(READERS)} find every change once: {len(expected):,} rows")
+
+
 def affected(result: Result) -> int:
     """Rows that a statement changed."""
     return (result.rows_deleted or 0) + result.rows_updated + result.rows_inserted
@@ -159,12 +184,6 @@ def affected(result: Result) -> int:
 def renamed(text: str, table: str) -> str:
     """A statement on one of the demo's tables."""
     return text.replace(" flights ", f" {table} ", 1)
-
-
-def sql_type(kind: pa.DataType) -> str:
-    """Spark's name of an Arrow type."""
-    names = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.string(): "STRING"}
-    return names.get(kind, "TIMESTAMP")
 
 
 def timings(results: dict[Variant, list[tuple[float, int]]]) -> Table:
@@ -188,13 +207,17 @@ def judgement(session: Session, expected: pa.Table) -> Table:
         ValidationFailedError: a reader finds other rows than expected.
     """
     table = Table("table", *READERS, title="Rows that others read, against the same SQL run by DuckDB alone")
-    catalog = session.registry.catalogs[session.registry.current_catalog]
     for variant in VARIANTS:
-        location = catalog.load_table(variant.table).metadata_location
         cells = []
-        for name, read in READERS.items():
-            rows = sorted_rows(read(location), COLUMNS, KEY)
+        for name, rows in as_read(session, variant.table).items():
             check_equal(rows, expected, name, variant.table)
             cells.append(f"{len(rows):,} rows, equal")
         table.add_row(variant.label, *cells)
     return table
+
+
+def as_read(session: Session, table: str) -> dict[str, pa.Table]:
+    """The rows of a table as each reader finds them."""
+    catalog = session.registry.catalogs[session.registry.current_catalog]
+    location = catalog.load_table(table).metadata_location
+    return {name: sorted_rows(read(location), COLUMNS, KEY) for name, read in READERS.items()}

@@ -1,0 +1,176 @@
+"""The demo's act of streams: flights by the day, corrections by the day, and a driver that is killed on the way.
+
+Input: the flights, a folder. Output: one table that two streaming queries write at once: one appends the flights of
+each day, one merges corrections. The driver that runs them, a process of its own, is killed; then the queries are
+started again from their checkpoints in the session of the demo, and every change is in the table once.
+
+    python -m dml.demo.streams WAREHOUSE FOLDER
+
+is the driver that is killed.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.table import Table
+from rich.console import Console
+
+from dml.active_session import connect
+from dml.demo.flights import COLUMNS, corrections, sql_columns
+from dml.errors import ExecutionError
+from dml.model.summary_keys import EPOCH_ID, QUERY_ID
+from dml.session import Session
+
+__all__ = ["MERGED", "TABLE", "stream_days"]
+
+TABLE: Final = "demo.flights_streamed"
+DAYS: Final = 5  # appended before the corrections of these days come; then as many more
+PATIENCE: Final = 120.0  # seconds
+MERGED: Final = f"""MERGE INTO flights t USING corrections s ON t.flight_id = s.flight_id
+    WHEN MATCHED AND s.never_left THEN DELETE
+    WHEN MATCHED THEN UPDATE SET dep_delay = s.dep_delay, arr_delay = t.arr_delay + 7
+    WHEN NOT MATCHED AND NOT s.never_left THEN
+      INSERT ({", ".join(COLUMNS.names)}) VALUES ({", ".join(f"s.{name}" for name in COLUMNS.names)})"""
+"""What the second stream comes to, as one statement: `merging` has its clauses."""
+
+
+def stream_days(
+    session: Session, warehouse: str, flights: pa.Table, folder: Path, console: Console
+) -> tuple[pa.Table, pa.Table]:
+    """Let a driver stream flights and corrections into a table, kill it, and go on with its queries here.
+
+    Args:
+        session: Has the table, which is empty.
+        warehouse: The folder of its catalog.
+        flights: All flights.
+        folder: Where the days are put, and where checkpoints lie.
+        console: Where to print.
+
+    Returns:
+        The flights and the corrections that were streamed.
+
+    Raises:
+        ExecutionError: the driver ended by itself, or did not come on.
+    """
+    days = [flights.filter((pc.field("month") == 1) & (pc.field("day") == day)) for day in range(1, 2 * DAYS + 1)]
+    changes = [corrections(day) for day in days[:DAYS]]
+    for name in ("flights", "corrections"):
+        (folder / name).mkdir()
+    for number, day in enumerate(days[:DAYS]):
+        put(day, folder / "flights", number)
+    with (folder / "driver.log").open("w") as log:
+        driver = subprocess.Popen(  # noqa: S603  this very program
+            [sys.executable, "-P", "-m", "dml.demo.streams", warehouse, str(folder)],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # the JVM is killed with it
+        )
+        try:
+            wait_for(session, driver, folder, [DAYS])
+            for number in range(DAYS):
+                put(days[DAYS + number], folder / "flights", DAYS + number)
+                put(changes[number], folder / "corrections", number)
+            seen = wait_for(session, driver, folder, [DAYS + 2, 2])
+        finally:
+            if driver.poll() is None:
+                os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+    console.print(f"  killed the driver after {seen} of {len(days) + len(changes)} micro-batches")
+    for query in queries(session, folder, at_once=True):
+        query.awaitTermination()
+    numbers = [len(found) for found in epochs(loaded(session)).values()]
+    console.print(f"  started again: {len(days)} days appended and {len(changes)} merged, in {sum(numbers)} snapshots")
+    return pa.concat_tables(days), pa.concat_tables(changes)
+
+
+def put(rows: pa.Table, folder: Path, number: int) -> None:
+    """A file, which is there at once and whole: Spark reads what it finds."""
+    unfinished = folder / f".{number:03}"
+    pq.write_table(rows, unfinished)
+    unfinished.rename(folder / f"{number:03}.parquet")
+
+
+def queries(session: Session, folder: Path, *, at_once: bool) -> list[Any]:
+    """Start both queries: a micro-batch for each day.
+
+    Args:
+        session: Runs them.
+        folder: Where the days and the checkpoints are.
+        at_once: Whether they end when all that is there is read.
+    """
+    catalog = session.registry.current_catalog
+    when: dict[str, Any] = {"availableNow": True} if at_once else {"processingTime": "0 seconds"}
+    read = {name: by_day(session, folder, name) for name in ("flights", "corrections")}
+    appending = read["flights"].writeStream.option("checkpointLocation", str(folder / "appended"))
+    merging = (
+        session.stream_merge(read["corrections"], f"{TABLE} t", on=["flight_id"], source_alias="s")
+        .whenMatched("s.never_left")
+        .delete()
+        .whenMatched()
+        .update({"dep_delay": "s.dep_delay", "arr_delay": "t.arr_delay + 7"})
+        .whenNotMatched("NOT s.never_left")
+        .insert({name: f"s.{name}" for name in COLUMNS.names})
+    )
+    return [
+        appending.trigger(**when).toTable(f"{catalog}.{TABLE}"),
+        merging.trigger(**when).start(str(folder / "merged")),
+    ]
+
+
+def by_day(session: Session, folder: Path, name: str) -> Any:
+    """The stream of a folder."""
+    columns = sql_columns() + (", never_left BOOLEAN" if name == "corrections" else "")
+    return session.spark.readStream.schema(columns).option("maxFilesPerTrigger", "1").parquet(str(folder / name))
+
+
+def loaded(session: Session) -> Table:
+    """The table as it is now."""
+    return session.registry.catalogs[session.registry.current_catalog].load_table(TABLE)
+
+
+def epochs(table: Table) -> dict[str, list[str]]:
+    """The micro-batches that are in a table, by the ids of their queries."""
+    found: dict[str, list[str]] = {}
+    for snapshot in table.snapshots():
+        said = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        if QUERY_ID in said:
+            found.setdefault(said[QUERY_ID], []).append(said[EPOCH_ID])
+    return found
+
+
+def wait_for(session: Session, driver: subprocess.Popen[bytes], folder: Path, counts: list[int]) -> int:
+    """Wait until the queries have written so many micro-batches; how many they are in all.
+
+    Raises:
+        ExecutionError: they do not.
+    """
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and driver.poll() is None:
+        found = sorted(map(len, epochs(loaded(session)).values()), reverse=True)
+        if len(found) >= len(counts) and all(have >= want for have, want in zip(found, counts, strict=False)):
+            return sum(found)
+        time.sleep(0.2)
+    raise ExecutionError(
+        "The driver of the demo's streams did not write what it should",
+        hint=f"It said: {(folder / 'driver.log').read_text()[-2_000:]}",
+    )
+
+
+def main() -> None:
+    """Run both queries until somebody kills this."""
+    warehouse, folder = sys.argv[1:]
+    session = connect(warehouse, progress=False)
+    for query in queries(session, Path(folder), at_once=False):
+        query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main()
