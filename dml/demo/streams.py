@@ -32,8 +32,8 @@ from dml.session import Session
 __all__ = ["MERGED", "TABLE", "stream_days"]
 
 TABLE: Final = "demo.flights_streamed"
-DAYS: Final = 5  # appended before the corrections of these days come; then as many more
-PATIENCE: Final = 120.0  # seconds
+DAYS: Final = 3  # appended before the corrections of these days come; then as many more
+PATIENCE: Final = 300.0  # seconds
 MERGED: Final = f"""MERGE INTO flights t USING corrections s ON t.flight_id = s.flight_id
     WHEN MATCHED AND s.never_left THEN DELETE
     WHEN MATCHED THEN UPDATE SET dep_delay = s.dep_delay, arr_delay = t.arr_delay + 7
@@ -78,7 +78,7 @@ def stream_days(
             for number in range(DAYS):
                 put(days[DAYS + number], folder / "flights", DAYS + number)
                 put(changes[number], folder / "corrections", number)
-            seen = wait_for(session, driver, folder, [DAYS + 2, 2])
+            seen = wait_for(session, driver, folder, [DAYS + 1, 1])
         finally:
             if driver.poll() is None:
                 os.killpg(driver.pid, signal.SIGKILL)

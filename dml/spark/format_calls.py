@@ -21,7 +21,7 @@ from dml.spark.replaced_methods import Method, replace_method
 from dml.spark.versions import Feature, has
 from dml.sqlparse.names import name_parts
 
-__all__ = ["is_name", "loading", "take_format_calls"]
+__all__ = ["is_name", "loading", "names_ours", "take_format_calls"]
 
 ICEBERG: Final = "iceberg"
 
