@@ -1,10 +1,12 @@
-"""`df.writeStream.toTable` on tables of ours. Driver, Spark Connect; micro-batches beside the server.
+"""`df.writeStream.toTable` on tables of ours, where Spark knows nothing of our catalogs: Connect, and before Spark 4.0.
 
 Input: what a stream's writer was told. Output: a query whose micro-batches `foreachBatch` gives to an INSERT, each once
-as on classic Spark: by the query's id, which is in its checkpoint, and the number.
+as on other Sparks: by the query's id and the number. Driver; on Connect micro-batches are written beside the server,
+where the id is looked up in the checkpoint, on classic Spark in the process of the session.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -14,15 +16,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from dml import ddl
 from dml.commit import AlreadyAppliedError, StreamEpoch
 from dml.connector.state import reading_one_state
-from dml.engine.engine import Engine, StatementSettings
+from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.insert import GivenRows, run_insert
 from dml.engine.ownership import parsed
 from dml.engine.schema_evolution import merged_target
 from dml.engine.target import target_of
-from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.remote.refusals import in_sparks_words
 from dml.remote.writes import NO_PROVIDERS
 from dml.spark.handlers import running
+from dml.spark.jvm import carried
 from dml.spark.table_calls import StreamCall
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import CreateTable, InsertStatement, Span, TableReference, TransformTerm
@@ -36,6 +39,7 @@ CHECKPOINT: Final = "checkpointlocation"
 PATH: Final = "path"
 APPEND: Final = "append"
 COMPLETE: Final = "complete"
+QUERY_ID: Final = "sql.streaming.queryId"
 
 
 def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
@@ -65,7 +69,9 @@ def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
             hint="Set the option checkpointLocation",
         )
     options = stream_options(call.options)
-    with running(), in_sparks_words(engine, call.table, creates=True):
+    connect = is_connect(engine.spark)
+    words = in_sparks_words(engine, call.table, creates=True) if connect else nullcontext()
+    with running(), words:
         resolved = engine.registry.resolve(call.table)
         if resolved is None:
             create(engine, call, given.get(PATH))
@@ -80,22 +86,24 @@ def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
         columns = target.table.schema()
         stream_columns(call.rows.schema, columns, resolved.name, case_sensitive=settings.case_sensitive)
     suffix = () if resolved.branch is None else (f"branch_{resolved.branch}",)
-    return call.start(
-        RemoteInsert(
-            catalogs=packed_catalogs(engine.registry),
-            table=(resolved.catalog_name, *resolved.identifier, *suffix),
-            complete=mode == COMPLETE,
-            merges=merges,
-            options={"check-ordering": "false", **insert_options_of(call.options)},
-            epoch=StreamEpoch(
-                query_id="",
-                epoch_id=0,
-                table_uuid=resolved.table.metadata.table_uuid,
-                adopts_checkpoint=options.adopts_checkpoint,
-            ),
-            checkpoint=checkpoint,
-        )
+    insert = BatchInsert(
+        table=(resolved.catalog_name, *resolved.identifier, *suffix),
+        complete=mode == COMPLETE,
+        merges=merges,
+        options={"check-ordering": "false", **insert_options_of(call.options)},
+        epoch=StreamEpoch(
+            query_id="",
+            epoch_id=0,
+            table_uuid=resolved.table.metadata.table_uuid,
+            adopts_checkpoint=options.adopts_checkpoint,
+        ),
     )
+    function: Callable[[DataFrame, int], None]
+    if connect:
+        function = RemoteInsert(catalogs=packed_catalogs(engine.registry), insert=insert, checkpoint=checkpoint)
+    else:
+        function = LocalInsert(engine=engine, insert=insert)
+    return call.start(function)
 
 
 def create(engine: Engine, call: StreamCall, location: str | None) -> None:
@@ -120,31 +128,35 @@ def create(engine: Engine, call: StreamCall, location: str | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteInsert:
-    """Writes a micro-batch beside a Spark Connect server. It can be pickled.
+class BatchInsert:
+    """The INSERT of a micro-batch. It can be pickled.
 
     Attributes:
-        catalogs: Those of the session that started the query.
         table: The table's name, catalog first.
         complete: Whether the rows replace all others.
         merges: Whether columns that the table has not are added.
         options: Of the write.
         epoch: All but the query and the number.
-        checkpoint: The query's.
     """
 
-    catalogs: bytes = field(repr=False)
     table: tuple[str, ...]
     complete: bool
     merges: bool
     options: Mapping[str, str]
     epoch: StreamEpoch
-    checkpoint: str
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        """Write it, unless the table has it already."""
-        engine = engine_of(batch, self.catalogs)
-        query_id = query_id_of(batch.sparkSession, self.checkpoint)
+    def run(self, engine: Engine, batch: DataFrame, query_id: str, number: int) -> None:
+        """Write a micro-batch, unless the table has it already.
+
+        Args:
+            engine: The micro-batch's session and the catalogs.
+            batch: Its rows.
+            query_id: The query.
+            number: Of the micro-batch.
+
+        Raises:
+            DmlError: the rows do not fit the table, or it cannot be written.
+        """
         epoch = replace(self.epoch, query_id=query_id, epoch_id=number)
         command, options = ("INSERT OVERWRITE", {"overwrite-mode": "static"}) if self.complete else ("INSERT INTO", {})
         text = f"{command} {quote_name(self.table)} SELECT * FROM rows"  # what an error shows; the rows are given
@@ -161,3 +173,45 @@ class RemoteInsert:
                 run_insert(engine, statement, text, epoch, GivenRows(frame=batch))
             except AlreadyAppliedError:
                 return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteInsert:
+    """Writes a micro-batch beside a Spark Connect server. It can be pickled.
+
+    Attributes:
+        catalogs: Those of the session that started the query.
+        insert: What is done.
+        checkpoint: The query's.
+    """
+
+    catalogs: bytes = field(repr=False)
+    insert: BatchInsert
+    checkpoint: str
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Write it, unless the table has it already."""
+        query_id = query_id_of(batch.sparkSession, self.checkpoint)
+        self.insert.run(engine_of(batch, self.catalogs), batch, query_id, number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalInsert:
+    """Writes a micro-batch in the process of the session, on classic Spark.
+
+    Attributes:
+        engine: The session that started the query, and its catalogs.
+        insert: What is done.
+    """
+
+    engine: Engine = field(repr=False)
+    insert: BatchInsert
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Write it, unless the table has it already."""
+        spark = batch.sparkSession
+        query_id = str(spark.sparkContext.getLocalProperty(QUERY_ID))
+        try:
+            self.insert.run(Engine(spark=spark, registry=self.engine.registry), batch, query_id, number)
+        except DmlError as error:
+            raise carried(error) from error  # so that it is raised as itself where the query is waited for

@@ -6,6 +6,9 @@ nothing of our catalogs.
 
 Input: `writeStream.format("iceberg").start(name)`, and with the name as the option `path`. Output: as `toTable(name)`.
 
+Input: `writeStream.toTable(name)` on a classic Spark that has no catalog of ours. Output: what its writer was told, for
+what takes the session's calls (`dml.spark.table_calls`), as `connect_calls` has it on Spark Connect.
+
 Where the name is none with a catalog of ours in front, PySpark's own methods go on.
 """
 
@@ -20,6 +23,7 @@ from dml.spark.format_calls import is_name, loading, names_ours
 from dml.spark.handlers import find_calls, is_classic
 from dml.spark.jvm import field_of
 from dml.spark.replaced_methods import Method, replace_method
+from dml.spark.table_calls import StreamCall
 from dml.spark.versions import Feature, has, require
 from dml.sqlparse.names import name_parts
 
@@ -36,6 +40,8 @@ def take_stream_calls(spark: SparkSession) -> None:
     if not (is_classic(spark) and has(Feature.DATA_SOURCE_V2)):
         replace_method(readwriter.DataStreamReader, "table", refusing)
     replace_method(readwriter.DataStreamWriter, "start", starting)
+    if is_classic(spark) and not has(Feature.DATA_SOURCE_V2):
+        replace_method(readwriter.DataStreamWriter, "toTable", writing)
 
 
 def refusing(original: Method) -> Method:
@@ -70,8 +76,6 @@ def starting(original: Method) -> Method:
         )
         if name is None or not is_name(name) or not names_ours(session, name, format or source):
             return original(self, path, format, outputMode, partitionBy, queryName, **options)
-        if is_classic(session):
-            require(Feature.DATA_SOURCE_V2)
         if not session.catalog.tableExists(name):  # as with the JAR: a path would make the table at a place of its name
             raise NotFoundError(
                 f"There is no table '{name}' to write the stream to",
@@ -93,6 +97,54 @@ def refuse(name: str) -> NoReturn:
         f"The table '{name}' cannot be read as a stream through Spark Connect: its server does not know the catalog",
         hint="Read the stream on classic Spark, or connect to a server that `dml serve` has started, without RowDelta",
     )
+
+
+def writing(original: Method) -> Method:
+    """`df.writeStream.toTable(name)` on classic Spark that has no catalog of ours."""
+
+    @functools.wraps(original)
+    def to_table(
+        self: Any,
+        tableName: str,  # noqa: N803  PySpark's name
+        format: str | None = None,  # noqa: A002  PySpark's name
+        outputMode: str | None = None,  # noqa: N803
+        partitionBy: Any = None,  # noqa: N803
+        queryName: str | None = None,  # noqa: N803
+        **options: Any,
+    ) -> Any:
+        parts = name_parts(tableName) if is_name(tableName) else ()
+        calls = find_calls(self._spark, parts)
+        if calls is None:
+            return original(self, tableName, format, outputMode, partitionBy, queryName, **options)
+        self.options(**options)
+        if outputMode is not None:
+            self.outputMode(outputMode)
+        if partitionBy is not None:
+            self.partitionBy(partitionBy)
+        if queryName is not None:
+            self.queryName(queryName)
+        java = self._jwrite
+        options_given = field_of(java, "extraOptions").originalMap().toList()
+        columns = field_of(java, "partitioningColumns")
+        java.partitionBy(None)  # Spark refuses partitions beside a function
+        return calls.stream(
+            StreamCall(
+                rows=self._df,
+                table=parts,
+                start=lambda function: self.foreachBatch(function).start(),
+                output_mode=str(field_of(java, "outputMode").toString()),
+                options={pair.productElement(0): pair.productElement(1) for pair in items_of(options_given)},
+                provider=format,
+                partitioning=tuple(map(name_parts, items_of(columns.get()))) if columns.isDefined() else (),
+            )
+        )
+
+    return to_table
+
+
+def items_of(sequence: Any) -> list[Any]:
+    """The items of a sequence of Scala's, without its conversions, which the Scala of Spark 3.5 has elsewhere."""
+    return [sequence.apply(place) for place in range(sequence.length())]
 
 
 def state_of_reader(reader: Any) -> tuple[Any, str | None, bool]:
