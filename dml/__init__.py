@@ -36,6 +36,7 @@ from dml.errors import (
 
 if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__` loads them
     from dml.active_session import (
+        after_commit,
         connect,
         delete,
         disable,
@@ -75,6 +76,7 @@ __all__ = [
     "SqlError",
     "ValidationFailedError",
     "Verification",
+    "after_commit",
     "commit_properties",
     "connect",
     "delete",
@@ -94,6 +96,7 @@ LAZY = {
     "Result": "dml.result",
     "Session": "dml.session",
     "Verification": "dml.verification",
+    "after_commit": "dml.active_session",
     "commit_properties": "dml.engine.snapshot_properties",
     "connect": "dml.active_session",
     "delete": "dml.active_session",

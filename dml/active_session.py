@@ -4,7 +4,7 @@ dml.connect("./warehouse")
 dml.sql("DELETE FROM db.flights WHERE dep_time IS NULL")
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from dml.verification import Verification
 __all__ = [
     "DEFAULT_CATALOG",
     "active",
+    "after_commit",
     "connect",
     "delete",
     "disable",
@@ -102,7 +103,7 @@ def enable(spark: SparkSession) -> None:
         SetupError: there is no active session, so no catalog to look tables up in.
     """
     session = active()
-    bound = session if session.spark is spark else Session(spark, session.registry)
+    bound = session if session.spark is spark else Session(spark, session.registry, callbacks=session.engine.callbacks)
     bound.enable()
 
 
@@ -116,6 +117,11 @@ def sql(
 ) -> DataFrame | Result:
     """`Session.sql` on the active session."""
     return active().sql(text, args, idempotency_key=idempotency_key)
+
+
+def after_commit(callback: Callable[[Result], object]) -> Callable[[], None]:
+    """`Session.after_commit` on the active session."""
+    return active().after_commit(callback)
 
 
 def table(name: str) -> DataFrame:

@@ -5,7 +5,7 @@ lake.sql("DELETE FROM db.flights WHERE dep_time IS NULL")
 lake.update("db.flights", {"dest": "'BOS'"}, "dest = 'Boston'")
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -25,6 +25,7 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import is_ours, is_query, parsed
 from dml.engine.procedures import remove_orphans, verify_table
 from dml.errors import AnalysisError, ErrorKind
+from dml.hooks import Callbacks
 from dml.maintenance import RemoveOrphanFiles
 from dml.merge_builder import (
     Condition,
@@ -73,16 +74,30 @@ class Session:
         spark: The Spark session that runs the work.
         registry: The catalogs.
         progress: Whether long statements show a progress bar in a terminal.
+        callbacks: What is called after each commit; None makes a session that has none yet.
 
     Attributes:
         spark: The Spark session.
         registry: The catalogs and the current namespace.
     """
 
-    def __init__(self, spark: SparkSession, registry: CatalogRegistry, *, progress: bool = True) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        registry: CatalogRegistry,
+        *,
+        progress: bool = True,
+        callbacks: Callbacks | None = None,
+    ) -> None:
         self.spark = spark
         self.registry = registry
-        self.engine = Engine(spark=spark, registry=registry, progress=progress, read_frame=frames_of_reads(spark))
+        self.engine = Engine(
+            spark=spark,
+            registry=registry,
+            progress=progress,
+            read_frame=frames_of_reads(spark),
+            callbacks=Callbacks() if callbacks is None else callbacks,
+        )
 
     def __repr__(self) -> str:
         catalogs = ", ".join(self.registry.catalogs)
@@ -281,6 +296,25 @@ class Session:
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
         return remove_orphans(self.engine, parts, call)
 
+    def after_commit(self, callback: Callable[[Result], object]) -> Callable[[], None]:
+        """Call a function with the `Result` after each commit of this session, until that is ended.
+
+        Statements, DataFrame writes and micro-batches of streams count, also those of Spark sessions that are made of
+        this one's. The function runs in a thread of its own while the statement waits for it. What it raises is logged
+        as a warning: the snapshot is there. It may run statements, on the same table too; for what these commit no
+        function is called.
+
+        Args:
+            callback: The function.
+
+        Returns:
+            A function that ends it.
+
+        Raises:
+            AnalysisError: it is no function.
+        """
+        return self.engine.callbacks.add(callback)
+
     def _table_parts(self, table: str) -> tuple[str, ...]:
         """The parts of a table's name, which will be looked up where Spark looks names up now.
 
@@ -338,7 +372,7 @@ class Session:
 
     def on(self, spark: SparkSession) -> "Session":
         """This session for work on another Spark session; the two have one current namespace."""
-        return Session(spark, self.registry, progress=self.engine.progress)
+        return Session(spark, self.registry, progress=self.engine.progress, callbacks=self.engine.callbacks)
 
     @contextmanager
     def _here(self, text: str) -> Iterator["Session"]:
@@ -352,8 +386,12 @@ class Session:
 
     def _bequeath(self) -> Binding:
         """What a Spark session that is made of this one's gets: these catalogs, and a current namespace of its own."""
-        registry = replace(self.registry)
-        return inheriting(lambda spark: Session(spark, registry, progress=self.engine.progress).handler, registry)
+        registry, engine = replace(self.registry), self.engine
+
+        def handler(spark: SparkSession) -> StatementHandler:
+            return Session(spark, registry, progress=engine.progress, callbacks=engine.callbacks).handler
+
+        return inheriting(handler, registry)
 
     def enable(self) -> "Session":
         """Take this session's statements at `spark.sql` too."""

@@ -22,6 +22,7 @@ from dml.commit.actions import (
     ReplacePartitions,
     RewriteFiles,
     RowDelta,
+    changes_of,
 )
 from dml.commit.changes import RowLevelChanges
 from dml.commit.idempotency import (
@@ -35,6 +36,7 @@ from dml.commit.idempotency import (
 from dml.commit.publish import CommittedSnapshot, commit
 from dml.commit.row_conservation import RowCounts, check_changed_files, check_rows_added, conservation_summary
 from dml.commit.summary import is_reserved
+from dml.commit.window import ancestors
 
 __all__ = [
     "Action",
@@ -52,6 +54,8 @@ __all__ = [
     "RowDelta",
     "RowLevelChanges",
     "StreamEpoch",
+    "ancestors",
+    "changes_of",
     "check_changed_files",
     "check_rows_added",
     "commit",

@@ -22,6 +22,7 @@ from dml.options import (
     Command,
     CommitOptions,
     DistributionMode,
+    HookOptions,
     WriteOptions,
     isolation_level,
     row_level_concurrency,
@@ -77,6 +78,7 @@ def check_properties(changes: Mapping[str, str]) -> None:
     row_probe_bytes(changes)
     WriteOptions.from_properties(changes)
     CommitOptions.from_properties(changes)
+    HookOptions.from_properties(changes)
     for key in DISTRIBUTION_MODES:
         one_of(changes, key, tuple(DistributionMode))
     for key in FORMAT_KEYS:

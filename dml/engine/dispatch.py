@@ -196,7 +196,9 @@ def applied_once(engine: Engine, statement: Statement, text: str, idempotency_ke
         branch_option=None if options is None else options.branch,
         idempotency_key=idempotency_key,
     )
-    return run_once(start.target, idempotency_key, lambda: change_rows(engine, statement, text, idempotency_key))
+    return run_once(
+        engine, start.target, idempotency_key, lambda: change_rows(engine, statement, text, idempotency_key)
+    )
 
 
 ABOUT_CACHES: Final = re.compile(

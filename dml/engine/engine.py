@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import AnalysisError, ErrorKind
+from dml.hooks import Callbacks
 from dml.model import summary_keys
 from dml.plan.table_read import TableRead
 from dml.scan.planner import ScanPlan
@@ -163,12 +164,14 @@ class Engine:
         registry: The catalogs.
         progress: Whether long statements show their progress.
         read_frame: Makes DataFrames whose scans Spark plans itself; None where it cannot: on Connect, before 4.0.
+        callbacks: Functions that are called after each commit.
     """
 
     spark: SparkSession
     registry: CatalogRegistry
     progress: bool = False
     read_frame: "ReadFrame | None" = None
+    callbacks: Callbacks = field(default_factory=Callbacks)
 
     def commit_summary(self) -> dict[str, str]:
         """What every snapshot says of the engine that made it."""

@@ -26,6 +26,7 @@ from dml.commit import (
     IdempotencyKey,
     RowCounts,
     StreamEpoch,
+    changes_of,
     commit,
     conservation_summary,
     has_epochs,
@@ -34,6 +35,7 @@ from dml.commit import (
 from dml.engine.engine import Engine
 from dml.engine.target import Target
 from dml.errors import CorruptFileError
+from dml.hooks import Finished, after_statement
 from dml.model.summary_keys import (
     COMMAND,
     DATA_FILES_SPLICED,
@@ -103,7 +105,9 @@ def publish(
     skip_empty: bool = False,
     load_state: LoadState | None = None,
 ) -> Result:
-    """Commit what a statement did to its branch, and say what it was. Every statement that changes rows ends here.
+    """Commit what a statement did to its branch, do what is to be done then, and say what it was.
+
+    Every statement that changes rows, every DataFrame's write and every micro-batch ends here.
 
     A change of the table's schema goes into the same commit. One that changes no row makes no snapshot; with an
     idempotency key a snapshot without files records it: a second run would find out anew what it has to do otherwise,
@@ -123,6 +127,44 @@ def publish(
     Raises:
         DmlError: the commit failed.
     """
+    result = published(engine, target, outcome, action, summary, uncommitted, skip_empty, load_state)
+    finish(engine, target, result, action)
+    return result
+
+
+def finish(engine: Engine, target: Target, result: Result, action: Action | None = None) -> None:
+    """Do what is to be done after a statement; nothing of it can fail the statement.
+
+    Args:
+        engine: The session and its catalogs.
+        target: What the statement changed.
+        result: What it came to.
+        action: What it committed; None where it committed nothing.
+    """
+    after_statement(
+        Finished(
+            result=result,
+            table=target.table,
+            identifier=target.resolved.identifier,
+            staged=target.wap_id is not None,
+            settings=target.hook_settings,
+            added=() if action is None else changes_of(action).added_data_files,
+            callbacks=engine.callbacks,
+        )
+    )
+
+
+def published(
+    engine: Engine,
+    target: Target,
+    outcome: Outcome,
+    action: Action | None,
+    summary: Mapping[str, str],
+    uncommitted: AbstractContextManager[Any],
+    skip_empty: bool,
+    load_state: LoadState | None,
+) -> Result:
+    """Commit what a statement did; see `publish`."""
     mode, metrics, evolution = outcome.mode, outcome.metrics, target.evolution
     if evolution is not None:
         load_state = evolution.load
@@ -271,10 +313,11 @@ def recorded(summary: Mapping[str, str], key: str) -> int | None:
     return None if text is None else int(text)
 
 
-def run_once(target: Target, key: CommitKey, run: Callable[[], Result]) -> Result:
+def run_once(engine: Engine, target: Target, key: CommitKey, run: Callable[[], Result]) -> Result:
     """Run a statement, unless the history of its target's branch has its key.
 
     Args:
+        engine: The session and its catalogs.
         target: What the statement writes to.
         key: Its key.
         run: Runs it.
@@ -289,7 +332,9 @@ def run_once(target: Target, key: CommitKey, run: Callable[[], Result]) -> Resul
         refuse_second_run(metadata, target.head, key)
         return run()
     except AlreadyAppliedError as found:
-        return first_result(target, found.snapshot, time.perf_counter() - started)
+        result = first_result(target, found.snapshot, time.perf_counter() - started)
+        finish(engine, target, result)
+        return result
 
 
 def first_result(target: Target, snapshot: Snapshot, seconds: float) -> Result:
