@@ -7,10 +7,11 @@ Input: record batches of the file's schema. Output: the file, and its size and c
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any, Final, cast
+from zlib import crc32
 
+import fastavro.write
 import pyarrow as pa
 from fastavro.schema import parse_schema
-from fastavro.write import Writer
 from pyiceberg.types import (
     DateType,
     IcebergType,
@@ -33,7 +34,7 @@ from dml.write.file_writer import FileStatistics, codec_of
 
 __all__ = ["AvroFileWriter", "check_avro_codec"]
 
-CODECS: Final = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}
+CODECS: Final = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "uncompressed": "null"}
 BLOCK_BYTES: Final = 64_000
 COUNTED: Final = (TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType, TimeType)
 """Types whose values Avro has as long numbers."""
@@ -56,7 +57,7 @@ class AvroFileWriter:
         self._types = [arrow_type_of(column.field_type, avro_type, avro_field) for column in layout.columns]
         self._names = [avro_name(column.name) for column in layout.columns]
         self._rows = 0
-        self._writer = Writer(
+        self._writer = fastavro.write.Writer(
             stream,
             parse_schema(avro_schema(layout.columns)),
             codec=check_avro_codec(options),
@@ -96,6 +97,25 @@ class AvroFileWriter:
 
     def abort(self) -> None:
         """Gives the file up; its bytes are of no use."""
+
+
+def write_snappy_block(stream: Any, block: bytes, _level: int | None) -> None:
+    """Write a block in the codec `snappy`, which fastavro has only with a further library, and PyArrow by itself."""
+    data = pa.Codec("snappy").compress(block, asbytes=True) + crc32(block).to_bytes(4, "big")
+    stream.write(variable_length(len(data)) + data)
+
+
+def variable_length(number: int) -> bytes:
+    """A long as Avro writes it, of a number that is not negative: twice the number, seven bits to a byte."""
+    left, written = number << 1, bytearray()
+    while left > 0x7F:
+        written.append(left & 0x7F | 0x80)
+        left >>= 7
+    written.append(left)
+    return bytes(written)
+
+
+fastavro.write._write.BLOCK_WRITERS["snappy"] = write_snappy_block  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def check_avro_codec(options: WriteOptions) -> str:

@@ -29,6 +29,7 @@ PRIVATE_NAMES_OF_LIBRARIES = {
     "dml/spark/stream_calls.py": "PySpark",
     "dml/spark/versions.py": "PySpark",
     "dml/spark/workers.py": "PySpark",
+    "dml/write/avro.py": "fastavro",
     "sqlparse/dialect.py": "SQLGlot",
 }
 """Whoever adds a module here says in decision 009 or CONTRIBUTING.md why there is no other way."""

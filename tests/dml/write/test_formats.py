@@ -202,7 +202,7 @@ def test_no_rows_and_large_files(tmp_path: Path, file_format: str) -> None:
 
 CODECS = [
     *(("orc", "write.orc.compression-codec", codec) for codec in ("zlib", "zstd", "snappy", "lz4", "none")),
-    *(("avro", "write.avro.compression-codec", codec) for codec in ("gzip", "zstd", "uncompressed")),
+    *(("avro", "write.avro.compression-codec", codec) for codec in ("gzip", "zstd", "snappy", "uncompressed")),
 ]
 
 
