@@ -39,6 +39,7 @@ __all__ = [
     "METRICS_MODE_COLUMN_PREFIX",
     "OPTION_PREFIX",
     "ORC_COMPRESSION",
+    "ORC_COMPRESSION_STRATEGY",
     "PARQUET_COMPRESSION",
     "PARQUET_COMPRESSION_LEVEL",
     "PARQUET_VECTORIZATION_ENABLED",
@@ -101,6 +102,7 @@ DELETE_DEFAULT_FILE_FORMAT: Final = "write.delete.format.default"
 PARQUET_COMPRESSION: Final = "write.parquet.compression-codec"
 PARQUET_COMPRESSION_LEVEL: Final = "write.parquet.compression-level"
 ORC_COMPRESSION: Final = "write.orc.compression-codec"
+ORC_COMPRESSION_STRATEGY: Final = "write.orc.compression-strategy"
 AVRO_COMPRESSION: Final = "write.avro.compression-codec"
 DELETE_PARQUET_COMPRESSION: Final = "write.delete.parquet.compression-codec"
 DELETE_ORC_COMPRESSION: Final = "write.delete.orc.compression-codec"
@@ -360,7 +362,7 @@ class WriteOptions:
             page_rows=integer(properties, "write.parquet.page-row-limit", default.page_rows, minimum=1),
             dictionary_size=integer(properties, "write.parquet.dict-size-bytes", default.dictionary_size, minimum=1),
             orc_compression=properties.get(ORC_COMPRESSION, default.orc_compression).lower(),
-            orc_strategy=choice(properties, "write.orc.compression-strategy", OrcStrategy, default.orc_strategy),
+            orc_strategy=choice(properties, ORC_COMPRESSION_STRATEGY, OrcStrategy, default.orc_strategy),
             orc_stripe_size=integer(properties, "write.orc.stripe-size-bytes", default.orc_stripe_size, minimum=1),
             avro_compression=properties.get(AVRO_COMPRESSION, default.avro_compression).lower(),
             delete_granularity=choice(

@@ -25,7 +25,7 @@ from dml.engine.distribution import distribution_mode, orders_rows
 from dml.engine.insert import InsertOptions, RowsWrite
 from dml.engine.writes import WriteOutcome, delete_uncommitted, written_by
 from dml.model.write_task import TaskCommit
-from dml.options import SPARK_FANOUT_ENABLED, DistributionMode
+from dml.options import DistributionMode
 from dml.spark.jobs import await_tasks, new_tag, tagged
 from dml.spark.workers import check_workers
 from dml.sqlparse.quoting import quote_name
@@ -181,7 +181,7 @@ def keeping_files_open(options: InsertOptions, table: Table) -> InsertOptions:
     """
     if all_identities(table) or (follow_columns(table) and clustered_by_columns(table) and not orders_rows(table)):
         return options
-    return replace(options, properties={**options.properties, SPARK_FANOUT_ENABLED: "true"})
+    return replace(options, write={**options.write, "fanout-enabled": "true"})
 
 
 def partition_fields(table: Table) -> Iterator[PartitionField]:

@@ -17,6 +17,7 @@ from dml.engine.row_level_plan import PlannedStatement, plan_statement
 from dml.engine.schema_evolution import fitted_insert
 from dml.engine.spliced import splices
 from dml.engine.target import start_statement
+from dml.engine.write_settings import write_properties
 from dml.options import WriteOptions
 from dml.plan.insert import plan_insert
 from dml.plan.row_delta_plan import DefaultValue
@@ -66,7 +67,9 @@ def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterat
     target = fitted.target
     plan = plan_insert(statement, target.names, query.columns)
     aligned_rows(query, plan, views, fitted.assign(settings, by_name=plan.by_name), fills=fitted.fills)
-    mode = distribution_mode(target.table, {**target.table.properties, **options.properties})
+    properties = target.table.properties
+    overriding = write_properties(options.write, target.session, properties)
+    mode = distribution_mode(target.table, {**properties, **overriding})
     yield f"INSERT {target.resolved.name} (branch {target.branch}, {statement.mode})"
     yield f"  distribution: {mode}; partitioned by: {partitioning(target.table.metadata)}"
     for field, source in plan.columns:

@@ -33,23 +33,14 @@ from dml.engine.row_level_commit import check_rows
 from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fitted_insert
 from dml.engine.snapshot_properties import SNAPSHOT_PROPERTY, check_snapshot_properties
 from dml.engine.target import StatementStart, Target, start_statement
+from dml.engine.write_settings import WRITE_OPTIONS, output_spec, write_properties
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.summary_keys import ROWS_INSERTED
 from dml.model.write_task import WriteContext
-from dml.options import (
-    DEFAULT_FILE_FORMAT,
-    PARQUET_COMPRESSION,
-    PARQUET_COMPRESSION_LEVEL,
-    SPARK_FANOUT_ENABLED,
-    WRITE_DISTRIBUTION_MODE,
-    WRITE_TARGET_FILE_SIZE,
-    IsolationLevel,
-    choice,
-    integer,
-)
+from dml.options import SPARK_FANOUT_ENABLED, IsolationLevel, choice, integer
 from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults
 from dml.plan.row_delta_plan import RawValue, ValueSource, raw_name
 from dml.progress import progress_bar
@@ -78,17 +69,9 @@ __all__ = [
     "write_rows",
 ]
 
-TABLE_PROPERTIES: Final[Mapping[str, str]] = {
-    "target-file-size-bytes": WRITE_TARGET_FILE_SIZE,
-    "write-format": DEFAULT_FILE_FORMAT,
-    "distribution-mode": WRITE_DISTRIBUTION_MODE,
-    "fanout-enabled": SPARK_FANOUT_ENABLED,
-    "compression-codec": PARQUET_COMPRESSION,
-    "compression-level": PARQUET_COMPRESSION_LEVEL,
-}
-"""Options that stand for a table property, for this write alone."""
-WITHOUT_EFFECT: Final = frozenset({"compression-strategy", "delete-granularity"})
-"""Iceberg's options about what is always so here: files are Parquet, and new rows delete none."""
+OWN_OPTIONS: Final = ("branch", "overwrite-mode", "isolation-level", "output-spec-id", "validate-from-snapshot-id")
+WITHOUT_EFFECT: Final = frozenset({"delete-granularity"})
+"""Iceberg's option about what new rows have not: they delete none."""
 ONLY_DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
     "use-table-distribution-and-ordering": ("true", "Set the option 'distribution-mode' to 'none'"),
 }
@@ -101,7 +84,8 @@ class InsertOptions:
 
     Attributes:
         branch: The branch to write to.
-        properties: Table properties, for this write alone.
+        write: Options that stand for table properties, for this write alone, by name.
+        output_spec_id: The partition spec of the new files; None for the table's.
         summary: Keys of the snapshot's summary.
         dynamic: `overwrite-mode`: True for dynamic, False for static, None where it is not given.
         isolation_level: What an overwrite validates.
@@ -110,7 +94,8 @@ class InsertOptions:
     """
 
     branch: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    write: Mapping[str, str] = field(default_factory=dict)
+    output_spec_id: int | None = None
     summary: Mapping[str, str] = field(default_factory=dict)
     dynamic: bool | None = None
     isolation_level: IsolationLevel | None = None
@@ -126,7 +111,7 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
         AnalysisError: a value that the option cannot have.
     """
     given = {key.lower(): value for key, value in options}
-    known = {"branch", "overwrite-mode", "isolation-level", "validate-from-snapshot-id", *TABLE_PROPERTIES}
+    known = {*OWN_OPTIONS, *WRITE_OPTIONS}
     for key, value in given.items():
         default, hint = ONLY_DEFAULTS.get(key, ("", ""))
         if key in ONLY_DEFAULTS and value.strip().lower() != default:
@@ -153,7 +138,8 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
     snapshot_id = given.get("validate-from-snapshot-id")
     return InsertOptions(
         branch=given.get("branch"),
-        properties={TABLE_PROPERTIES[key]: value for key, value in given.items() if key in TABLE_PROPERTIES},
+        write={key: value for key, value in given.items() if key in WRITE_OPTIONS},
+        output_spec_id=None if "output-spec-id" not in given else integer(given, "output-spec-id", 0),
         summary=summary,
         dynamic=None if mode is None else mode.lower() == "dynamic",
         isolation_level=None
@@ -334,7 +320,17 @@ def plan_rows_write(
         AnalysisError: a property has a value that it cannot have.
     """
     table = target.table
-    context = write_context(table, str(uuid.uuid4()), sorted_by_table_order=sorts(table), overriding=options.properties)
+    overriding = write_properties(options.write, target.session, table.properties)
+    output = output_spec(table, options.output_spec_id)
+    if output.spec_id != table.spec().spec_id:
+        overriding[SPARK_FANOUT_ENABLED] = "true"  # rows are distributed by the table's spec, not by this one
+    context = write_context(
+        table,
+        str(uuid.uuid4()),
+        sorted_by_table_order=sorts(table),
+        overriding=overriding,
+        output_spec_id=output.spec_id,
+    )
     spec = WriterSpec(
         job=WriteJob.ROWS,
         context=context,
@@ -369,9 +365,9 @@ def write_rows(write: RowsWrite, rows: DataFrame) -> Result:
         DmlError: writing or committing failed; no file is left then.
     """
     engine, target, table = write.engine, write.target, write.target.table
-    properties = {**table.properties, **write.options.properties}
     with progress_bar(engine.spark, f"{write.command} {target.resolved.name}", enabled=engine.progress):
-        written = run_writer(distribute_rows(rows, table, properties), write.task, table, write.task.spec)
+        rows = distribute_rows(rows, table, write.context.properties)
+        written = run_writer(rows, write.task, table, write.task.spec)
     return commit_rows(write, written)
 
 
@@ -428,7 +424,7 @@ def insert_action(
     if replaced.row_filter is None:
         if not outcome.data_files:
             return None
-        if is_unpartitioned(target.table.spec()):
+        if is_unpartitioned(output_spec(target.table, options.output_spec_id)):
             return OverwriteByFilter(data_files=outcome.data_files, row_filter=AlwaysTrue(), **validation)
         return ReplacePartitions(data_files=outcome.data_files, **validation)
     if not outcome.data_files and target.snapshot_id is None:

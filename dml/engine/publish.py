@@ -47,6 +47,7 @@ from dml.model.summary_keys import (
     ROWS_UPDATED,
 )
 from dml.model.write_task import TaskMetrics
+from dml.options import HOOK_PROPERTIES
 from dml.result import PhaseSeconds, Result
 
 __all__ = ["METADATA", "UNCHANGED", "Outcome", "merge_summary", "publish", "run_once"]
@@ -147,7 +148,7 @@ def finish(engine: Engine, target: Target, result: Result, action: Action | None
             table=target.table,
             identifier=target.resolved.identifier,
             staged=target.wap_id is not None,
-            settings=target.hook_settings,
+            settings={name: value for name, value in target.session.items() if name in HOOK_PROPERTIES},
             added=() if action is None else changes_of(action).added_data_files,
             callbacks=engine.callbacks,
         )

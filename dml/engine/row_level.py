@@ -24,6 +24,7 @@ from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_
 from dml.engine.scans import Scan, scan_table, task_groups
 from dml.engine.spliced import splices, with_copied_metrics
 from dml.engine.target import Target, start_statement
+from dml.engine.write_settings import write_properties
 from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import DataError, ErrorKind
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
@@ -90,7 +91,10 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     if delta.scan.plan.covers_whole_files:
         tasks = delta.scan.plan.tasks
         return delete_whole_files(engine, target, plan.pushed_filter, tasks, command, planned.settings, started)
-    context = write_context(target.table, str(uuid.uuid4()), sorted_by_table_order=sorts(target.table))
+    overriding = write_properties({}, target.session, target.table.properties)
+    context = write_context(
+        target.table, str(uuid.uuid4()), sorted_by_table_order=sorts(target.table), overriding=overriding
+    )
     spec = writer_spec(engine, planned, delta, context)
     check_writable(spec)
     planned_at = time.perf_counter()

@@ -17,7 +17,7 @@ from dml.engine.engine import ICEBERG_SETTINGS, Engine, StatementSettings
 from dml.engine.snapshot_properties import SNAPSHOT_PROPERTY, check_snapshot_properties, properties_of_block
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX
-from dml.options import HOOK_PROPERTIES, WRITE_AUDIT_PUBLISH_ENABLED, boolean
+from dml.options import WRITE_AUDIT_PUBLISH_ENABLED, boolean
 from dml.plan.assignments import TargetNames
 from dml.spark.handlers import is_classic
 from dml.sqlparse.quoting import quoted
@@ -41,7 +41,7 @@ class Target:
         idempotency_key: What keeps the statement from being applied twice; None applies it each time.
         session_properties: Keys of the snapshot's summary that the session gives, unless the statement gives others.
         block_properties: Keys of the snapshot's summary that `dml.commit_properties` gives, whatever the others say.
-        hook_settings: What the session says of that which is done after a commit, by the names of table properties.
+        session: The session's settings below `spark.sql.iceberg.`, by the rest of their names.
         alias: How the statement calls it.
         names: How its columns may be named.
         evolution: A change of its schema that is committed with the statement's rows; the table has it already here.
@@ -55,7 +55,7 @@ class Target:
     idempotency_key: CommitKey | None = None
     session_properties: Mapping[str, str] = field(default_factory=dict)
     block_properties: Mapping[str, str] = field(default_factory=dict)
-    hook_settings: Mapping[str, str] = field(default_factory=dict)
+    session: Mapping[str, str] = field(default_factory=dict)
     alias: str
     names: TargetNames = field(repr=False)
     evolution: SchemaEvolution | None = None
@@ -248,7 +248,7 @@ def target_of(
         idempotency_key=idempotency_key,
         session_properties=session_properties(settings),
         block_properties=properties_of_block(),
-        hook_settings={name: value for name, value in settings.iceberg.items() if name in HOOK_PROPERTIES},
+        session=settings.iceberg,
         alias=reference.alias or resolved.identifier[-1],
         names=TargetNames(
             sql=sql,

@@ -125,6 +125,7 @@ def write_context(
     *,
     sorted_by_table_order: bool = False,
     overriding: Mapping[str, str] = MappingProxyType({}),
+    output_spec_id: int | None = None,
 ) -> WriteContext:
     """The target of a write, for its tasks.
 
@@ -133,6 +134,7 @@ def write_context(
         query_id: A UUID.
         sorted_by_table_order: Whether rows arrive in the table's sort order.
         overriding: Table properties for this write alone.
+        output_spec_id: The partition spec of new data files; None for the table's.
 
     Raises:
         AnalysisError: a property of the table has a value that it cannot have.
@@ -144,7 +146,7 @@ def write_context(
         format_version=table.format_version,
         schema_json=table.schema().model_dump_json(),
         specs_json=tuple((spec_id, spec.model_dump_json()) for spec_id, spec in table.specs().items()),
-        default_spec_id=table.spec().spec_id,
+        default_spec_id=table.spec().spec_id if output_spec_id is None else output_spec_id,
         sort_order_json=table.sort_order().model_dump_json(),
         data_location=properties.get(WRITE_DATA_PATH, f"{location}/data").rstrip("/"),
         table_location=location,

@@ -9,7 +9,9 @@ import pytest
 import dml
 from dml.errors import ErrorKind
 from dml.model import columns
+from dml.options import DEFAULT_FILE_FORMAT, PARQUET_COMPRESSION, CommitOptions, WriteOptions
 from dml.plan.row_delta_plan import raw_name
+from tests.docs import configuration
 from tests.docs.examples import anchors_of, relative_anchors, relative_links
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +75,36 @@ def test_everything_that_is_read_is_in_the_configuration_page(pattern: re.Patter
     read = {name.rstrip(".") for path in files for name in pattern.findall(path.read_text(encoding="utf-8"))}
     assert read, f"no {what} found in the code: the pattern is wrong"
     assert sorted(name for name in read if name not in text) == []
+
+
+def test_the_table_of_places_is_that_of_the_code() -> None:
+    """`python -m tests.docs.configuration` makes it so."""
+    page = configuration.PAGE.read_text(encoding="utf-8")
+    assert configuration.made(page) == page
+
+
+@pytest.mark.parametrize(
+    ("defaults", "names"),
+    [
+        (WriteOptions(), {"target_file_size": "write.target-file-size-bytes", "compression": PARQUET_COMPRESSION}),
+        (
+            WriteOptions(),
+            {"row_group_size": "write.parquet.row-group-size-bytes", "page_rows": "write.parquet.page-row-limit"},
+        ),
+        (
+            WriteOptions(),
+            {"delete_target_file_size": "write.delete.target-file-size-bytes", "file_format": DEFAULT_FILE_FORMAT},
+        ),
+        (CommitOptions(), {"num_retries": "commit.retry.num-retries", "min_wait_ms": "commit.retry.min-wait-ms"}),
+        (CommitOptions(), {"manifest_target_size": "commit.manifest.target-size-bytes"}),
+    ],
+)
+def test_defaults_are_those_of_the_code(defaults: WriteOptions | CommitOptions, names: dict[str, str]) -> None:
+    """In the line of each property."""
+    page = configuration.PAGE.read_text(encoding="utf-8")
+    for attribute, name in names.items():
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` | "))
+        assert line.split(" | ")[1].strip("`") == str(getattr(defaults, attribute))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES])

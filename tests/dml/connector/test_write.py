@@ -2,6 +2,7 @@
 
 from operator import attrgetter
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.snapshots import Operation
 from pyspark.errors import AnalysisException, PySparkException
@@ -269,6 +270,29 @@ def test_options_are_those_of_iceberg(lake, spark):
     assert len(lake.rows(f"SELECT * FROM {name}.branch_audit")) == 6
     frame(spark, range(20, 21)).writeTo(f"lake.{name}.branch_audit").append()
     assert len(lake.rows(f"SELECT * FROM {name}.branch_audit")) == 7
+
+
+def test_rows_go_by_another_partition_spec(lake, spark):
+    """Of the table's history; the session's codec is theirs. What is read, and deleted, is all the same."""
+    name = lake.create(COLUMNS, "PARTITIONED BY (k)")
+    lake.session.sql(f"ALTER TABLE {name} ADD PARTITION FIELD bucket(2, id)")
+    spark.conf.set("spark.sql.iceberg.compression-codec", "gzip")
+    try:
+        frame(spark, range(4)).writeTo(f"lake.{name}").option("output-spec-id", "0").append()
+    finally:
+        spark.conf.unset("spark.sql.iceberg.compression-codec")
+    frame(spark, range(4, 6)).writeTo(f"lake.{name}").append()
+    files = lake.data_files(name)
+    assert sorted({(file.spec_id, len(file.partition)) for file in files}) == [(0, 1), (1, 2)]
+    codecs = {
+        file.spec_id: pq.ParquetFile(file.path.removeprefix("file://")).metadata.row_group(0).column(0).compression
+        for file in files
+    }
+    assert codecs == {0: "GZIP", 1: "ZSTD"}
+    lake.session.sql(f"DELETE FROM {name} WHERE id IN (1, 4)")
+    assert [row[0] for row in lake.rows(name)] == [0, 2, 3, 5]
+    with pytest.raises(AnalysisError, match="no such partition spec"):
+        frame(spark, range(1)).writeTo(f"lake.{name}").option("output-spec-id", "9").append()
 
 
 @pytest.mark.parametrize(
