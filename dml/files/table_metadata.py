@@ -5,9 +5,12 @@ compressed metadata JSON files".
 """
 
 import json
+import re
 import zlib
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final
+from importlib.metadata import version
+from typing import Any, Final
 
 from pydantic import ValidationError
 from pyiceberg.io import FileIO
@@ -15,10 +18,15 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMeta
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
+from pyiceberg.types import NestedField
 
-from dml.errors import CorruptFileError, storage_failure
+from dml.errors import CorruptFileError, NotSupportedError, storage_failure
 
 __all__ = ["only_adds_a_snapshot", "plain_json", "read_table_metadata", "with_snapshots_of", "without_snapshots"]
+
+PYICEBERG: Final = version("pyiceberg")
+OF_LATER_VERSIONS: Final = re.compile(r"(variant|geometry|geography)( *\(.*\))?")
+"""Types of format version 3 that PyIceberg does not know, or not as the specification writes them."""
 
 GZIP: Final = b"\x1f\x8b"
 GZIP_WINDOW: Final = 31
@@ -47,6 +55,7 @@ def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
 
     Raises:
         CorruptFileError: it is missing or is no metadata file.
+        NotSupportedError: a column has a type that PyIceberg cannot load.
         ExecutionError: the storage failed.
     """
     try:
@@ -64,6 +73,16 @@ def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
         return with_checked_head(parsed(plain_json(content).decode()))
     except Exception as error:
         # Nothing was read from a storage here: whatever was raised, the bytes led to it.
+        unknown = column_of_unknown_type(content)
+        if unknown is not None:
+            name, kind = unknown
+            raise NotSupportedError(
+                f"The column '{name}' has the type {kind}, with which PyIceberg {PYICEBERG} cannot load a table",
+                hint="The table is not damaged: use an engine that knows the type, or drop the column there",
+                file=location,
+                column=name,
+                type=kind,
+            ) from error
         raise CorruptFileError(
             f"The table's metadata file '{location}' cannot be read: {reason_of(error)}",
             hint="Restore the file, or register an earlier metadata file of the table with the catalog",
@@ -91,6 +110,33 @@ def parsed(text: str) -> TableMetadata:
 def snapshot_of(text: str) -> Snapshot:
     """A snapshot, of its JSON; nobody changes one."""
     return Snapshot.model_validate_json(text)
+
+
+def column_of_unknown_type(content: bytes) -> tuple[str, str] | None:
+    """The first column of a metadata file whose type PyIceberg does not know; None where there is none."""
+    try:
+        schemas = json.loads(plain_json(content))["schemas"]
+        return next((found for schema in schemas for found in unknown_types("", schema)), None)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None  # no metadata file
+
+
+def unknown_types(path: str, kind: Any) -> Iterator[tuple[str, str]]:
+    """The paths and types below a type, as metadata has it, that PyIceberg does not know."""
+    match kind:
+        case str() if OF_LATER_VERSIONS.fullmatch(kind):
+            try:
+                NestedField.model_validate({"id": 1, "name": "n", "required": False, "type": kind})
+            except Exception:  # noqa: BLE001 - each type is refused in a way of its own
+                yield path, kind
+        case {"type": "struct", "fields": fields}:
+            for field in fields:
+                yield from unknown_types(f"{path}.{field['name']}".removeprefix("."), field["type"])
+        case {"type": "list", "element": element}:
+            yield from unknown_types(f"{path}.element", element)
+        case {"type": "map", "key": key, "value": value}:
+            yield from unknown_types(f"{path}.key", key)
+            yield from unknown_types(f"{path}.value", value)
 
 
 def with_checked_head(metadata: TableMetadata) -> TableMetadata:

@@ -24,7 +24,7 @@ from dml.ddl.commit import commit_change
 from dml.errors import AnalysisError
 from dml.hooks.mark_done import done_partitions, until_change, write_success_files
 from dml.hooks.metrics import record_metrics
-from dml.hooks.tags import tag_change
+from dml.hooks.tags import is_tagged, tag_change
 from dml.model.manifest import ContentFile
 from dml.options import COMMIT_MARK_DONE, COMMIT_TAG_CREATION, HookOptions, MarkDone, TagCreation
 from dml.result import Result
@@ -157,6 +157,8 @@ def make_tags(finished: Finished, options: HookOptions) -> None:
     """The table's tags, as one change of its metadata."""
     snapshot_id, now_ms = finished.result.snapshot_id, time.time_ns() // 1_000_000
     assert snapshot_id is not None
+    if is_tagged(finished.table.metadata, options, now_ms=now_ms):
+        return
     commit_change(
         finished.catalog,
         finished.identifier,
@@ -181,13 +183,16 @@ def mark_done(finished: Finished, options: HookOptions) -> None:
 # ---- callbacks
 
 IN_CALLBACK: Final = ContextVar("IN_CALLBACK", default=False)
+QUERY_ID: Final = "sql.streaming.queryId"
+NO_QUERY: Final = "none"
 PROPERTY: Final = "spark.rowdelta.callback"
 """The same for the JVM's thread: Spark calls a DataFrame's write back in another thread of Python."""
 
 
 def in_callback() -> bool:
     """Whether this thread, or that for which the JVM calls it, runs a callback."""
-    return IN_CALLBACK.get() or local_property(PROPERTY) is not None
+    # A stream that a callback has started inherits the property, and is none of it: its threads have another query.
+    return IN_CALLBACK.get() or local_property(PROPERTY) == (local_property(QUERY_ID) or NO_QUERY)
 
 
 def call_back(finished: Finished, failed: list[str]) -> None:
@@ -200,7 +205,7 @@ def call_back(finished: Finished, failed: list[str]) -> None:
 def run_callbacks(finished: Finished, failed: list[str]) -> None:
     """Call them one after the other; what one raises is a warning with its traceback."""
     IN_CALLBACK.set(True)
-    set_local_property(PROPERTY, "true")
+    set_local_property(PROPERTY, local_property(QUERY_ID) or NO_QUERY)
     try:
         for callback in finished.callbacks:
             try:

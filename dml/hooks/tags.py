@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
@@ -28,7 +28,7 @@ from dml.commit import ancestors
 from dml.ddl.commit import MetadataChange
 from dml.options import HookOptions, TagCreation
 
-__all__ = ["tag_change"]
+__all__ = ["is_tagged", "tag_change"]
 
 FORMATS = {TagCreation.HOURLY: "%Y-%m-%d-%H", TagCreation.DAILY: "%Y-%m-%d"}
 
@@ -66,6 +66,21 @@ def tag_change(metadata: TableMetadata, snapshot_id: int, options: HookOptions, 
             requirements.append(AssertRefSnapshotId(ref=name, snapshot_id=metadata.refs[name].snapshot_id))
             updates.append(RemoveSnapshotRefUpdate(ref_name=name))
     return MetadataChange(updates=tuple(updates), requirements=tuple(requirements))
+
+
+def is_tagged(metadata: TableMetadata, options: HookOptions, *, now_ms: int) -> bool:
+    """Whether nothing can be to do, as the table was before the commit: most commits are not the first of their day.
+
+    Args:
+        metadata: The table as the statement loaded it.
+        options: What the table asks for.
+        now_ms: The time, in milliseconds since 1970.
+    """
+    head = metadata.snapshot_by_name(MAIN_BRANCH)
+    if head is None or options.tag_creation not in FORMATS:
+        return False
+    now = local_time(now_ms, options.time_zone).strftime(FORMATS[options.tag_creation])
+    return period(head, options) == now and not tag_change(metadata, head.snapshot_id, options, now_ms=now_ms).updates
 
 
 def tagged_snapshot(metadata: TableMetadata, snapshot_id: int, options: HookOptions) -> Snapshot | None:

@@ -132,6 +132,16 @@ def test_days_and_hours_are_those_of_the_time_zone(catalog, clock, zone, creatio
     assert tags(table) == ({} if name is None else {name: first})
 
 
+def test_a_commit_in_a_day_that_has_begun_asks_the_catalog_for_nothing(catalog, clock, monkeypatch):
+    table = new_table(catalog, 2, **{"commit.tag.creation": "daily"})
+    clock.at("2126-11-20T09:00:00")
+    commits(table)
+    clock.at("2126-11-21T09:00:00")
+    commits(table)
+    monkeypatch.setattr("dml.hooks.run.commit_change", lambda *_: pytest.fail("asked"))
+    commits(table)
+
+
 def test_tags_go_when_they_are_too_old(catalog, clock):
     """By the time of their snapshots; tags and branches of others stay, also of a name that might be one of ours."""
     day_ms = 24 * HOUR_MS
