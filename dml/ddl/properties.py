@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.hook_options import HookOptions
 from dml.options import (
     DEFAULT_FILE_FORMAT,
     DELETE_DEFAULT_FILE_FORMAT,
@@ -22,7 +23,6 @@ from dml.options import (
     Command,
     CommitOptions,
     DistributionMode,
-    HookOptions,
     WriteOptions,
     isolation_level,
     row_level_concurrency,

@@ -27,9 +27,10 @@ from pyiceberg.types import DateType, StringType
 
 from dml.ddl.commit import MetadataChange
 from dml.errors import AnalysisError, ErrorKind
+from dml.hook_options import HookOptions
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, ManifestContent, ManifestFile, Partition
-from dml.options import COMMIT_MARK_DONE_UNTIL, WRITE_DATA_PATH, HookOptions
+from dml.options import COMMIT_MARK_DONE_UNTIL, WRITE_DATA_PATH
 
 __all__ = ["DonePartitions", "done_partitions", "until_change", "write_success_files"]
 

@@ -22,11 +22,12 @@ from dml.catalog.credentials import redact
 from dml.catalog.tables import load_table
 from dml.ddl.commit import commit_change
 from dml.errors import AnalysisError
+from dml.hook_options import HookOptions, MarkDone, TagCreation
 from dml.hooks.mark_done import done_partitions, until_change, write_success_files
 from dml.hooks.metrics import record_metrics
 from dml.hooks.tags import is_tagged, tag_change
 from dml.model.manifest import ContentFile
-from dml.options import COMMIT_MARK_DONE, COMMIT_TAG_CREATION, HookOptions, MarkDone, TagCreation
+from dml.options import COMMIT_MARK_DONE, COMMIT_TAG_CREATION
 from dml.result import Result
 from dml.spark.jobs import local_property, set_local_property
 

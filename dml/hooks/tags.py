@@ -26,7 +26,7 @@ from pyiceberg.table.update import (
 
 from dml.commit import ancestors
 from dml.ddl.commit import MetadataChange
-from dml.options import HookOptions, TagCreation
+from dml.hook_options import HookOptions, TagCreation
 
 __all__ = ["is_tagged", "tag_change"]
 

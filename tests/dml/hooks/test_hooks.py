@@ -18,9 +18,9 @@ from pyiceberg.types import DateType, LongType, NestedField, StringType, Timesta
 from dml.catalog import create_namespace, create_table, load
 from dml.commit import AppendFiles, commit, snapshot_producer
 from dml.errors import AnalysisError
+from dml.hook_options import HookOptions
 from dml.hooks import Callbacks, Finished, after_statement, metrics
 from dml.model.manifest import ContentFile
-from dml.options import HookOptions
 from dml.result import PhaseSeconds, Result
 from tests.dml.commit.builders import data_file, new_table
 
