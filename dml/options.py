@@ -86,6 +86,7 @@ PARQUET_VECTORIZATION_ENABLED: Final = "read.parquet.vectorization.enabled"
 
 # How rows are spread over tasks and files, and published.
 WRITE_DISTRIBUTION_MODE: Final = "write.distribution-mode"
+ADVISORY_PARTITION_SIZE: Final = "write.spark.advisory-partition-size-bytes"
 SPARK_FANOUT_ENABLED: Final = "write.spark.fanout.enabled"
 SPARK_ACCEPT_ANY_SCHEMA: Final = "write.spark.accept-any-schema"
 SPARK_AUTO_SCHEMA_EVOLUTION: Final = "write.spark.auto-schema-evolution.enabled"
@@ -244,6 +245,12 @@ def boolean(properties: Mapping[str, str], key: str, *, default: bool) -> bool:
 def row_level_operation_mode(properties: Mapping[str, str], command: Command) -> RowLevelOperationMode:
     """The mode of a command on a table."""
     return choice(properties, f"write.{command}.mode", RowLevelOperationMode, RowLevelOperationMode.COPY_ON_WRITE)
+
+
+def change_distribution(properties: Mapping[str, str], command: Command) -> DistributionMode | None:
+    """How a table wants the rows of a command to come to tasks; None where it does not say."""
+    key = f"write.{command}.distribution-mode"
+    return choice(properties, key, DistributionMode, DistributionMode.HASH) if key in properties else None
 
 
 def isolation_level(properties: Mapping[str, str], command: Command) -> IsolationLevel:

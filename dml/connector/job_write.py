@@ -25,7 +25,7 @@ from dml.engine.distribution import distribution_mode, orders_rows
 from dml.engine.insert import InsertOptions, RowsWrite
 from dml.engine.writes import WriteOutcome, delete_uncommitted, written_by
 from dml.model.write_task import TaskCommit
-from dml.options import DistributionMode
+from dml.options import ADVISORY_PARTITION_SIZE, DistributionMode, integer
 from dml.spark.jobs import await_tasks, new_tag, tagged
 from dml.spark.workers import check_workers
 from dml.sqlparse.quoting import quote_name
@@ -78,8 +78,10 @@ class DistributedWrite(Proxy):
         return self._tasks if self._tasks and self._spread() is not None else 0
 
     def advisoryPartitionSizeInBytes(self) -> int:
-        """As large as Spark thinks right."""
-        return 0
+        """As large as the table says, or as Spark thinks right; only where Spark chooses how many tasks there are."""
+        properties = self._write.context.properties
+        chosen = ADVISORY_PARTITION_SIZE in properties and not self._tasks and self._spread() is not None
+        return integer(properties, ADVISORY_PARTITION_SIZE, 0, minimum=1) if chosen else 0
 
     def requiredOrdering(self) -> JavaObject:
         """The order in which the rows come to a task."""

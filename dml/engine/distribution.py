@@ -14,12 +14,13 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, expr, lit
 
+from dml.engine.scans import advisory_size
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.scan_task import ScanTask
 from dml.options import WRITE_DISTRIBUTION_MODE, DistributionMode, WriteOptions, choice
 from dml.scan.split import whole_file_groups
-from dml.spark.partition_number import partition_number, partition_number_sql
+from dml.spark.partition_number import partition_number, partition_number_sql, transformed_sql
 from dml.spark.versions import repartition_by_id
 from dml.sqlparse.quoting import quoted
 from dml.write.sorting import row_order
@@ -85,12 +86,13 @@ def distribute_rows(rows: DataFrame, table: Table, properties: Mapping[str, str]
     mode, spec, schema = distribution_mode(table, properties), table.spec(), table.schema()
     partition = [] if is_unpartitioned(spec) else [partition_number(spec, schema, value_name)]
     order = sort_columns(table) if orders_rows(table) else []
+    ranges = order or transformed_order(table)
     clustered = WriteOptions.from_properties(properties).fanout is False
     match mode:
         case DistributionMode.HASH if partition:
             rows = rows.repartition(*partition)
-        case DistributionMode.RANGE if partition or order:
-            rows = rows.repartitionByRange(*partition, *order)
+        case DistributionMode.RANGE if partition or ranges:
+            rows = rows.repartitionByRange(*partition, *ranges)
         case _:
             pass
     # A writer that has one file open at a time wants the rows of a partition together; Spark's sort goes to disk.
@@ -106,11 +108,12 @@ def distribute_delta(
     inserts: bool,
     few_inserts: bool,
     clustered: bool,
+    distribution: DistributionMode | None = None,
 ) -> DataFrame:
     """Distribute the rows of a delta: all of a file to one task, in the order of the file.
 
     Files go to tasks as `whole_file_groups` says. Inserted rows are clustered by partition, or spread by their
-    values where there are none; few of them go where the files are.
+    values where there are none, or the mode is `none`; few of them go where the files are.
 
     Args:
         frame: The delta.
@@ -120,19 +123,22 @@ def distribute_delta(
         inserts: Whether it may insert rows.
         few_inserts: Whether these are no more than `FEW_ROWS`.
         clustered: Whether inserted rows come by partition: `write.spark.fanout.enabled` is false.
+        distribution: What the table says of the command; None decides by what it costs.
     """
-    groups = whole_file_groups(files, parallelism=parallelism)
+    groups = whole_file_groups(
+        files, parallelism=parallelism, distribution=distribution, advisory_size=advisory_size(table)
+    )
     tasks = max(1, len(groups)) if few_inserts or not inserts else max(parallelism, len(groups))
     # As text: of an expression that is put together here the JVM makes every part at a command of its own.
     task = task_of_file(groups, len(files)) if tasks > 1 else "0"
     order: list[str | Column] = [FILE_ORDINAL, POS]
     if inserts and (tasks > 1 or clustered):
         spec, schema = table.spec(), table.schema()
-        if is_unpartitioned(spec):
-            inserted = "0" if few_inserts else spread(frame)
-        else:
-            inserted = partition_number_sql(spec, schema, value_name)
-            order += [expr(f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {inserted} END")] if clustered else []
+        inserted = "0" if few_inserts else spread(frame)
+        if not is_unpartitioned(spec):
+            partition = partition_number_sql(spec, schema, value_name)
+            order += [expr(f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {partition} END")] if clustered else []
+            inserted = inserted if distribution is DistributionMode.NONE else partition
         if tasks > 1:
             task = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN pmod({inserted}, {tasks}) ELSE {task} END"
     if tasks == 1 and few_inserts:
@@ -171,6 +177,15 @@ def sort_columns(table: Table) -> list[Column]:
         for field in fields
         if isinstance(field.transform, IdentityTransform) and field.source_id in places
     ]
+
+
+def transformed_order(table: Table) -> list[Column]:
+    """The table's sort order with its transforms; nothing where one is not known. Writers sort what comes by it."""
+    schema, fields = table.schema(), table.sort_order().fields
+    texts = [transformed_sql(field, schema, value_name) for field in fields]
+    if None in texts or not sorts(table):
+        return []
+    return [ordered(expr(text), field) for text, field in zip(texts, fields, strict=True) if text]
 
 
 def ordered(column: Column, field: SortField) -> Column:

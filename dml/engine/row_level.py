@@ -21,7 +21,7 @@ from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
-from dml.engine.scans import Scan, scan_table, task_groups
+from dml.engine.scans import Scan, advisory_size, scan_table, task_groups
 from dml.engine.spliced import splices, with_copied_metrics
 from dml.engine.target import Target, start_statement
 from dml.engine.write_settings import write_properties
@@ -30,7 +30,7 @@ from dml.errors import DataError, ErrorKind
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
-from dml.options import Command, RowLevelOperationMode
+from dml.options import Command, RowLevelOperationMode, change_distribution
 from dml.plan.table_read import TableRead
 from dml.progress import progress_bar
 from dml.read.target_files import TargetFiles
@@ -165,6 +165,7 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
         row_filter=row_filter,
         key_filter=None if keys is None else keys.key_filter,
         whole_files=plan.ordered_by_file,
+        distribution=change_distribution(target.table.properties, plan.command),
         # Such a DELETE takes whole files away, if its condition is true for all of their rows.
         find_whole_files=plan.command is Command.DELETE and plan.pushed_is_complete,
         planned_frame=None if keys is not None else sized_frame(engine, planned),
@@ -210,16 +211,20 @@ def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) 
         inserts=planned.plan.inserts,
         few_inserts=delta.inserts_few,
         clustered=context.options.fanout is False,
+        distribution=change_distribution(planned.target.table.properties, planned.plan.command),
     )
 
 
 def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context: WriteContext) -> WriterSpec:
     """What the statement's tasks write."""
-    plan, scan, parallelism = planned.plan, delta.scan, planned.settings.parallelism
+    plan, scan, table, parallelism = planned.plan, delta.scan, planned.target.table, planned.settings.parallelism
+    mode = change_distribution(table.properties, plan.command)
     groups = (
-        task_groups(scan.plan.tasks, planned.target.table, planned.settings, whole_files=True)
+        task_groups(scan.plan.tasks, table, planned.settings, whole_files=True, distribution=mode)
         if delta.whole_files
-        else whole_file_groups(scan.plan.tasks, parallelism=parallelism)
+        else whole_file_groups(
+            scan.plan.tasks, parallelism=parallelism, distribution=mode, advisory_size=advisory_size(table)
+        )
     )
     copy_on_write = planned.mode is RowLevelOperationMode.COPY_ON_WRITE
     value_ids = tuple(column.field.field_id for column in plan.query.values)

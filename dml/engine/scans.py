@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.engine.engine import StatementSettings
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
-from dml.options import SPLIT_OPEN_FILE_COST, SPLIT_SIZE, integer
+from dml.options import ADVISORY_PARTITION_SIZE, SPLIT_OPEN_FILE_COST, SPLIT_SIZE, DistributionMode, integer
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.source import dataframe, scan_context
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, split, whole_file_groups
 from dml.spark.workers import check_workers
 
-__all__ = ["Scan", "scan_files", "scan_table", "task_groups"]
+__all__ = ["Scan", "advisory_size", "scan_files", "scan_table", "task_groups"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,7 @@ def scan_table(
     row_filter: BooleanExpression | None = None,
     key_filter: KeyFilter | None = None,
     whole_files: bool = False,
+    distribution: DistributionMode | None = None,
     find_whole_files: bool = False,
     planned_frame: Callable[[ScanPlan], DataFrame | None] | None = None,
 ) -> Scan:
@@ -65,6 +66,7 @@ def scan_table(
         row_filter: Rows for which it is not true may be left out; None reads all.
         key_filter: Join keys that matter; None reads all.
         whole_files: Keep each data file in one task of its own, its rows in their order.
+        distribution: Which of them come to one task, as the table says.
         find_whole_files: Find out whether the filter is true for every row of the files that it meets.
         planned_frame: Makes the DataFrame of the tasks, so that Spark knows how large they are. Where it is None, or
             gives None, our own frame is made, of which Spark knows nothing.
@@ -94,7 +96,8 @@ def scan_table(
     )
     frame = None if planned_frame is None else planned_frame(plan)
     if frame is None:
-        frame = dataframe(spark, task_groups(plan.tasks, table, settings, whole_files=whole_files), context)
+        groups = task_groups(plan.tasks, table, settings, whole_files=whole_files, distribution=distribution)
+        frame = dataframe(spark, groups, context)
     return Scan(plan=plan, context=context, frame=frame)
 
 
@@ -130,11 +133,29 @@ def scan_files(
     return dataframe(spark, task_groups(tasks, table, settings, whole_files=False), context)
 
 
+def advisory_size(table: Table) -> int:
+    """About so many bytes of a partition one task changes, where the table wants partitions to stay together."""
+    return integer(table.properties, ADVISORY_PARTITION_SIZE, TARGET_SIZE, minimum=1)
+
+
 def task_groups(
-    tasks: Sequence[ScanTask], table: Table, settings: StatementSettings, *, whole_files: bool
+    tasks: Sequence[ScanTask],
+    table: Table,
+    settings: StatementSettings,
+    *,
+    whole_files: bool,
+    distribution: DistributionMode | None = None,
 ) -> tuple[tuple[ScanTask, ...], ...]:
     """The tasks of each Spark task."""
     target_size = integer(table.properties, SPLIT_SIZE, TARGET_SIZE, minimum=1)
     open_file_cost = integer(table.properties, SPLIT_OPEN_FILE_COST, OPEN_FILE_COST)
-    grouped = whole_file_groups if whole_files else split
-    return grouped(tasks, target_size, settings.parallelism, open_file_cost=open_file_cost)
+    if not whole_files:
+        return split(tasks, target_size, settings.parallelism, open_file_cost=open_file_cost)
+    return whole_file_groups(
+        tasks,
+        target_size,
+        settings.parallelism,
+        open_file_cost=open_file_cost,
+        distribution=distribution,
+        advisory_size=advisory_size(table),
+    )

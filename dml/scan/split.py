@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from dml.deletes.delete_file_index import partition_key
 from dml.model.scan_task import ScanTask
+from dml.options import DistributionMode
 
 __all__ = ["OPEN_FILE_COST", "TARGET_SIZE", "split", "whole_file_groups"]
 
@@ -99,6 +100,8 @@ def whole_file_groups(
     parallelism: int = 1,
     *,
     open_file_cost: int = OPEN_FILE_COST,
+    distribution: DistributionMode | None = None,
+    advisory_size: int = TARGET_SIZE,
 ) -> tuple[tuple[ScanTask, ...], ...]:
     """Groups whole files for the tasks that change their rows.
 
@@ -110,6 +113,9 @@ def whole_file_groups(
         target_size: About the greatest bytes of a group; `read.split.target-size`.
         parallelism: How many tasks run at once.
         open_file_cost: What opening a file weighs, in bytes; `read.split.open-file-cost`.
+        distribution: What the table says: whether partitions stay together however uneven that makes the groups
+            (`hash`, `range`), or do not count (`none`); None decides by what it costs.
+        advisory_size: About so many bytes of a partition stay together at most.
 
     Returns:
         The groups, heaviest first; in each, tasks in the order of the files.
@@ -122,8 +128,10 @@ def whole_file_groups(
     count = min(len(tasks), max(-(-size // target_size), useful, 1))
     files: Units = [[task] for task in tasks]
     apart = packed(files, count, open_file_cost)
-    if count == 1:
+    if count == 1 or distribution is DistributionMode.NONE:
         return apart
+    if distribution is not None:
+        return packed(whole_partitions(tasks, advisory_size), count, open_file_cost)
     together = packed(partition_units(tasks, count, open_file_cost), count, open_file_cost)
     heaviest, least = (sum(weight(task, open_file_cost) for task in groups[0]) for groups in (together, apart))
     return together if heaviest <= least * UNEVEN else apart
@@ -139,6 +147,20 @@ def partition_units(tasks: Sequence[ScanTask], groups: int, open_file_cost: int)
     for files in partitions.values():
         fits = sum(weight(task, open_file_cost) for task in files) <= share * UNEVEN
         units.extend([files] if fits else ([task] for task in files))
+    return units
+
+
+def whole_partitions(tasks: Sequence[ScanTask], size: int) -> Units:
+    """The files of each partition together, in pieces of about a size; each file by itself without partitions."""
+    units: list[list[ScanTask]] = []
+    latest: dict[Hashable, list[ScanTask]] = {}
+    for task in tasks:
+        key = partition_key(task.spec_id, task.partition) if task.partition else task.file_ordinal
+        unit = latest.get(key)
+        if unit is None or sum(part.length for part in unit) + task.length > size:
+            latest[key] = unit = []
+            units.append(unit)
+        unit.append(task)
     return units
 
 

@@ -7,12 +7,14 @@ finds the partitions themselves, so a number that two partitions share makes no 
 Source: Iceberg specification, "Partition Transforms" and "Appendix B: 32-bit Hash Requirements".
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from pyiceberg import transforms
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortField
+from pyiceberg.transforms import Transform
 from pyiceberg.types import (
     DecimalType,
     IcebergType,
@@ -30,7 +32,7 @@ from dml.spark.iceberg_functions import MOST_DIGITS, SparkType, expression, hash
 from dml.spark.types import spark_type
 from dml.sqlparse.quoting import quoted
 
-__all__ = ["partition_number", "partition_number_sql"]
+__all__ = ["partition_number", "partition_number_sql", "transformed_sql"]
 
 TEMPORAL: Final[Mapping[type[object], str]] = {
     transforms.YearTransform: "years",
@@ -62,8 +64,21 @@ def partition_number_sql(spec: PartitionSpec, schema: Schema, column_name: Calla
     return f"hash({', '.join(values)})" if values else "0"
 
 
+def transformed_sql(field: SortField, schema: Schema, column_name: Callable[[int], str]) -> str | None:
+    """What a field of a sort order makes of a row, as SQL text: empty if that is the same for all rows.
+
+    Returns:
+        The text; None where its transform is not known, or its column is gone.
+    """
+    if isinstance(field.transform, transforms.UnknownTransform):
+        return None
+    if isinstance(field.transform, transforms.VoidTransform):
+        return ""
+    return next(transformed(field.transform, source_of(field, schema, column_name)), None)
+
+
 def source_of(
-    field: PartitionField, schema: Schema, column_name: Callable[[int], str]
+    field: PartitionField | SortField, schema: Schema, column_name: Callable[[int], str]
 ) -> Iterator[tuple[str, IcebergType]]:
     """The column or nested field that a partition field is made of, as SQL text; none if it is gone."""
     for place, column in enumerate(schema.fields):
@@ -96,8 +111,12 @@ def field_values(field: PartitionField, source: Sequence[tuple[str, IcebergType]
             f"Cannot write using unsupported transforms: the partition field '{field.name}' is {transform}",
             hint="Upgrade RowDelta, or replace the partition field",
         )
-    if isinstance(transform, transforms.VoidTransform):
-        return
+    if not isinstance(transform, transforms.VoidTransform):
+        yield from transformed(transform, source)
+
+
+def transformed(transform: Transform[Any, Any], source: Iterable[tuple[str, IcebergType]]) -> Iterator[str]:
+    """What a known transform makes of values, as SQL text."""
     for text, kind in source:
         match transform:
             case transforms.BucketTransform():

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pyarrow.parquet as pq
 import pytest
 
-from dml.engine import insert
+from dml.engine import insert, row_level
 from dml.model.manifest import ContentFile
+from dml.scan import split
 from tests.dml.engine.conftest import COMMANDS, Lake
 
 pytestmark = pytest.mark.spark
@@ -105,6 +106,60 @@ def test_with_a_write_order_each_task_has_a_range_of_it(plain_lake: Lake, versio
     assert len(local) == TASKS
     assert overlap(local)
     assert all(ids == sorted(ids, reverse=True) for ids in local)
+
+
+@pytest.mark.proves("F1", "F3")
+def test_ranges_go_by_transforms_too(plain_lake: Lake) -> None:
+    """Each task has some of the buckets, sorted; the tasks' own rows are of all."""
+    files = inserted(plain_lake, order="ORDERED BY truncate(10, id) DESC, bucket(4, id)")
+    assert len(files) > 1
+    tens = [[i // 10 for i in ids] for ids in files]
+    assert not overlap(tens) or len({ten for found in tens for ten in found}) == ROWS // 10
+    assert all(found == sorted(found, reverse=True) for found in tens)
+    assert sum(len(set(found)) for found in tens) < TASKS * ROWS // 10
+
+
+@pytest.mark.proves("F1")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_mode_of_a_command_keeps_partitions_together_or_not(
+    plain_lake: Lake, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Where one partition has most files, P partitions make P files by `hash` and `range`, as in the reference."""
+    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    files = {}
+    for mode in ("", "none", "hash", "range", "small"):
+        modes = {f"write.{command}.distribution-mode": mode} if mode else {}
+        if mode == "small":
+            modes = {f"write.{command}.distribution-mode": "hash", "write.spark.advisory-partition-size-bytes": "1"}
+        name = plain_lake.create("id BIGINT, k INT", BY_K, **{"format-version": "2"}, **modes)
+        for k in (0, 0, 0, 1):
+            plain_lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, {k} FROM range(10)")
+        statement = {
+            "delete": f"DELETE FROM {name} WHERE id % 2 = 0",
+            "update": f"UPDATE {name} SET id = id + 100 WHERE id % 2 = 0",
+            "merge": f"MERGE INTO {name} t USING (SELECT id * 2 AS id FROM range(10)) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET id = t.id + 100",
+        }[command]
+        result = plain_lake.session.sql(statement)
+        assert (result.data_files_removed, result.rows_deleted + result.rows_updated) == (4, 20)
+        files[mode] = result.data_files_added
+    assert files == {"": 3, "none": 3, "hash": 2, "range": 2, "small": 3}
+
+
+@pytest.mark.proves("F1")
+def test_new_rows_of_a_merge_go_by_partition_or_as_they_come(plain_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a few: by default one file for each partition; with `none` each task has some of each."""
+    monkeypatch.setattr(row_level, "FEW_ROWS", 0)
+    found = {}
+    for mode in ("", "none", "hash", "range"):
+        modes = {"write.merge.distribution-mode": mode} if mode else {}
+        name = plain_lake.create("id BIGINT, k INT", BY_K, **{"format-version": "2"}, **modes)
+        result = plain_lake.session.sql(
+            f"MERGE INTO {name} t USING ({SOURCE}) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *"
+        )
+        assert result.rows_inserted == ROWS
+        found[mode] = result.data_files_added
+    assert found == {"": PARTITIONS, "none": 2 * PARTITIONS, "hash": PARTITIONS, "range": PARTITIONS}
 
 
 @pytest.mark.proves("F1")
