@@ -31,6 +31,7 @@ from dml.merge_builder import (
 )
 from dml.result import Result
 from dml.spark.handlers import running
+from dml.spark.jobs import running_query_id
 from dml.spark.jvm import carried
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name, quoted
@@ -40,7 +41,6 @@ from dml.suggestions import did_you_mean
 
 __all__ = ["StreamMerge", "StreamWhenMatched", "StreamWhenNotMatched", "stream_merge"]
 
-QUERY_ID: Final = "sql.streaming.queryId"
 NUMBER: Final = "__rowdelta_number"
 
 Run = Callable[[str, CommitKey | None], Result]
@@ -298,9 +298,9 @@ class LocalMerge:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Merge it, unless the table has it already."""
-        query_id = str(batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID))
         try:
-            self.merge.merge_rows(self.latest.of(batch), replace(self.epoch, query_id=query_id, epoch_id=number))
+            epoch = replace(self.epoch, query_id=running_query_id(), epoch_id=number)
+            self.merge.merge_rows(self.latest.of(batch), epoch)
         except DmlError as error:
             raise carried(error) from error  # so that it is raised as itself where the query is waited for
 

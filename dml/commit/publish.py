@@ -285,12 +285,14 @@ class Publication:
         Raises:
             CommitStateUnknownError: the table cannot be looked at.
         """
-        try:
-            table = self._loaded().table
-        except (NotFoundError, CommitConflictError):
-            return None  # dropped, or created anew: no snapshot of ours is in it
+        try:  # as it is: what the commit changes besides may not fit the table any more, and the snapshot be there
+            table = load_table(self._catalog, self._name)
+        except NotFoundError:
+            return None
         except DmlError:
             raise self._unknown(error) from self._cause(error)
+        if table.metadata.table_uuid != self._uuid:
+            return None  # created anew: no snapshot of ours is in it
         self._in_doubt = False
         has_it = table.metadata.snapshot_by_id(self._request.snapshot_id) is not None
         return (table.metadata, table.metadata_location) if has_it else None

@@ -386,10 +386,10 @@ def commit_rows(write: RowsWrite, written: WriteOutcome) -> Result:
         planned=write.planned,
         executed=time.perf_counter(),
     )
+    check_rows(written)
     action = insert_action(write.target, written, replaced, write.options)
     if action is None:
         return publish(write.engine, write.target, outcome, None)
-    check_rows(written)
     counts = conservation_summary(written.row_counts)
     return publish(
         write.engine,

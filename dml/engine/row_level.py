@@ -111,9 +111,9 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
         planned=planned_at,
         executed=time.perf_counter(),
     )
+    check_rows(written, delta.scan.plan.tasks)
     if written.is_empty:
         return publish(engine, target, outcome, None)
-    check_rows(written, delta.scan.plan.tasks)
     return publish(
         engine,
         target,

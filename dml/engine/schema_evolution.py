@@ -17,6 +17,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyspark.sql import types as spark
 
@@ -264,9 +265,15 @@ def overwritten_target(
     """A target that has the columns of the source and no others: all of its rows are replaced.
 
     Raises:
-        NotSupportedError: rows stay, the table does not accept it, or it is partitioned, sorted or identified by a
-            column that would go.
+        NotSupportedError: rows stay, the rows of main among them, the table does not accept it, or it is partitioned,
+            sorted or identified by a column that would go.
     """
+    if target.branch != MAIN_BRANCH or target.wap_id is not None:
+        raise NotSupportedError(
+            f"The write option 'overwrite-schema' is for {MAIN_BRANCH} alone: there is one schema for all branches",
+            hint="Add columns with 'merge-schema', or write to main",
+            option="overwrite-schema",
+        )
     if replaced is None or replaced.row_filter != AlwaysTrue():
         raise NotSupportedError(
             "The write option 'overwrite-schema' needs a write that replaces all rows",

@@ -43,7 +43,7 @@ MAX_RATIO: Final = 256
 LONG_HISTORY: Final = 50
 """From so many snapshots on they are looked up before they are parsed."""
 
-KEPT_SNAPSHOTS: Final = 10_000
+KEPT_SNAPSHOTS: Final = 2_000
 
 
 def read_table_metadata(io: FileIO, location: str) -> TableMetadata:

@@ -118,7 +118,8 @@ def after_statement(finished: Finished) -> None:
                     with warned("mark-done", finished, failed):
                         mark_done(finished, options)
         if finished.callbacks and not in_callback():
-            call_back(finished, failed)
+            with warned("callback", finished, failed):
+                call_back(finished, failed)
     with warned("metrics", finished, failed):
         record_metrics(result, failed)
 

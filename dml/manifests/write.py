@@ -47,8 +47,8 @@ CODEC: Final = {"avro.codec": "gzip"}
 BLOCK_ENTRIES: Final = 1000
 # The specification of version 1 wants this field, and its value is never read.
 V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
-KEPT_LINES: Final = 10_000
-"""So many encoded lines of manifest lists are kept, about 2 MB."""
+KEPT_LINES: Final = 2_000
+"""So many encoded lines of manifest lists are kept, with what they were made of."""
 
 # Fields of an entry that a format version does not have.
 NOT_IN: Final = {1: {134, 135, 142, 143, 144, 145}, 2: {142, 144, 145}, 3: set[int]()}

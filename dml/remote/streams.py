@@ -25,6 +25,7 @@ from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.remote.refusals import in_sparks_words
 from dml.remote.writes import NO_PROVIDERS
 from dml.spark.handlers import running
+from dml.spark.jobs import running_query_id
 from dml.spark.jvm import carried
 from dml.spark.table_calls import StreamCall
 from dml.sqlparse.quoting import quote_name
@@ -39,7 +40,6 @@ CHECKPOINT: Final = "checkpointlocation"
 PATH: Final = "path"
 APPEND: Final = "append"
 COMPLETE: Final = "complete"
-QUERY_ID: Final = "sql.streaming.queryId"
 
 
 def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
@@ -209,9 +209,8 @@ class LocalInsert:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Write it, unless the table has it already."""
-        spark = batch.sparkSession
-        query_id = str(spark.sparkContext.getLocalProperty(QUERY_ID))
+        engine = Engine(spark=batch.sparkSession, registry=self.engine.registry)
         try:
-            self.insert.run(Engine(spark=spark, registry=self.engine.registry), batch, query_id, number)
+            self.insert.run(engine, batch, running_query_id(), number)
         except DmlError as error:
             raise carried(error) from error  # so that it is raised as itself where the query is waited for

@@ -21,18 +21,22 @@ from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from dml.errors import NotSupportedError
+
 __all__ = [
     "await_tasks",
     "cancelled_on_interrupt",
     "ended_on_failure",
     "local_property",
     "new_tag",
+    "running_query_id",
     "set_local_property",
     "tagged",
 ]
 
 LOG = logging.getLogger(__name__)
 
+QUERY_ID: Final = "sql.streaming.queryId"
 INTERRUPT_ON_CANCEL: Final = "spark.job.interruptOnCancel"
 
 END_SECONDS: Final = 60.0
@@ -191,6 +195,22 @@ def local_property(name: str) -> str | None:
         with suppress(Exception):  # it may have been stopped
             return context.getLocalProperty(name)  # type: ignore[no-any-return]
     return None
+
+
+def running_query_id() -> str:
+    """The id of the streaming query that a function of `foreachBatch` works for, on classic Spark.
+
+    Raises:
+        NotSupportedError: Spark's thread that works for this one is not the query's: without the id a micro-batch that
+            runs again is not known.
+    """
+    found = local_property(QUERY_ID)
+    if not found:
+        raise NotSupportedError(
+            "A stream into a table needs Python's threads to be Spark's: the id of the query is not known here",
+            hint="Do not set PYSPARK_PIN_THREAD=false",
+        )
+    return found
 
 
 def set_local_property(name: str, value: str | None) -> None:

@@ -12,6 +12,7 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement
 
+from dml.catalog import TableState
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit, snapshot_producer
 from dml.commit.outcome import has_passed
 from dml.commit.window import EntryReader, open_window
@@ -241,6 +242,31 @@ def test_a_race_that_is_lost_every_time_gives_up(catalog: Catalog, monkeypatch: 
     assert raised.value.retryable
     assert metadata_files(table) == set()
     assert Path(file.path.removeprefix("file://")).exists()
+
+
+def test_a_commit_that_landed_is_found_though_what_it_changed_besides_fits_no_more(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was answered as lost, and then somebody changed the columns: the files of a live snapshot stay."""
+    table = new_table(catalog, 2, **QUICK)
+    real = catalog.commit_table
+
+    def commit_table(*arguments: Any) -> Any:
+        real(*arguments)
+        raise CommitFailedException("the branch has changed")
+
+    def load_state() -> TableState:
+        if table.refresh().current_snapshot() is None:
+            return TableState(table=table)
+        raise CommitConflictError("The columns of the table were changed")
+
+    monkeypatch.setattr(catalog, "commit_table", commit_table)
+    made = commit(table, AppendFiles(data_files=(data_file(table, [1]),)), load_state=load_state)
+    snapshot = table.refresh().current_snapshot()
+    assert snapshot is not None
+    assert made.snapshot_id == snapshot.snapshot_id
+    assert metadata_files(table) == used_files(table)
+    assert ids(table.metadata_location) == [1]
 
 
 @pytest.mark.proves("A8", "R3")

@@ -154,6 +154,16 @@ def test_a_table_that_accepts_its_own_columns_alone(lake, spark):
     refused(lake, name, NotSupportedError, "does not accept other columns", lambda: fits.overwrite(lit(True)))
 
 
+def test_the_columns_of_main_do_not_go_by_a_write_to_a_branch(lake, spark):
+    """A table has one schema: rows of main would lose columns that only the branch was to lose."""
+    name = lake.create("id bigint, k string", **{"write.spark.accept-any-schema": "true"})
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a')")
+    snapshot = lake.table(name).current_snapshot().snapshot_id
+    lake.table(name).manage_snapshots().create_branch(snapshot_id=snapshot, branch_name="audit").commit()
+    writer = rows(spark, "2L AS id").writeTo(f"lake.{name}.branch_audit").option("overwrite-schema", "true")
+    refused(lake, name, NotSupportedError, "one schema for all branches", lambda: writer.overwrite(lit(True)))
+
+
 BAD = {
     "an unknown column": (("1L AS id", "'a' AS k", "1 AS n"), {}, AnalysisError, "no column 'n'"),
     "a missing required column": (("'a' AS k",), {}, AnalysisError, "No value for 'id'"),

@@ -356,6 +356,18 @@ def test_what_fails_is_a_warning_and_the_rest_is_done(catalog, clock, caplog, mo
     assert json.loads(line.getMessage())["failed_hooks"] == ["mark-done", "callback"]
 
 
+def test_a_thread_that_cannot_be_started_fails_no_statement(catalog, clock, caplog, monkeypatch):
+    table, callbacks = new_table(catalog, 2), Callbacks()
+    callbacks.add(lambda result: None)
+
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert commits(table, callbacks=callbacks)
+    assert "the hook 'callback' failed" in caplog.text
+
+
 def test_secrets_of_the_catalog_are_not_in_a_warning(catalog, clock, caplog, monkeypatch):
     table = new_table(catalog, 2, **{"commit.tag.creation": "commit"})
     catalog.properties["token"] = "very-secret-value"
