@@ -4,7 +4,7 @@
 
 Cases: `update` assigns one of 6 columns in 1 % of the rows, `update-wide` one of `--columns`, `merge` updates one of 6
 columns in 2 % of the rows. Each is run on a fresh table with `write.splice.enabled` and without, in turns; `seconds`
-are medians after a warm-up on a small table, `ratio` is what is gained.
+are medians after a warm-up on a smaller table, `ratio` is what is gained.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def main() -> None:
     try:
         lake.sql("CREATE NAMESPACE bench")
         for case in [options.case] if options.case else CASES:
-            measured(lake, options, case, splices=True, rows=20_000)
+            measured(lake, options, case, splices=True, rows=400_000)
             runs: dict[bool, list[float]] = {True: [], False: []}
             files = 0
             for _ in range(options.rounds):
