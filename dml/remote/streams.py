@@ -209,7 +209,7 @@ class LocalInsert:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Write it, unless the table has it already."""
-        engine = Engine(spark=batch.sparkSession, registry=self.engine.registry)
+        engine = replace(self.engine, spark=batch.sparkSession, progress=False)
         try:
             self.insert.run(engine, batch, running_query_id(), number)
         except DmlError as error:

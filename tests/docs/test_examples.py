@@ -23,6 +23,7 @@ PAGES = [
             "modes",
             "which-way-in",
             "from-the-jar",
+            "hooks",
         )
     ),
 ]

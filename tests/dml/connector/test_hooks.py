@@ -25,12 +25,15 @@ def test_every_way_to_commit_is_followed_by_the_hooks(lake, spark, tmp_path, cap
     name = lake.create("id bigint, k string", **{"commit.tag.creation": "commit"})
     stream, session, seen = Stream(spark, tmp_path), lake.session, []
     stream.add(id=[1], k=["a"])
+    merging = session.stream_merge(stream.frame(), name, on=["id", "k"]).whenNotMatched().insertAll()
     remove = session.after_commit(seen.append)
     caplog.set_level(logging.INFO, logger="dml.metrics")
     try:
         session.sql(f"INSERT INTO {name} VALUES (1, 'a')")
         spark.createDataFrame([(2, "b")], "id bigint, k string").writeTo(f"lake.{name}").append()
         stream.run(f"lake.{name}")
+        session.sql(f"DELETE FROM {name} WHERE id = 1")
+        merging.trigger(availableNow=True).start(str(tmp_path / "merged")).awaitTermination(120)
         spark.newSession().sql(f"DELETE FROM lake.{name} WHERE id = 2")
         session.sql(f"DELETE FROM {name} WHERE id = 77")
         session.sql(f"INSERT INTO {name} VALUES (9, 'z')", idempotency_key="once")
@@ -39,12 +42,13 @@ def test_every_way_to_commit_is_followed_by_the_hooks(lake, spark, tmp_path, cap
         remove()
     assert tags(lake, name) == snapshots(lake, name)
     assert {result.snapshot_id for result in seen} == snapshots(lake, name)
-    assert [result.command for result in seen] == ["INSERT", "INSERT", "INSERT", "DELETE", "INSERT"]
+    assert [result.command for result in seen] == ["INSERT", "INSERT", "INSERT", "DELETE", "MERGE", "DELETE", "INSERT"]
     lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "dml.metrics"]
-    assert [line["command"] for line in lines] == ["INSERT", "INSERT", "INSERT", "DELETE", "DELETE", "INSERT", "INSERT"]
-    assert [line["snapshot_id"] is None for line in lines] == [False, False, False, False, True, False, False]
-    assert [line["replayed"] for line in lines] == [False] * 6 + [True]
-    assert lines[2]["epoch_id"] == "0"
+    commands = [*["INSERT"] * 3, "DELETE", "MERGE", "DELETE", "DELETE", "INSERT", "INSERT"]
+    assert [line["command"] for line in lines] == commands
+    assert [line["snapshot_id"] is None for line in lines] == [False] * 6 + [True] + [False] * 2
+    assert [line["replayed"] for line in lines] == [False] * 8 + [True]
+    assert [line.get("epoch_id") for line in lines] == [None, None, "0", None, "0", *[None] * 4]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 

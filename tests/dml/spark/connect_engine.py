@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -149,6 +150,28 @@ def table_statements(lake, name):
     lake.sql("DROP TABLE db.copy")
 
 
+def hooks(lake):
+    """Tags, calls and lines of metrics of statements and writers, as on classic Spark."""
+    seen, lines = [], []
+    metrics, handler = logging.getLogger("dml.metrics"), logging.Handler()
+    handler.emit = lambda record: lines.append(json.loads(record.getMessage()))
+    metrics.addHandler(handler)
+    metrics.setLevel(logging.INFO)
+    lake.sql("CREATE TABLE db.hooks (id BIGINT) TBLPROPERTIES ('commit.tag.creation' = 'commit')")
+    stop = lake.after_commit(lambda result: seen.append((result, lake.table("db.hooks").count())))
+    lake.sql("INSERT INTO db.hooks VALUES (1)")
+    spark.range(2, 4).writeTo("lake.db.hooks").append()
+    stop()
+    spark.conf.set("spark.sql.iceberg.commit.tag.creation", "none")
+    lake.delete("db.hooks", "id = 2")
+    spark.conf.unset("spark.sql.iceberg.commit.tag.creation")
+    metrics.removeHandler(handler)
+    assert [(result.command, count) for result, count in seen] == [("INSERT", 1), ("INSERT", 3)]
+    assert [line["command"] for line in lines] == ["INSERT", "INSERT", "DELETE"]
+    tags = lake.sql("SELECT snapshot_id FROM db.hooks.refs WHERE type = 'TAG'").collect()
+    assert {row.snapshot_id for row in tags} == {result.snapshot_id for result, _ in seen}
+
+
 def ways_in(lake):
     """`spark.sql` and PySpark's calls are taken and given back, also those of a second session."""
     lake.sql("CREATE TABLE db.t AS SELECT 1 AS id")
@@ -193,6 +216,7 @@ with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=sp
     table_statements(lake, name)
     for case in call_cases.CASES.values():
         case(spark, lake)
+    hooks(lake)
     ways_in(lake)
 spark.stop()
 print("all statements ran")

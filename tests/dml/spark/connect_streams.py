@@ -75,7 +75,7 @@ def streams(lake):
 
         more = frame.selectExpr("id", "7 AS n").writeStream.option("checkpointLocation", str(folder / "more"))
         lake.sql("CREATE TABLE db.more (id INT, k STRING)")
-        with pytest.raises(AnalysisError, match="'id' is bigint"):
+        with pytest.raises(AnalysisError, match="'id' is BIGINT"):
             more.trigger(availableNow=True).toTable("lake.db.more")
         run(more.option("mergeSchema", "true").trigger(availableNow=True).toTable("lake.db.more"))
         assert rows("more") == [(1, None, 7), (2, None, 7), (3, None, 7)]
@@ -104,7 +104,7 @@ def streams(lake):
         run(complete.trigger(availableNow=True).toTable("lake.db.counts"))
         assert rows("counts") == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
 
-        lake.sql(EMPTY.format("merged"))
+        lake.sql(EMPTY.format("merged") + " TBLPROPERTIES ('commit.tag.creation' = 'commit')")
         for _ in range(2):
             merging = lake.stream_merge(frame, "db.merged", on=["id"], latest_by="k")
             merging = merging.whenMatched().updateAll().whenNotMatched().insertAll().trigger(availableNow=True)
@@ -112,6 +112,28 @@ def streams(lake):
             add(folder, 3, id=[1, 1], k=["x", "y"])
         assert rows("merged") == [(1, "y"), (2, "b"), (3, "c"), (4, "d")]
         assert epochs(lake, "merged") == ["0", "1", "2", "3"]
+        assert tagged(lake, "merged") == 4
+        hooks(lake, folder, frame)
+
+
+def tagged(lake, name):
+    """How many snapshots have a tag of their own."""
+    (row,) = lake.sql(f"SELECT count(DISTINCT snapshot_id) AS n FROM db.{name}.refs WHERE type = 'TAG'").collect()
+    return row.n
+
+
+def hooks(lake, folder, frame):
+    """What the session asks for is done after micro-batches too; its functions are here, and are not called there."""
+    seen = []
+    stop = lake.after_commit(seen.append)
+    spark.conf.set("spark.sql.iceberg.commit.tag.creation", "commit")
+    lake.sql(EMPTY.format("hooked"))
+    writer = frame.writeStream.option("checkpointLocation", str(folder / "h")).trigger(availableNow=True)
+    assert writer.toTable("lake.db.hooked").awaitTermination(120)
+    spark.conf.unset("spark.sql.iceberg.commit.tag.creation")
+    stop()
+    assert tagged(lake, "hooked") == len(epochs(lake, "hooked")) == 4
+    assert seen == []
 
 
 with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=spark) as lake:

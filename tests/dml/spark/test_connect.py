@@ -12,16 +12,25 @@ FOLDER = Path(__file__).parent
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "program", ["connect_engine.py", pytest.param("connect_streams.py", marks=pytest.mark.nightly)]
+    "program",
+    [
+        ("connect_engine.py",),
+        pytest.param(("connect_streams.py",), marks=pytest.mark.nightly),
+        *(
+            pytest.param(("connect_matrix.py", file_format), marks=pytest.mark.nightly)
+            for file_format in ("parquet", "orc", "avro")
+        ),
+    ],
+    ids=lambda words: "-".join(words).removesuffix(".py"),
 )
 def test_statements_columns_and_streams_on_spark_connect(program):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
     outcome = subprocess.run(
-        [sys.executable, str(FOLDER / program)],
+        [sys.executable, str(FOLDER / program[0]), *program[1:]],
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=1_200,
         env=environment,
     )
     assert outcome.returncode == 0, outcome.stderr[-4000:]

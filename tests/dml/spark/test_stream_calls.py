@@ -42,9 +42,13 @@ def test_streams_into_tables_each_micro_batch_once(spark: SparkSession, tmp_path
         lake.sql("CREATE TABLE db.t (id BIGINT, k STRING, extra INT)")
         stream.add(id=[1, 2], k=["a", "b"])
         stream.add(id=[3], k=["c"])
+        seen: list[dml.Result] = []
+        stop = lake.after_commit(seen.append)
         for _ in range(2):
             stream.run("lake.db.t", **{"snapshot-property.by": "stream"})
             stream.forget(1)
+        stop()
+        assert [result.rows_inserted for result in seen] == [2, 1]
         assert lake.sql("SELECT * FROM db.t ORDER BY id").collect() == [(1, "a", None), (2, "b", None), (3, "c", None)]
         written = lake.sql("SELECT summary FROM db.t.snapshots ORDER BY committed_at").collect()
         assert [(row.summary[EPOCH_ID], row.summary["by"]) for row in written] == [("0", "stream"), ("1", "stream")]
