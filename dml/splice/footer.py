@@ -21,21 +21,26 @@ MAGIC: Final = b"PAR1"
 TRAILER_BYTES: Final = 8
 """At the end of a file: the length of the footer, and the magic."""
 
-MAX_FOOTER_BYTES: Final = 16 * 2**20
-"""Larger footers are not worth being read field by field."""
+MAX_FOOTER_BYTES: Final = 4 * 2**20
+"""Larger footers are not worth being read field by field; an empty struct of one byte takes 70 in memory."""
 
 # FileMetaData
 SCHEMA: Final = 2
 NUM_ROWS: Final = 3
 ROW_GROUPS: Final = 4
+KEY_VALUES: Final = 5
 CREATED_BY: Final = 6
 COLUMN_ORDERS: Final = 7
 ENCRYPTION: Final = 8
 # SchemaElement
 ELEMENT_TYPE: Final = 1
+REPETITION: Final = 3
 ELEMENT_NAME: Final = 4
 NUM_CHILDREN: Final = 5
 FIELD_ID: Final = 9
+# KeyValue
+KEY: Final = 1
+VALUE: Final = 2
 # RowGroup
 CHUNKS: Final = 1
 GROUP_ROWS: Final = 3
@@ -48,7 +53,11 @@ COLUMN_INDEX: Final = (6, 7)
 KNOWN_OF_CHUNK: Final = frozenset(range(2, 8))
 # ColumnMetaData
 CHUNK_TYPE: Final = 1
+ENCODINGS: Final = 2
 PATH: Final = 3
+CODEC: Final = 4
+NUM_VALUES: Final = 5
+UNCOMPRESSED_SIZE: Final = 6
 COMPRESSED_SIZE: Final = 7
 DATA_PAGE: Final = 9
 DICTIONARY_PAGE: Final = 11
@@ -57,9 +66,11 @@ KNOWN_OF_META_DATA: Final = frozenset(range(1, 18)) - {10}
 
 MAX_INDEX_BYTES: Final = 128 * 2**20
 MAX_ROWS: Final = 2**24
-"""Of a row group: its new columns are in memory at once."""
+"""Of a row group."""
 
 INT96: Final = 3
+REPEATED: Final = 2
+CODECS: Final = range(8)
 MAX_LEVELS: Final = 200
 
 Range = tuple[int, int]
@@ -90,6 +101,7 @@ class FileColumn:
         elements: Its part of the schema: itself, then what it holds.
         leaves: Its physical columns, as places among all of them.
         paths: The names from the column to each of them.
+        repeated: For each of them, whether a row can have several values.
         leaf_ids: The field id of each of them.
     """
 
@@ -98,6 +110,7 @@ class FileColumn:
     elements: tuple[Fields, ...]
     leaves: range
     paths: tuple[tuple[bytes, ...], ...]
+    repeated: tuple[bool, ...]
     leaf_ids: tuple[int | None, ...]
 
 
@@ -201,6 +214,19 @@ class Footer:
         found = value_of(self.fields, CREATED_BY, BINARY)
         return "" if found is None else bytes(found).decode("utf-8", "replace")
 
+    @property
+    def key_values(self) -> dict[str, str]:
+        """What its writer noted of it.
+
+        Raises:
+            ValueError: it is no text.
+        """
+        pairs = [
+            (value_of(pair, KEY, BINARY), value_of(pair, VALUE, BINARY))
+            for pair in list_of(self.fields, KEY_VALUES, STRUCT) or []
+        ]
+        return {bytes(key).decode(): bytes(value).decode() for key, value in pairs if key is not None and value}
+
     def obstacle(self) -> str | None:
         """Why the file is not to be spliced; None where it may be.
 
@@ -223,9 +249,9 @@ class Footer:
 
 OLD_WRITERS: Final = (
     # Statistics of other orders; dictionary headers that are not counted; pages of version 2 that are not compressed.
-    (re.compile(r"parquet-mr(?: version (\d+)\.(\d+))?"), (1, 10)),
-    (re.compile(r"parquet-cpp-arrow(?: version (\d+)\.(\d+))?"), (3, 0)),
-    (re.compile(r"parquet-cpp(?: version (\d+)\.(\d+))?"), (2**31, 0)),
+    (re.compile(r"parquet-mr(?![\w-])(?: version (\d+)\.(\d+))?"), (1, 10)),
+    (re.compile(r"parquet-cpp-arrow(?! version \d+\.\d+)|parquet-cpp-arrow version (\d+)\.(\d+)"), (3, 0)),
+    (re.compile(r"parquet-cpp(?![\w-])(?: version (\d+)\.(\d+))?"), (2**31, 0)),
     (re.compile(r"impala(?: version (\d+)\.(\d+))?"), (2**31, 0)),
 )
 """What `created_by` starts with, and the first version that no reader treats apart."""
@@ -268,7 +294,7 @@ def columns_of(elements: list[Fields]) -> tuple[Fields, tuple[FileColumn, ...]]:
     root, place, leaf = elements[0], 1, 0
     columns = []
     for _ in range(children_of(root, len(elements))):
-        end, paths = subtree(elements, place)
+        end, paths, repeated = subtree(elements, place)
         head = elements[place]
         columns.append(
             FileColumn(
@@ -277,6 +303,7 @@ def columns_of(elements: list[Fields]) -> tuple[Fields, tuple[FileColumn, ...]]:
                 elements=tuple(elements[place:end]),
                 leaves=range(leaf, leaf + len(paths)),
                 paths=tuple(paths),
+                repeated=tuple(repeated),
                 leaf_ids=tuple(field_id_of(part) for part in elements[place:end] if ELEMENT_TYPE in part),
             )
         )
@@ -286,21 +313,23 @@ def columns_of(elements: list[Fields]) -> tuple[Fields, tuple[FileColumn, ...]]:
     return root, tuple(columns)
 
 
-def subtree(elements: list[Fields], start: int) -> tuple[int, list[tuple[bytes, ...]]]:
-    """Where a field and what it holds end in the list, and the paths of its physical columns."""
+def subtree(elements: list[Fields], start: int) -> tuple[int, list[tuple[bytes, ...]], list[bool]]:
+    """Where a field and what it holds end in the list, the paths of its physical columns, and which are repeated."""
     place = start
     paths: list[tuple[bytes, ...]] = []
-    above: list[tuple[bytes, ...]] = [()]  # of fields that are still to come, the next one last
+    repeated: list[bool] = []
+    above: list[tuple[tuple[bytes, ...], bool]] = [((), False)]  # of fields that are still to come, the next one last
     while above:
         if place >= len(elements):
             raise ValueError("its schema breaks off")
-        element, prefix = elements[place], above.pop()
-        path = (*prefix, name_of(element))
+        element, (prefix, many) = elements[place], above.pop()
+        path, many = (*prefix, name_of(element)), many or value_of(element, REPETITION, I32) == REPEATED
         place += 1
         if ELEMENT_TYPE in element:
             if children_of(element, len(elements)):
                 raise ValueError("its schema has a field with values and with fields inside")
             paths.append(path)
+            repeated.append(many)
             continue
         children = children_of(element, len(elements))
         if not children:
@@ -309,8 +338,8 @@ def subtree(elements: list[Fields], start: int) -> tuple[int, list[tuple[bytes, 
             raise ValueError("its schema breaks off")
         if len(path) > MAX_LEVELS:
             raise ValueError(f"its schema is nested more than {MAX_LEVELS} levels deep")
-        above.extend([path] * children)
-    return place, paths
+        above.extend([(path, many)] * children)
+    return place, paths, repeated
 
 
 def children_of(element: Fields, limit: int) -> int:
@@ -333,13 +362,13 @@ def name_of(element: Fields) -> bytes:
     return bytes(name)
 
 
-Leaf = tuple[int, tuple[bytes, ...]]
+Leaf = tuple[int, tuple[bytes, ...], bool]
 
 
 def leaves_of(column: FileColumn) -> Iterator[Leaf]:
-    """Physical type and path of each physical column."""
+    """Physical type and path of each physical column, and whether it is repeated."""
     types = [value_of(element, ELEMENT_TYPE, I32) for element in column.elements if ELEMENT_TYPE in element]
-    yield from zip(types, column.paths, strict=True)
+    yield from zip(types, column.paths, column.repeated, strict=True)
 
 
 def row_group(fields: Fields, leaves: list[Leaf], end: int) -> RowGroup:
@@ -354,24 +383,33 @@ def row_group(fields: Fields, leaves: list[Leaf], end: int) -> RowGroup:
     return RowGroup(
         fields=fields,
         rows=rows,
-        chunks=tuple(chunk(part, leaf, end) for part, leaf in zip(chunks, leaves, strict=True)),
+        chunks=tuple(chunk(part, leaf, rows, end) for part, leaf in zip(chunks, leaves, strict=True)),
     )
 
 
-def chunk(fields: Fields, leaf: Leaf, end: int) -> Chunk:
+def chunk(fields: Fields, leaf: Leaf, rows: int, end: int) -> Chunk:
     """A chunk, checked.
 
     Args:
         fields: The `ColumnChunk`.
-        leaf: Type and path of its column.
+        leaf: Type and path of its column, and whether it is repeated.
+        rows: Those of the row group.
         end: Where the footer starts: everything lies before it.
     """
     meta_data = value_of(fields, META_DATA, STRUCT)
     if meta_data is None:
         raise ValueError("it has a column without metadata")
     path = list_of(meta_data, PATH, BINARY)
-    if path is None or (value_of(meta_data, CHUNK_TYPE, I32), tuple(path)) != leaf:
-        raise ValueError(f"it has a column {path} where its schema has {leaf[1]}")
+    kind, names, repeated = leaf
+    if path is None or (value_of(meta_data, CHUNK_TYPE, I32), tuple(path)) != (kind, names):
+        raise ValueError(f"it has a column {path} where its schema has {names}")
+    values = value_of(meta_data, NUM_VALUES, I64)
+    if values is None or values < 0 or (values != rows and not repeated):
+        raise ValueError(f"it has a column of {values} values in a row group of {rows} rows")
+    if value_of(meta_data, CODEC, I32) not in CODECS or list_of(meta_data, ENCODINGS, I32) is None:
+        raise ValueError("it has a column that does not say how it is encoded")
+    if (value_of(meta_data, UNCOMPRESSED_SIZE, I64) or -1) < 0:
+        raise ValueError("it has a column of no size")
     length = value_of(meta_data, COMPRESSED_SIZE, I64)
     first = value_of(meta_data, DATA_PAGE, I64)
     dictionary = value_of(meta_data, DICTIONARY_PAGE, I64) or 0

@@ -21,18 +21,25 @@ from dml.splice.footer import (
     DATA_PAGE,
     DICTIONARY_PAGE,
     ELEMENT_NAME,
+    KEY,
+    KEY_VALUES,
     MAGIC,
+    MAX_INDEX_BYTES,
     META_DATA,
     NUM_CHILDREN,
     OFFSET_INDEX,
     PATH,
     ROW_GROUPS,
     SCHEMA,
+    UNCOMPRESSED_SIZE,
+    VALUE,
     Chunk,
     FileColumn,
     Footer,
+    Range,
     RowGroup,
 )
+from dml.splice.pages import PAGE_LOCATIONS, PAGE_START, NearbyReads, PageHeaders, Read
 from dml.splice.thrift_compact import (
     BINARY,
     I32,
@@ -46,18 +53,15 @@ from dml.splice.thrift_compact import (
     value_of,
 )
 
-__all__ = ["BLOCK_BYTES", "ColumnFile", "Read", "SplicedColumn", "SplicedFile"]
+__all__ = ["BLOCK_BYTES", "ColumnFile", "SplicedColumn", "SplicedFile"]
 
 BLOCK_BYTES: Final = 8 * 2**20
 """What is copied at once."""
 
 BLOOM_HEADER_BYTES: Final = 64
 
-# FileMetaData, KeyValue
+# FileMetaData
 VERSION: Final = 1
-KEY_VALUES: Final = 5
-KEY: Final = 1
-VALUE: Final = 2
 # RowGroup, SortingColumn
 TOTAL_BYTES: Final = 2
 SORTING_COLUMNS: Final = 4
@@ -66,14 +70,8 @@ GROUP_START: Final = 5
 GROUP_COMPRESSED_BYTES: Final = 6
 # ColumnChunk, ColumnMetaData
 CHUNK_START: Final = 2
-UNCOMPRESSED_SIZE: Final = 6
-# OffsetIndex, PageLocation, BloomFilterHeader
-PAGE_LOCATIONS: Final = 1
-PAGE_START: Final = 1
+# BloomFilterHeader
 BLOOM_BYTES: Final = 1
-
-Read = Callable[[int, int], bytes]
-"""Gives so many bytes of a file from a place on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +114,7 @@ class Placed:
     """A chunk in the new file.
 
     Attributes:
+        copied: Whether it is the old file's.
         chunk: As its own file has it.
         shift: How far it was moved.
         read: Reads its own file.
@@ -123,6 +122,7 @@ class Placed:
         meta_data: Its `ColumnMetaData` there.
     """
 
+    copied: bool
     chunk: Chunk
     shift: int
     read: Read
@@ -138,17 +138,25 @@ class SplicedFile:
         read: Reads the old file.
         write: Takes the new file's bytes, in order.
         columns: The new file's columns, in order.
+        offset_indexes: Those of the chunks that are copied.
     """
 
     def __init__(
-        self, footer: Footer, read: Read, write: Callable[[bytes], Any], columns: Sequence[SplicedColumn]
+        self,
+        footer: Footer,
+        read: Read,
+        write: Callable[[bytes], Any],
+        columns: Sequence[SplicedColumn],
+        offset_indexes: Mapping[Range, Fields],
     ) -> None:
         self._footer = footer
         self._read = read
         self._output = write
         self._columns = tuple(columns)
         self._shifts: list[list[int]] = []
-        self._run: tuple[int, int] = (0, 0)
+        self._offset_indexes = offset_indexes
+        self._run: Range = (0, 0)
+        self._followed: list[PageHeaders] = []
         self.size = 0
         self._write(MAGIC)
 
@@ -159,7 +167,7 @@ class SplicedFile:
             pages: Of each new column, by its name: where its pages lie in its own file, and the pages.
 
         Raises:
-            ValueError: the old file ends too early.
+            ValueError: the old file ends too early, or has pages of other sizes than its footer says.
         """
         group = self._footer.row_groups[len(self._shifts)]
         shifts = []
@@ -170,24 +178,32 @@ class SplicedFile:
                 shifts.append(self.size - start)
                 self._write(data)
                 continue
-            shifts.extend(self._copy(*group.chunks[leaf].pages) for leaf in column.copied.leaves)
+            shifts.extend(self._copy(group.chunks[leaf]) for leaf in column.copied.leaves)
         self._flush()
         self._shifts.append(shifts)
 
-    def _copy(self, start: int, length: int) -> int:
+    def _copy(self, chunk: Chunk) -> int:
         """Copies pages soon: neighbours are read together. Gives how far they are moved."""
+        start, length = chunk.pages
         first, held = self._run
         if first + held != start:
             self._flush()
             first, held = start, 0
         self._run = first, held + length
+        if chunk.offset_index is None:
+            self._followed.append(PageHeaders(chunk))
         return self.size + held - start
 
     def _flush(self) -> None:
         start, length = self._run
-        self._run = 0, 0
+        followed, self._followed, self._run = self._followed, [], (0, 0)
         for offset in range(0, length, BLOCK_BYTES):
-            self._write(self._read(start + offset, min(BLOCK_BYTES, length - offset)))
+            data = self._read(start + offset, min(BLOCK_BYTES, length - offset))
+            for headers in followed:
+                headers.feed(start + offset, data)
+            self._write(data)
+        for headers in followed:
+            headers.finish()
 
     def _write(self, data: bytes) -> None:
         self._output(data)
@@ -209,7 +225,8 @@ class SplicedFile:
         for column in new.values():
             if [group.rows for group in column.footer.row_groups] != [group.rows for group in self._footer.row_groups]:
                 raise ValueError("a new column has row groups of other sizes")
-        groups = [list(self._placed(place, new)) for place in range(len(self._shifts))]
+        nearby = NearbyReads(self._read, self._index_ranges())
+        groups = [list(self._placed(place, new, nearby.read)) for place in range(len(self._shifts))]
         chunks = [chunk for group in groups for chunk in group]
         self._write_bloom_filters(chunks)
         self._write_page_index(chunks)
@@ -219,24 +236,35 @@ class SplicedFile:
         self._write(len(data).to_bytes(4, "little") + MAGIC)
         return data
 
-    def _placed(self, place: int, new: Mapping[str, ColumnFile]) -> Iterator[Placed]:
+    def _index_ranges(self) -> Iterator[Range]:
+        """Where the column indexes and bloom filters lie that are copied."""
+        for group in self._footer.row_groups:
+            for column in self._columns:
+                for leaf in column.copied.leaves if column.copied is not None else ():
+                    chunk = group.chunks[leaf]
+                    if chunk.column_index is not None:
+                        yield chunk.column_index
+                    if chunk.bloom_filter is not None:
+                        yield chunk.bloom_filter, chunk.bloom_filter_length or BLOOM_HEADER_BYTES
+
+    def _placed(self, place: int, new: Mapping[str, ColumnFile], read: Read) -> Iterator[Placed]:
         """The chunks of a row group, with their places."""
         shifts = iter(self._shifts[place])
         for column in self._columns:
             if column.copied is not None:
                 for leaf in column.copied.leaves:
                     found = self._footer.row_groups[place].chunks[leaf]
-                    yield moved(found, next(shifts), column.name, self._read)
+                    yield moved(found, next(shifts), column.name, read, copied=True)
                 continue
             shift, source = next(shifts), new[column.name]
             for found in source.footer.row_groups[place].chunks:
-                yield moved(found, shift, column.name, source.read)
+                yield moved(found, shift, column.name, source.read, copied=False)
 
     def _write_bloom_filters(self, chunks: Sequence[Placed]) -> None:
         for placed in chunks:
             if placed.chunk.bloom_filter is None:
                 continue
-            data = bloom_filter(placed, self._footer.start)
+            data = bloom_filter(placed)
             placed.meta_data[BLOOM_FILTER[0]] = (I64, self.size)
             placed.meta_data[BLOOM_FILTER[1]] = (I32, len(data))
             self._write(data)
@@ -245,13 +273,24 @@ class SplicedFile:
         """Of all chunks, or of none: some readers want the offset indexes of all columns once there is one."""
         if any(placed.chunk.offset_index is None for placed in chunks):
             return
-        for ids, make in ((COLUMN_INDEX, column_index), (OFFSET_INDEX, offset_index)):
+        for ids, make in ((COLUMN_INDEX, column_index), (OFFSET_INDEX, self._offset_index)):
             for placed in chunks:
                 data = make(placed)
                 if data is not None:
                     placed.fields[ids[0]] = (I64, self.size)
                     placed.fields[ids[1]] = (I32, len(data))
                     self._write(data)
+
+    def _offset_index(self, placed: Placed) -> bytes:
+        """An offset index with the places of the moved pages."""
+        found = placed.chunk.offset_index
+        assert found is not None
+        index = self._offset_indexes[found] if placed.copied else decode_struct(placed.read(*found))[0]
+        pages = [
+            {**page, PAGE_START: (I64, page[PAGE_START][1] + placed.shift)}
+            for page in list_of(index, PAGE_LOCATIONS, STRUCT) or []
+        ]
+        return encode_struct({**index, PAGE_LOCATIONS: (LIST, (STRUCT, pages))})
 
     def _file_meta_data(
         self, groups: Sequence[Sequence[Placed]], new: Mapping[str, ColumnFile], key_values: Mapping[str, str]
@@ -286,13 +325,13 @@ def footers(new: Mapping[str, ColumnFile]) -> list[Footer]:
     return [column.footer for column in new.values()]
 
 
-def moved(chunk: Chunk, shift: int, column: str, read: Read) -> Placed:
+def moved(chunk: Chunk, shift: int, column: str, read: Read, *, copied: bool) -> Placed:
     """A chunk at its new place, without indexes; nothing of what was read is changed."""
     meta_data = dict(chunk.meta_data)
-    for field_id in (DATA_PAGE, DICTIONARY_PAGE):
-        offset = value_of(meta_data, field_id, I64)
-        if offset is not None and (offset > 0 or field_id == DATA_PAGE):
-            meta_data[field_id] = (I64, max(0, offset + shift))
+    dictionary = meta_data.pop(DICTIONARY_PAGE, None)
+    if dictionary is not None and dictionary[1] > 0:  # some writers write 0 where there is none
+        meta_data[DICTIONARY_PAGE] = (I64, dictionary[1] + shift)
+    meta_data[DATA_PAGE] = (I64, meta_data[DATA_PAGE][1] + shift)
     path = list_of(meta_data, PATH, BINARY) or []
     meta_data[PATH] = (LIST, (BINARY, [column.encode(), *path[1:]]))
     fields = {key: value for key, value in chunk.fields.items() if key not in {*OFFSET_INDEX, *COLUMN_INDEX}}
@@ -300,18 +339,17 @@ def moved(chunk: Chunk, shift: int, column: str, read: Read) -> Placed:
     for field_id in BLOOM_FILTER:
         meta_data.pop(field_id, None)
     fields[META_DATA] = (STRUCT, meta_data)
-    return Placed(chunk=chunk, shift=shift, read=read, fields=fields, meta_data=meta_data)
+    return Placed(copied=copied, chunk=chunk, shift=shift, read=read, fields=fields, meta_data=meta_data)
 
 
-def bloom_filter(placed: Placed, end: int) -> bytes:
+def bloom_filter(placed: Placed) -> bytes:
     """A bloom filter: a header that says how long the bits behind it are."""
-    start = placed.chunk.bloom_filter
+    start, length = placed.chunk.bloom_filter, placed.chunk.bloom_filter_length
     assert start is not None
-    length = placed.chunk.bloom_filter_length
     if length is None:
-        header, taken = decode_struct(placed.read(start, min(BLOOM_HEADER_BYTES, end - start)))
+        header, taken = decode_struct(placed.read(start, BLOOM_HEADER_BYTES))
         bits = value_of(header, BLOOM_BYTES, I32)
-        if bits is None or bits < 0 or start + taken + bits > end:
+        if bits is None or not 0 <= bits <= MAX_INDEX_BYTES:
             raise ValueError(f"it has a bloom filter of {bits} bytes")
         length = taken + bits
     return placed.read(start, length)
@@ -321,23 +359,6 @@ def column_index(placed: Placed) -> bytes | None:
     """A column index as it is: it holds no places."""
     found = placed.chunk.column_index
     return None if found is None else placed.read(*found)
-
-
-def offset_index(placed: Placed) -> bytes:
-    """An offset index with the places of the moved pages."""
-    found = placed.chunk.offset_index
-    assert found is not None
-    index, taken = decode_struct(placed.read(*found))
-    if taken != found[1]:
-        raise ValueError(f"it has an offset index of {taken} bytes where its footer says {found[1]}")
-    start, length = placed.chunk.pages
-    pages = []
-    for page in list_of(index, PAGE_LOCATIONS, STRUCT) or []:
-        offset = value_of(page, PAGE_START, I64)
-        if offset is None or not start <= offset <= start + length:
-            raise ValueError(f"it has an offset index with a page at {offset}, outside of its column")
-        pages.append({**page, PAGE_START: (I64, offset + placed.shift)})
-    return encode_struct({**index, PAGE_LOCATIONS: (LIST, (STRUCT, pages))})
 
 
 def row_group_fields(group: RowGroup, chunks: Sequence[Placed], leaves: Sequence[int | None]) -> Fields:
@@ -356,7 +377,7 @@ def row_group_fields(group: RowGroup, chunks: Sequence[Placed], leaves: Sequence
         sum(value_of(placed.meta_data, COMPRESSED_SIZE, I64) or 0 for placed in chunks),
     )
     first = chunks[0]
-    fields[GROUP_START] = (I64, max(0, first.chunk.pages[0] + first.shift))
+    fields[GROUP_START] = (I64, first.chunk.pages[0] + first.shift)
     order = sorting(list_of(group.fields, SORTING_COLUMNS, STRUCT) or [], leaves)
     if order:
         fields[SORTING_COLUMNS] = (LIST, (STRUCT, order))

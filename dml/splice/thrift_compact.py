@@ -83,16 +83,20 @@ def list_of(fields: Fields, field_id: int, kind: int) -> list[Any] | None:
     return list(values)
 
 
-def decode_struct(data: bytes) -> tuple[Fields, int]:
-    """Reads the struct at the beginning of some bytes.
+def decode_struct(data: bytes, start: int = 0) -> tuple[Fields, int]:
+    """Reads a struct among some bytes.
+
+    Args:
+        data: The bytes.
+        start: Where it starts.
 
     Returns:
-        The struct, and how many bytes it takes.
+        The struct, and where it ends.
 
     Raises:
         ValueError: the bytes break the protocol, or end too early.
     """
-    reader = Reader(data)
+    reader = Reader(data, start)
     return reader.struct(0), reader.place
 
 
@@ -101,16 +105,17 @@ class Reader:
 
     Args:
         data: The bytes.
+        place: Where they start.
 
     Attributes:
-        place: How many of them were read.
+        place: Where the next one starts.
     """
 
     __slots__ = ("_data", "place")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, place: int) -> None:
         self._data = data
-        self.place = 0
+        self.place = place
 
     def struct(self, depth: int) -> Fields:
         """All fields up to the stop."""

@@ -7,9 +7,10 @@ places, of which only the assigned columns, and those of row lineage, were decod
 What of this a file allows is decided by its footer, before anything is written; all other files are rewritten.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,8 +25,10 @@ from dml.model.scan_task import ScanTask
 from dml.model.write_task import SplicedDataFile, WriteContext
 from dml.options import WriteOptions
 from dml.read.target_files import TargetFiles
-from dml.splice.footer import MAGIC, MAX_FOOTER_BYTES, TRAILER_BYTES, Footer, footer_length
+from dml.splice.footer import MAGIC, MAX_FOOTER_BYTES, TRAILER_BYTES, Footer, Range, footer_length
+from dml.splice.pages import decoded_bytes, offset_indexes
 from dml.splice.spliced_file import SplicedColumn, SplicedFile
+from dml.splice.thrift_compact import Fields
 from dml.write.column_chunks import NewColumns
 from dml.write.column_metrics import Leaf, MetricsMode, leaves, parquet_metrics
 from dml.write.delta_rows import ChangeCursor, misplaced
@@ -36,6 +39,14 @@ from dml.write.row_builder import RowBuilder
 from dml.write.row_log import OriginLog
 
 __all__ = ["Splicer", "may_splice"]
+
+FOOTER_GUESS_BYTES: Final = 64 * 2**10
+"""What is read of a file's end at once: most footers are not longer."""
+
+MAX_NEW_BYTES: Final = 256 * 2**20
+"""Of a row group: its new columns are in memory at once."""
+
+ICEBERG_SCHEMA: Final = "iceberg.schema"
 
 UNKNOWN: Final = Leaf(field=NestedField(-1, "unknown", BinaryType(), required=False), path=())
 """A physical column of a field that the table has dropped: it has no metrics."""
@@ -78,9 +89,12 @@ def read_exactly(stream: Any, start: int, length: int) -> bytes:
 def opened(task: ScanTask, io_properties: dict[str, str]) -> Iterator[OldFile | None]:
     """A data file to be spliced; None for one that cannot be."""
     io = file_io(io_properties, task.path)
-    with file_errors(task.path), open_file(io, task.path) as stream:
-        check_size(stream, task.path, task.file_size_in_bytes)
-        footer = read_footer(stream, task)
+    with file_errors(task.path):
+        stream = open_file(io, task.path)
+    with stream:  # what goes wrong while the new file is written is not the old one's fault
+        with file_errors(task.path):
+            check_size(stream, task.path, task.file_size_in_bytes)
+            footer = read_footer(stream, task)
         yield None if footer is None else OldFile(task=task, stream=stream, footer=footer)
 
 
@@ -90,15 +104,18 @@ def read_footer(stream: Any, task: ScanTask) -> Footer | None:
     A footer that breaks the format is for the reader to judge, which is about to read the file anyway.
     """
     size = task.file_size_in_bytes
+    tail = read_exactly(stream, max(0, size - FOOTER_GUESS_BYTES), min(size, FOOTER_GUESS_BYTES))
     try:
-        length = footer_length(read_exactly(stream, size - TRAILER_BYTES, TRAILER_BYTES), size)
+        length = footer_length(tail[-TRAILER_BYTES:], size)
         if length > MAX_FOOTER_BYTES:
             return None
         start = size - TRAILER_BYTES - length
-        footer = Footer.of(read_exactly(stream, start, length), start)
+        missing = length + TRAILER_BYTES - len(tail)
+        data = read_exactly(stream, start, missing) + tail if missing > 0 else tail[-TRAILER_BYTES - length :]
+        footer = Footer.of(data[:-TRAILER_BYTES], start)
+        return footer if footer.obstacle() is None and footer.rows == task.record_count else None
     except ValueError:
         return None
-    return footer if footer.obstacle() is None and footer.rows == task.record_count else None
 
 
 def may_splice(task: ScanTask, spec_id: int, options: WriteOptions) -> bool:
@@ -182,12 +199,15 @@ class Splicer:
             if old is None:
                 return None
             columns = self._columns(old.footer)
-            if not any(column.copied for column in columns):
+            if not any(column.copied for column in columns) or self._new_bytes(old.footer) > MAX_NEW_BYTES:
+                return None
+            indexes = read_offset_indexes(old, columns)
+            if indexes is None:
                 return None
             file = self._output.open("parquet", self._spec_id, task.partition)
             new = NewColumns(self._new, self._options)
             try:
-                updated = self._write(old, file, columns, new, changes)
+                updated = self._write(old, file, columns, indexes, new, changes)
             except BaseException:
                 new.abort()
                 raise
@@ -203,8 +223,21 @@ class Splicer:
             if column.field_id in written or column.field_id in held
         ]
 
+    def _new_bytes(self, footer: Footer) -> int:
+        """About what the columns that are written take in memory: those of the largest row group."""
+        written = {column.field_id for column in self._new.columns}
+        leaves = [leaf for column in footer.columns if column.field_id in written for leaf in column.leaves]
+        sizes = (sum(decoded_bytes(group.chunks[leaf]) for leaf in leaves) for group in footer.row_groups)
+        return max(sizes, default=0)
+
     def _write(
-        self, old: OldFile, file: OutputFile, columns: Sequence[SplicedColumn], new: NewColumns, changes: ChangeCursor
+        self,
+        old: OldFile,
+        file: OutputFile,
+        columns: Sequence[SplicedColumn],
+        indexes: Mapping[Range, Fields],
+        new: NewColumns,
+        changes: ChangeCursor,
     ) -> int:
         task = old.task
         rows = UpdatedRows(RowBuilder(self._new, self._delta), changes)
@@ -215,24 +248,40 @@ class Splicer:
             with write_errors(file.location):
                 file.stream.write(data)
 
-        spliced = SplicedFile(old.footer, old.read, write, columns)
+        spliced = SplicedFile(old.footer, old.read, write, columns, indexes)
         for group in groups:
-            spliced.add_row_group(new.row_group(group))
+            pages = new.row_group(group)
+            with file_errors(task.path):
+                spliced.add_row_group(pages)
         if not changes.exhausted():
             raise misplaced(task, changes.next_position)
         with file_errors(task.path):
-            footer = spliced.close(new.close(), {"iceberg.schema": self._schema_of(columns)})
+            footer = spliced.close(new.close(), self._key_values(old.footer, columns))
         self._output.close(file)
         self._report(task, file, spliced.size, footer, columns, new)
         return rows.updated
 
-    def _schema_of(self, columns: Sequence[SplicedColumn]) -> str:
-        """The Iceberg schema of the new file."""
-        names = {column.name for column in columns}
-        fields = [field for field in self._layout.columns if field.name in names]
+    def _key_values(self, footer: Footer, columns: Sequence[SplicedColumn]) -> dict[str, str]:
+        """The new file's own metadata: its Iceberg schema, where the old one has it.
+
+        It says what is in the file, and some readers go by it: copied columns keep the types, and the fields inside,
+        that they were written with.
+        """
+        held = held_fields(footer)
+        written = {column.name: column for column in self._new.columns}
+        fields = []
+        for column in columns:
+            if column.copied is None:
+                fields.append(written[column.name])
+                continue
+            field = held.get(column.copied.field_id)
+            if field is None or {leaf.field.field_id for leaf in leaves((field,))} != {*column.copied.leaf_ids}:
+                return {}
+            fields.append(field.model_copy(update={"name": column.name}))
         ids = {field.field_id for field in fields}
         identifiers = [field_id for field_id in self._schema.identifier_field_ids if field_id in ids]
-        return Schema(*fields, schema_id=self._schema.schema_id, identifier_field_ids=identifiers).model_dump_json()
+        schema = Schema(*fields, schema_id=self._schema.schema_id, identifier_field_ids=identifiers)
+        return {ICEBERG_SCHEMA: schema.model_dump_json()}
 
     def _report(
         self,
@@ -291,6 +340,31 @@ class Splicer:
                 if mode is not None and (not same or isinstance(leaf.field.field_type, FloatType | DoubleType)):
                     modes[leaf.field.field_id] = replace(mode, bounds=False)
         return modes
+
+
+def read_offset_indexes(old: OldFile, columns: Iterable[SplicedColumn]) -> dict[Range, Fields] | None:
+    """The offset indexes of the chunks that are copied; None where one of them is broken, which readers may not mind.
+
+    Raises:
+        ExecutionError: the storage failed.
+    """
+    leaves = [leaf for column in columns if column.copied is not None for leaf in column.copied.leaves]
+    chunks = [group.chunks[leaf] for group in old.footer.row_groups for leaf in leaves]
+    with file_errors(old.task.path):
+        try:
+            return offset_indexes(chunks, partial(read_exactly, old.stream))
+        except ValueError:
+            return None
+
+
+def held_fields(footer: Footer) -> dict[int | None, NestedField]:
+    """The columns of a file by field id, as its own Iceberg schema has them; none where it has none."""
+    try:
+        text = footer.key_values.get(ICEBERG_SCHEMA)
+        schema = None if text is None else Schema.model_validate_json(text)
+    except ValueError:
+        return {}
+    return {} if schema is None else {field.field_id: field for field in schema.fields}
 
 
 def new_layout(layout: FileLayout, delta: DeltaLayout, lineage: int) -> FileLayout:

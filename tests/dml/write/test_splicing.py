@@ -4,6 +4,7 @@ import datetime as dt
 import itertools
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import duckdb
 import pyarrow as pa
@@ -36,8 +37,10 @@ from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
 from dml.model.write_task import TaskCommit
 from dml.options import WriteOptions
 from dml.read.target_files import TargetFiles
-from dml.splice.footer import Footer, footer_length
+from dml.splice import spliced_file
+from dml.splice.footer import Footer, footer_length, is_old_writer
 from dml.splice.thrift_compact import decode_struct, encode_struct
+from dml.write import splicing
 from dml.write.file_layout import file_layout
 from dml.write.splicing import may_splice
 from dml.write.writer_spec import WriteJob
@@ -433,6 +436,18 @@ def overlapping(footer: dict) -> None:
             second[3][1][place] = first[3][1][place]
 
 
+def unknown_codec(footer: dict) -> None:
+    chunk_of(footer)[3][1][4] = (5, 42)
+
+
+def fewer_values(footer: dict) -> None:
+    chunk_of(footer)[3][1][5] = (6, 19)
+
+
+def no_text(footer: dict) -> None:
+    footer[6] = (5, 7)
+
+
 def more_rows(footer: dict) -> None:
     footer[3] = (6, 51)
 
@@ -450,6 +465,9 @@ def more_rows(footer: dict) -> None:
         (negative, False),
         (overlapping, False),
         (more_rows, False),
+        (unknown_codec, False),
+        (fewer_values, False),
+        (no_text, False),
     ],
 )
 def test_what_a_footer_says_decides_next(tmp_path: Path, change: Any, splices: bool) -> None:
@@ -471,22 +489,162 @@ def test_what_a_footer_says_decides_next(tmp_path: Path, change: Any, splices: b
         assert {key: fields[key] for key in kept} == kept
 
 
-def test_an_offset_index_that_points_elsewhere_is_a_broken_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("field_id", [1, 2], ids=["place", "size"])
+def test_a_file_with_a_broken_offset_index_is_rewritten(tmp_path: Path, field_id: int) -> None:
     path = old_file(tmp_path)
     data = bytearray(path.read_bytes())
     length = footer_length(bytes(data[-8:]), len(data))
     place, size = (chunk_of(decode_struct(bytes(data[-8 - length : -8]))[0])[key][1] for key in (4, 5))
     index = decode_struct(bytes(data[place : place + size]))[0]
-    index[1][1][1][0][1] = (6, index[1][1][1][0][1][1] + 4000)
+    kind, found = index[1][1][1][0][field_id]
+    index[1][1][1][0][field_id] = (kind, found + 1)
     changed = encode_struct(index)
-    if len(changed) != size:
-        index[1][1][1][0][1] = (6, 60)
-        changed = encode_struct(index)
-    data[place : place + size] = changed.ljust(size, b"\0")
+    assert len(changed) == size
+    data[place : place + size] = changed
     path.write_bytes(data)
-    with pytest.raises(CorruptFileError, match=r"cannot be read: it has an offset index"):
+    commit = update(tmp_path, target_files(path, TWO, 50), TWO, TEXT, (2,))
+    assert commit.spliced_files == ()
+    assert [row["text"] for row in read_back(commit)][3:6] == ["t3", "x", "t5"]
+
+
+def test_a_column_that_is_longer_than_its_footer_says_is_not_cut_off(tmp_path: Path) -> None:
+    """Without an offset index the headers of pages say where a column ends, also across the blocks of a copy."""
+
+    def shorter(footer: dict) -> None:
+        sizes = chunk_of(footer)[3][1]
+        sizes[7] = (6, sizes[7][1] - 3)
+
+    whole = old_file(tmp_path, write_page_index=False)
+    for block in (1, 7, 50, 2**20):
+        with mock.patch.object(spliced_file, "BLOCK_BYTES", block):
+            (file,) = (commit := update(tmp_path, target_files(whole, TWO, 50), TWO, TEXT, (2,))).data_files
+        assert len(commit.spliced_files) == 1
+        assert plain(file.path).column("id").to_pylist() == list(range(50))
+    path = with_footer(old_file(tmp_path, write_page_index=False), shorter)
+    with pytest.raises(CorruptFileError, match=r"cannot be read: it has a column that ends at \d+, but a page"):
         update(tmp_path, target_files(path, TWO, 50), TWO, TEXT, (2,))
+    indexed = with_footer(old_file(tmp_path), shorter)
+    with pytest.raises(CorruptFileError, match="cannot be read"):  # by the rewrite
+        update(tmp_path, target_files(indexed, TWO, 50), TWO, TEXT, (2,))
+
+
+def test_indexes_are_read_at_once(tmp_path: Path) -> None:
+    """The reads of a file of many columns and row groups: an object store answers each of them after a while."""
+    schema = Schema(*(NestedField(place, f"c{place}", LongType(), required=False) for place in range(1, 31)))
+    path = tmp_path / "wide.parquet"
+    rows = [dict.fromkeys([field.name for field in schema.fields], place) for place in range(60)]
+    filters = {f"c{place}": {"ndv": 20, "fpp": 0.1} for place in range(1, 31)}
+    table = arrow_table(schema, rows, tmp_path)
+    pq.write_table(table, path, row_group_size=20, write_page_index=True, bloom_filter_options=filters)
+    reads: list[int] = []
+    real = splicing.read_exactly
+
+    def counted(stream: Any, start: int, length: int) -> bytes:
+        reads.append(length)
+        return real(stream, start, length)
+
+    with mock.patch.object(splicing, "read_exactly", counted):
+        commit = update(tmp_path, target_files(path, schema, 60), schema, changing([4], [pa.array([7])], (15,)), (15,))
+    assert len(commit.spliced_files) == 1
+    # The footer; two runs of columns in each row group; offset indexes; column indexes and bloom filters.
+    assert len(reads) <= 1 + 3 * 2 + 1 + 2
+
+
+def test_the_schema_in_the_footer_is_that_of_the_file(tmp_path: Path) -> None:
+    """Readers that go by it must find what is there: a promoted column is stored as it was."""
+    old = Schema(
+        NestedField(1, "id", IntegerType(), required=True),
+        NestedField(2, "text", StringType(), required=False),
+        NestedField(3, "inner", StructType(NestedField(4, "a", IntegerType(), required=False)), required=False),
+        schema_id=3,
+    )
+    new = Schema(
+        NestedField(1, "key", LongType(), required=True),
+        NestedField(2, "text", StringType(), required=False),
+        NestedField(3, "inner", StructType(NestedField(5, "b", LongType(), required=False)), required=False),
+        schema_id=4,
+    )
+    table = arrow_table(old, [{"id": place, "text": "t", "inner": {"a": 1}} for place in range(50)], tmp_path)
+    for known in (True, False):
+        path = tmp_path / f"old{next(NUMBERS)}.parquet"
+        metadata = {"iceberg.schema": old.model_dump_json()} if known else {"iceberg.schema": "{"}
+        pq.write_table(table.replace_schema_metadata(metadata), path)
+        (file,) = (commit := update(tmp_path, target_files(path, new, 50), new, TEXT, (2,))).data_files
+        assert len(commit.spliced_files) == 1
+        found = (pq.read_metadata(file.path.removeprefix("file://")).metadata or {}).get(b"iceberg.schema")
+        if known:
+            assert Schema.model_validate_json(found).fields == (
+                NestedField(1, "key", IntegerType(), required=True),
+                NestedField(2, "text", StringType(), required=False),
+                NestedField(3, "inner", StructType(NestedField(4, "a", IntegerType(), required=False)), required=False),
+            )
+        else:
+            assert found is None
+
+
+@pytest.mark.parametrize("absent", [True, False])
+def test_a_dictionary_that_is_not_said_to_be_there(tmp_path: Path, *, absent: bool) -> None:
+    """Old writers gave the place of the dictionary as that of the first data page, and 0 as its own."""
+
+    def as_java_wrote(footer: dict) -> None:
+        for group in footer[4][1][1]:
+            for chunk in group[1][1][1]:
+                meta_data = chunk[3][1]
+                meta_data[9] = meta_data.pop(11)
+                if not absent:
+                    meta_data[11] = (6, 0)
+
+    path = with_footer(old_file(tmp_path, use_dictionary=True), as_java_wrote)
+    (file,) = (commit := update(tmp_path, target_files(path, TWO, 50), TWO, TEXT, (2,))).data_files
+    assert len(commit.spliced_files) == 1
+    assert plain(file.path).column("id").to_pylist() == list(range(50))
+    assert file.split_offsets[0] == 4
+    assert list(file.split_offsets) == sorted(set(file.split_offsets))
+
+
+def test_columns_that_do_not_fit_in_memory_are_rewritten_in_parts(tmp_path: Path) -> None:
+    """The new columns of a row group are there at once; a dictionary hides how long its texts are."""
+    rows = [{"id": place, "text": "long" * 300} for place in range(100)]
+    path = tmp_path / f"old{next(NUMBERS)}.parquet"
+    pq.write_table(arrow_table(TWO, rows, tmp_path), path)
+    assert path.stat().st_size < 10_000
+    files = target_files(path, TWO, 100)
+    ids = changing([4], [pa.array([-1])], (1,))
+    with mock.patch.object(splicing, "MAX_NEW_BYTES", 100_000):
+        assert update(tmp_path, files, TWO, TEXT, (2,)).spliced_files == ()
+        assert len(update(tmp_path, files, TWO, ids, (1,)).spliced_files) == 1
+    assert len(update(tmp_path, files, TWO, TEXT, (2,)).spliced_files) == 1
+
+
+def test_what_fails_while_a_file_is_written_is_not_the_old_files_fault(tmp_path: Path) -> None:
+    error = pa.ArrowMemoryError("malloc of size 4096 failed")
+    with (
+        mock.patch.object(splicing.NewColumns, "row_group", side_effect=error),
+        pytest.raises(DmlError, match="Writing failed in the task of partition 3: ArrowMemoryError") as found,
+    ):
+        update(tmp_path, target_files(old_file(tmp_path), TWO, 50), TWO, TEXT, (2,))
+    assert not isinstance(found.value, CorruptFileError)
     assert [file for file in stored_files(tmp_path) if "data" in file.parts] == []
+
+
+@pytest.mark.parametrize(
+    ("created_by", "old"),
+    [
+        ("parquet-mr version 1.8.1 (build x)", True),
+        ("parquet-mr version 1.13.1 (build x)", False),
+        ("parquet-mr", True),
+        ("parquet-mr-trino version 480 (build n/a)", False),
+        ("parquet-cpp-arrow version 2.0.0", True),
+        ("parquet-cpp-arrow version 26.0.1", False),
+        ("parquet-cpp-arrow", True),
+        ("parquet-cpp version 1.5.0", True),
+        ("impala version 4.0", True),
+        ("DuckDB version v1.5.5 (build x)", False),
+        ("", False),
+    ],
+)
+def test_old_writers(created_by: str, *, old: bool) -> None:
+    assert is_old_writer(created_by) is old
 
 
 def test_a_wrong_value_and_a_row_that_is_not_there_leave_no_file(tmp_path: Path) -> None:
