@@ -113,6 +113,9 @@ class DeleteFileIndex:
         unpartitioned_spec_ids: Specs without fields or with void ones only; their equality deletes apply to all data
             files. An entry with an empty partition tuple needs no mention.
 
+    Attributes:
+        is_empty: Whether the snapshot has no delete files.
+
     Raises:
         CorruptFileError: two deletion vectors name one data file, or one names none.
     """
@@ -130,11 +133,7 @@ class DeleteFileIndex:
             for deletes in by_key.values():
                 deletes.sort()
         self._global_equality.sort()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the snapshot has no delete files."""
-        return not (
+        self.is_empty = not (
             self._vectors
             or self._positions_by_file
             or self._positions_by_partition

@@ -164,11 +164,30 @@ def step_of(found: NestedField, decoder: CheckedDecoder, into: Any) -> Step:
             read = decoder.read_utf8 if into is not None else decoder.skip_utf8
         case field_id if field_id in BYTES:
             read = decoder.read_bytes if into is not None else decoder.skip_bytes
+        case field_id if field_id == PARTITION and isinstance(kind, StructType) and into is not None:
+            read = partial(tuple_of, tuple(partition_steps(kind, decoder)))
         case _:
             reader = construct_reader(kind, {found.field_id: row})
             binary = cast("BinaryDecoder", decoder)
             read = partial(reader.read if into is not None else reader.skip, binary)
     return value_step(read, decoder.read_int, None if into is None else into.append, required=found.required)
+
+
+def partition_steps(kind: StructType, decoder: CheckedDecoder) -> Iterable[Callable[[], Any]]:
+    """How the fields of a partition are read."""
+    binary, read_int = cast("BinaryDecoder", decoder), decoder.read_int
+
+    def optional(read: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: read() if read_int() > 0 else None
+
+    for found in kind.fields:
+        read = partial(construct_reader(found.field_type, {found.field_id: row}).read, binary)
+        yield read if found.required else optional(read)
+
+
+def tuple_of(steps: tuple[Callable[[], Any], ...]) -> tuple[Any, ...]:
+    """A struct, field by field."""
+    return tuple([step() for step in steps])
 
 
 def value_step(

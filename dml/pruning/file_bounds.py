@@ -8,9 +8,10 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
+import numpy as np
 from pyiceberg.conversions import from_bytes
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -21,6 +22,7 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    IcebergType,
     IntegerType,
     LongType,
     PrimitiveType,
@@ -59,6 +61,20 @@ ORDERED = (
     TimestamptzType,
 )
 
+FIXED: Final[dict[type[IcebergType], np.dtype[Any]]] = {
+    DateType: np.dtype("<i4"),
+    DoubleType: np.dtype("<f8"),
+    FloatType: np.dtype("<f4"),
+    IntegerType: np.dtype("<i4"),
+    LongType: np.dtype("<i8"),
+    TimeType: np.dtype("<i8"),
+    TimestampNanoType: np.dtype("<i8"),
+    TimestampType: np.dtype("<i8"),
+    TimestamptzNanoType: np.dtype("<i8"),
+    TimestamptzType: np.dtype("<i8"),
+}
+"""Types whose bounds are numbers of one size."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricColumn:
@@ -67,19 +83,22 @@ class MetricColumn:
     Attributes:
         is_floating: Whether its type has NaN.
         is_nested: Whether it is a field of a struct.
+        fixed: How its serialised bounds lie in memory, if they are numbers of one size.
         decode: A serialised bound to its value; None if it is missing, NaN, or not of the column's type (that of an
             older schema, say).
     """
 
     is_floating: bool
     is_nested: bool
+    fixed: np.dtype[Any] | None
     decode: Callable[[bytes | None], Any]
 
     @staticmethod
     def of(field_type: PrimitiveType, *, is_nested: bool = False) -> "MetricColumn":
         """The column of a type."""
         is_floating = isinstance(field_type, (FloatType, DoubleType))
-        return MetricColumn(is_floating=is_floating, is_nested=is_nested, decode=decoder(field_type))
+        fixed = FIXED.get(type(field_type))
+        return MetricColumn(is_floating=is_floating, is_nested=is_nested, fixed=fixed, decode=decoder(field_type))
 
 
 def metric_columns(schema: Schema) -> dict[int, MetricColumn]:

@@ -11,6 +11,8 @@ from functools import cached_property
 from math import isnan
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.partitioning import PartitionSpec
@@ -20,11 +22,13 @@ from pyiceberg.transforms import DayTransform, IdentityTransform, TimeTransform,
 from pyiceberg.types import DateType, IcebergType, NestedField, StructType
 
 from dml.deletes.delete_file_index import partition_key
+from dml.manifests.packed_entries import RECORD_COUNT, PackedEntries
 from dml.manifests.write import partition_type
 from dml.model.manifest import ContentFile, FileContent, ManifestFile, Partition, unpartitioned_specs
 from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.bucket_predicate import partitions_that_may_match, partitions_that_must_match
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
+from dml.pruning.many_files import any_match_of_files, files_bounds
 from dml.pruning.row_tests import Bounds, BoundsOf, ColumnBounds, RowTest, all_match, any_match
 
 __all__ = ["AnyOf", "FileFilter", "PartitionSet", "Pruner"]
@@ -104,6 +108,34 @@ class Pruner:
         return file.content is FileContent.POSITION_DELETES or self._may(
             file_bounds(file, self._columns, partition.identity)
         )
+
+    def partitions_of(self, entries: PackedEntries) -> npt.NDArray[np.bool_]:
+        """Which live files of a manifest lie in partitions that may hold matching rows: `partition` of each.
+
+        Raises:
+            ValueError: a live file has a partition that does not fit the table's spec.
+        """
+        live = entries.live()
+        may = np.zeros(len(entries.partitions), np.bool_)
+        for code in np.unique(entries.partition_of[live]).tolist():
+            may[code] = self.partition(entries.spec_id, entries.partitions[code])
+        return np.asarray(live & may[entries.partition_of])
+
+    def may_match_of(self, entries: PackedEntries) -> npt.NDArray[np.bool_]:
+        """Which live files of a manifest of data files may hold matching rows: `may_match` of each, all at once.
+
+        Raises:
+            ValueError: a live file has a partition that does not fit the table's spec.
+        """
+        chosen = np.asarray(self.partitions_of(entries) & (entries.numbers(RECORD_COUNT) != 0))
+        if not self._prunes or not chosen.any():
+            return chosen
+        identity = {
+            code: self._partition((entries.spec_id, entries.partitions[code])).identity
+            for code in np.unique(entries.partition_of[chosen]).tolist()
+        }
+        test = any_match_of_files(self.expression, self._schema, entries.rows, case_sensitive=self._case_sensitive)
+        return np.asarray(chosen & test(files_bounds(entries, self._columns, identity)))
 
     def must_match(self, file: ContentFile) -> bool:
         """Whether all rows of a file match; of a delete file, whether it can only apply to such rows."""

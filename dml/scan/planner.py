@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -25,7 +26,18 @@ from pyiceberg.table.snapshots import Snapshot
 from dml.deletes.delete_file_index import DeleteEntry, DeleteFileIndex, DeleteKind
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CorruptFileError, NotFoundError
-from dml.manifests.read import entries_of, manifests_of
+from dml.manifests.cache import cache_of
+from dml.manifests.packed_entries import (
+    FILE_FORMAT,
+    FILE_PATH,
+    FILE_SIZE,
+    FIRST_ROW_ID,
+    RECORD_COUNT,
+    SEQUENCE_NUMBER,
+    SPLIT_OFFSETS,
+    PackedEntries,
+)
+from dml.manifests.read import damage_named
 from dml.model.manifest import (
     ContentFile,
     DeleteFileKey,
@@ -117,7 +129,7 @@ def plan_scan(
     snapshot = find_snapshot(table, snapshot_id)
     if snapshot is None:
         return ScanPlan(snapshot_id=None)
-    manifests = manifests_of(table.io, snapshot)
+    manifests = cache_of(table).manifests(table.io, snapshot)
     pruner = Pruner(
         table.specs(),
         schema or table.schema(),
@@ -128,14 +140,14 @@ def plan_scan(
     live = [manifest for manifest in manifests if manifest.has_live_files and pruner.manifest(manifest)]
     data = [manifest for manifest in live if manifest.content is ManifestContent.DATA]
     deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if data else []
-    applicable = read_all(deletes, partial(read_delete_manifest, io=table.io, pruner=pruner))
+    applicable = read_all(deletes, partial(read_delete_manifest, table=table, pruner=pruner))
     # Metrics are most of an entry: they are kept where equality deletes ask for them.
     with_metrics = any(entry.data_file.equality_ids for entries in applicable for entry in entries)
     read = read_all(
         data,
         partial(
             read_data_manifest,
-            io=table.io,
+            table=table,
             pruner=pruner,
             find_whole_files=find_whole_files,
             with_metrics=with_metrics,
@@ -260,30 +272,72 @@ class DataManifest:
 
 
 def read_data_manifest(
-    manifest: ManifestFile, io: FileIO, pruner: Pruner, *, find_whole_files: bool, with_metrics: bool
+    manifest: ManifestFile, table: Table, pruner: Pruner, *, find_whole_files: bool, with_metrics: bool
 ) -> DataManifest:
     """The files of a manifest that may hold matching rows, by their partitions and then by their metrics."""
-    live = 0
-
-    def in_partition(partition: tuple[Any, ...]) -> bool:
-        nonlocal live
-        live += 1
-        return pruner.partition(manifest.partition_spec_id, partition)
-
-    files = []
-    is_whole = find_whole_files
-    for entry in entries_of(manifest, io, live_only=True, in_partition=in_partition):
-        if pruner.may_match(entry.data_file):
-            # Asked while the metrics are at hand: most planned files have none.
-            is_whole = is_whole and pruner.must_match(entry.data_file)
-            files.append(PlannedFile.of(entry, with_metrics=with_metrics))
-    return DataManifest(files=tuple(files), live=live, is_whole=is_whole)
+    entries = cache_of(table).entries(manifest, table.io)
+    with damage_named(manifest.manifest_path):
+        if isinstance(entries, PackedEntries):
+            return of_many(entries, pruner, find_whole_files=find_whole_files, with_metrics=with_metrics)
+        live = [entry for entry in entries if entry.is_live]
+        fitting = [entry for entry in live if pruner.partition(manifest.partition_spec_id, entry.data_file.partition)]
+        found = [entry for entry in fitting if pruner.may_match(entry.data_file)]
+        return DataManifest(
+            files=tuple(PlannedFile.of(entry, with_metrics=with_metrics) for entry in found),
+            live=len(live),
+            is_whole=find_whole_files and all(pruner.must_match(entry.data_file) for entry in found),
+        )
 
 
-def read_delete_manifest(manifest: ManifestFile, io: FileIO, pruner: Pruner) -> tuple[ManifestEntry, ...]:
+def of_many(entries: PackedEntries, pruner: Pruner, *, find_whole_files: bool, with_metrics: bool) -> DataManifest:
+    """The same of a manifest with so many files that they are asked together."""
+    found = np.flatnonzero(pruner.may_match_of(entries))
+    return DataManifest(
+        files=planned_files(entries, found, with_metrics=with_metrics),
+        live=int(entries.live().sum()),
+        is_whole=find_whole_files and all(pruner.must_match(entries.file(place)) for place in found.tolist()),
+    )
+
+
+def planned_files(
+    entries: PackedEntries, places: npt.NDArray[np.int64], *, with_metrics: bool
+) -> tuple[PlannedFile, ...]:
+    """Some files of a manifest."""
+    columns = (FILE_PATH, FILE_FORMAT, RECORD_COUNT, FILE_SIZE, SEQUENCE_NUMBER, FIRST_ROW_ID, SPLIT_OFFSETS)
+    rows = zip(
+        places.tolist(),
+        entries.partitions_of(places),
+        *(entries.values(field_id, places) for field_id in columns),
+        strict=True,
+    )
+    return tuple(
+        PlannedFile(
+            path=path,
+            file_format=file_format,
+            record_count=record_count,
+            file_size_in_bytes=size,
+            spec_id=entries.spec_id,
+            partition=partition,
+            data_sequence_number=sequence_number or 0,
+            first_row_id=first_row_id,
+            split_offsets=tuple(offsets or ()),
+            metrics=entries.file(place) if with_metrics else None,
+        )
+        for place, partition, path, file_format, record_count, size, sequence_number, first_row_id, offsets in rows
+    )
+
+
+def read_delete_manifest(manifest: ManifestFile, table: Table, pruner: Pruner) -> tuple[ManifestEntry, ...]:
     """The delete files of a manifest that may apply to data files with matching rows: their partitions decide."""
-    in_partition = partial(pruner.partition, manifest.partition_spec_id)
-    return tuple(entries_of(manifest, io, live_only=True, in_partition=in_partition))
+    entries = cache_of(table).entries(manifest, table.io)
+    with damage_named(manifest.manifest_path):
+        if isinstance(entries, PackedEntries):
+            return tuple(map(entries.entry, np.flatnonzero(pruner.partitions_of(entries)).tolist()))
+        return tuple(
+            entry
+            for entry in entries
+            if entry.is_live and pruner.partition(manifest.partition_spec_id, entry.data_file.partition)
+        )
 
 
 Read = TypeVar("Read")

@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from dml.catalog import create_namespace, load, load_table
 from dml.commit import AppendFiles, RowDelta, commit
 from dml.errors import DmlError
+from dml.manifests.cache import CACHE_ENABLED
 from dml.manifests.read import manifests_of
 from dml.model.manifest import ContentFile, ManifestContent
 from dml.options import Command
@@ -99,7 +100,7 @@ class Sample:
 
 def make_sample(folder: Path, version: int) -> Sample:
     """A table of a format version, which has position delete files up to 2 and deletion vectors from 3 on."""
-    catalog = load("lake", str(folder))
+    catalog = load("lake", str(folder), **{CACHE_ENABLED: "false"})  # what is damaged later is read again
     create_namespace(catalog, ("db",))
     table = new_table(catalog, version, partitioned=True)
     files = (data_file(table, range(50), "a"), data_file(table, range(50, 100), "b"))

@@ -203,8 +203,8 @@ def test_a_manifest_whose_content_is_another_one_than_its_list_says_is_refused(s
 
 def planned(sample: Sample, change: Callable[[ManifestFile], ManifestFile], monkeypatch: pytest.MonkeyPatch) -> Any:
     """A scan of the table as its manifest list would have it."""
-    real = sys.modules["dml.scan.planner"].manifests_of
-    monkeypatch.setattr("dml.scan.planner.manifests_of", lambda io, snapshot: tuple(map(change, real(io, snapshot))))
+    real = sys.modules["dml.manifests.cache"].manifests_of
+    monkeypatch.setattr("dml.manifests.cache.manifests_of", lambda io, snapshot: tuple(map(change, real(io, snapshot))))
     table = sample.table
     plan = plan_scan(table, None)
     return sum(
@@ -235,8 +235,8 @@ def test_a_data_file_that_is_listed_twice_is_refused(
     samples: dict[int, Sample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows would come twice, and a delete would take both or one."""
-    real = sys.modules["dml.scan.planner"].manifests_of
-    monkeypatch.setattr("dml.scan.planner.manifests_of", lambda io, snapshot: real(io, snapshot) * 2)
+    real = sys.modules["dml.manifests.cache"].manifests_of
+    monkeypatch.setattr("dml.manifests.cache.manifests_of", lambda io, snapshot: real(io, snapshot) * 2)
     for version in (2, 3):
         with pytest.raises(CorruptFileError) as raised:
             plan_scan(samples[version].table, None)

@@ -5,6 +5,7 @@ import random
 import struct
 from dataclasses import replace
 from itertools import pairwise
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -39,7 +40,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
     YearTransform,
 )
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType, StructType, TimestampType
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, StructType, TimestampType, UUIDType
 from pyiceberg.utils.lazydict import LazyDict
 
 from dml.commit import RowDelta, commit
@@ -417,6 +418,15 @@ def test_unknown_metrics_prune_nothing_and_broken_ones_neither():
     assert not pruner.may_match(data_entry(upper_bounds={1: (5).to_bytes(4, "little")}).data_file), (
         "bounds of an int column"
     )
+
+
+def test_bounds_of_uuids_prune_nothing():
+    """Java orders them as two signed numbers: what it takes for the least is not the least by their bytes."""
+    schema = Schema(NestedField(1, "u", UUIDType(), required=False))
+    least, greatest = UUID(int=1 << 127), UUID(int=1)  # as Java orders them
+    file = data_entry(lower_bounds={1: least.bytes}, upper_bounds={1: greatest.bytes}).data_file
+    for value in (UUID(int=0), UUID(int=5), UUID(int=(1 << 128) - 1)):
+        assert Pruner({}, schema, EqualTo("u", str(value)), case_sensitive=True).may_match(file)
 
 
 @pytest.mark.parametrize("transform", [YearTransform(), MonthTransform()])

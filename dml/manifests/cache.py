@@ -1,0 +1,173 @@
+"""Manifests that were read, kept for the next statement. Driver.
+
+Input: a line of a manifest list, or where a list lies. Output: what the file says, from memory where it was read
+before. Files of metadata never change, so nothing here gets old; what is used least goes when there is no room.
+
+Many entries are kept as arrays, few as they are: arrays of a handful cost more than the entries. Threads share both:
+PyIceberg makes a dict of a metric at the first look, and who looks meanwhile may find less in it, which is what a
+missing metric is: less is known, and nothing that is not so.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from dml.manifests.packed_entries import PackedEntries, read_packed
+from dml.manifests.read import entries_of, manifests_of
+from dml.model.manifest import ManifestEntry, ManifestFile
+from dml.options import boolean, integer
+
+__all__ = ["CACHE_ENABLED", "CACHE_MAX_BYTES", "Entries", "ManifestCache", "cache_of"]
+
+CACHE_ENABLED: Final = "io.manifest.cache-enabled"
+CACHE_MAX_BYTES: Final = "io.manifest.cache.max-total-bytes"
+DEFAULT_MAX_BYTES: Final = 256 << 20
+
+FEW: Final = 200
+"""Of so many entries arrays are smaller, and faster to ask."""
+
+ENTRY_BYTES: Final = 2_000
+DECODED: Final = 10
+"""So many times the size of a manifest take the metrics in it, which are compressed there."""
+
+LINE_BYTES: Final = 1_000
+
+Entries = tuple[ManifestEntry, ...] | PackedEntries
+"""The entries of a manifest, deleted ones included, in the order of the file."""
+
+Kept = TypeVar("Kept")
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """Something that is kept, and about how many bytes of memory it takes."""
+
+    value: Any
+    nbytes: int
+
+
+class ManifestCache:
+    """Manifests and manifest lists, up to a number of bytes. Threads may share it.
+
+    Args:
+        max_bytes: So much is kept at most; 0 keeps nothing.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._nbytes = 0
+        self._kept: OrderedDict[Hashable, Weighed] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of memory what is kept takes, about."""
+        return self._nbytes
+
+    def manifests(self, io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        """The manifests of a snapshot, as `manifests_of` gives them.
+
+        Raises:
+            CorruptFileError: the manifest list is missing or is no manifest list.
+            ExecutionError: the storage failed.
+        """
+        return self._get(
+            snapshot.manifest_list, lambda: manifests_of(io, snapshot), lambda lines: LINE_BYTES * len(lines)
+        )
+
+    def entries(self, manifest: ManifestFile, io: FileIO) -> Entries:
+        """The entries of a manifest.
+
+        Raises:
+            CorruptFileError: the manifest is missing, is no manifest, or breaks the rules of sequence numbers.
+            ExecutionError: the storage failed.
+        """
+        # Another line for the same file can give it other numbers.
+        key = (
+            manifest.manifest_path,
+            manifest.manifest_length,
+            manifest.partition_spec_id,
+            manifest.content,
+            manifest.sequence_number,
+            manifest.added_snapshot_id,
+            manifest.first_row_id,
+        )
+        return self._get(
+            key, lambda: read_entries(manifest, io), lambda found: bytes_of(found, manifest.manifest_length)
+        )
+
+    def _get(self, key: Hashable, read: Callable[[], Kept], weigh: Callable[[Kept], int]) -> Kept:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                kept: Kept = found.value
+                return kept
+        value = read()  # two threads may read the same file: better than that one waits for all that others read
+        self._keep(key, Weighed(value, weigh(value)))
+        return value
+
+    def _keep(self, key: Hashable, weighed: Weighed) -> None:
+        if weighed.nbytes > self._max_bytes:
+            return
+        with self._lock:
+            if key in self._kept:
+                return
+            self._kept[key] = weighed
+            self._nbytes += weighed.nbytes
+            while self._nbytes > self._max_bytes:
+                _, oldest = self._kept.popitem(last=False)
+                self._nbytes -= oldest.nbytes
+
+
+def read_entries(manifest: ManifestFile, io: FileIO) -> Entries:
+    """The entries of a manifest, from its file."""
+    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
+    listed = None if None in counts else sum(count or 0 for count in counts)
+    if listed is not None and listed <= FEW:
+        return tuple(entries_of(manifest, io))
+    return read_packed(manifest, io)
+
+
+def bytes_of(entries: Entries, file_length: int) -> int:
+    """About how many bytes of memory entries take."""
+    if isinstance(entries, PackedEntries):
+        return entries.nbytes
+    return ENTRY_BYTES * len(entries) + DECODED * file_length
+
+
+CACHES: Final[WeakKeyDictionary[Catalog, ManifestCache]] = WeakKeyDictionary()
+"""One for each catalog that is open: who may not open a catalog sees nothing of what it showed to others."""
+
+LOCK: Final = threading.Lock()
+
+
+def cache_of(table: Table) -> ManifestCache:
+    """The manifests of the tables of a catalog that were read.
+
+    Args:
+        table: A table of the catalog.
+
+    Raises:
+        AnalysisError: a property of the catalog has no such value.
+    """
+    with LOCK:
+        found = CACHES.get(table.catalog)
+        if found is None:
+            found = CACHES[table.catalog] = ManifestCache(max_bytes(table.catalog.properties))
+        return found
+
+
+def max_bytes(properties: Mapping[str, str]) -> int:
+    """How many bytes of manifests a catalog may keep."""
+    if not boolean(properties, CACHE_ENABLED, default=True):
+        return 0
+    return integer(properties, CACHE_MAX_BYTES, DEFAULT_MAX_BYTES, minimum=0)

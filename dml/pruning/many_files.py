@@ -1,0 +1,312 @@
+"""Which of thousands of files may hold rows of a filter, asked of all of them at once. Driver.
+
+Input: an Iceberg expression, and the metrics of the files as arrays. Output: for each file what `row_tests.any_match`
+says of it, to the letter: comparisons of numbers are done on arrays, all others by the same test file by file.
+Spec: "Scan Planning"; "Manifests", on bounds and counts.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import (
+    BooleanExpression,
+    BoundEqualTo,
+    BoundGreaterThan,
+    BoundGreaterThanOrEqual,
+    BoundIn,
+    BoundIsNaN,
+    BoundIsNull,
+    BoundLessThan,
+    BoundLessThanOrEqual,
+    BoundNotNaN,
+    BoundNotNull,
+    BoundPredicate,
+)
+from pyiceberg.schema import Schema
+
+from dml.manifests.packed_entries import (
+    LOWER_BOUNDS,
+    NAN_VALUE_COUNTS,
+    NULL_VALUE_COUNTS,
+    RECORD_COUNT,
+    UPPER_BOUNDS,
+    VALUE_COUNTS,
+    PackedEntries,
+)
+from dml.pruning.bound_expressions import bound_filter, folded
+from dml.pruning.file_bounds import MetricColumn
+from dml.pruning.row_tests import Bounds, ColumnBounds, may_match
+
+__all__ = ["FilesTest", "any_match_of_files", "files_bounds"]
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """The lower or the upper bounds of a column in some files.
+
+    Attributes:
+        values: The bounds: numbers as such, others as objects; anything where there is none.
+        known: Where there is one.
+    """
+
+    values: npt.NDArray[Any]
+    known: Flags
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether they can be compared as an array."""
+        return self.values.dtype != object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesBounds:
+    """`ColumnBounds` of one column in some files, as arrays."""
+
+    lower: Side
+    upper: Side
+    nulls: Flags
+    nans: Flags
+    values: Flags
+
+
+FilesBoundsOf = Callable[[int], FilesBounds]
+FilesTest = Callable[[FilesBoundsOf], Flags]
+Leaf = Callable[[FilesBounds], Flags]
+
+
+def any_match_of_files(expression: BooleanExpression, schema: Schema, files: int, *, case_sensitive: bool) -> FilesTest:
+    """A test that is False only for files in which no row can satisfy the expression.
+
+    Args:
+        expression: An unbound expression.
+        schema: The schema that its names belong to.
+        files: How many there are.
+        case_sensitive: How names match.
+    """
+
+    def on_column(predicate: BoundPredicate) -> FilesTest:
+        field_id, test = predicate.term.ref().field.field_id, leaf(predicate)
+        return lambda bounds_of: test(bounds_of(field_id))
+
+    def both(left: FilesTest, right: FilesTest) -> FilesTest:
+        return lambda bounds_of: left(bounds_of) & right(bounds_of)
+
+    def either(left: FilesTest, right: FilesTest) -> FilesTest:
+        return lambda bounds_of: left(bounds_of) | right(bounds_of)
+
+    return folded(
+        bound_filter(expression, schema, case_sensitive=case_sensitive),
+        leaf=on_column,
+        both=both,
+        either=either,
+        always=lambda _: np.ones(files, np.bool_),
+        never=lambda _: np.zeros(files, np.bool_),
+    )
+
+
+def leaf(predicate: BoundPredicate) -> Leaf:
+    """Which files may have a row that satisfies a predicate."""
+    one_by_one = file_by_file(predicate)
+    match predicate:
+        case BoundIsNull():
+            return lambda b: b.nulls
+        case BoundNotNull():
+            return lambda b: b.values | b.nans
+        case BoundIsNaN():
+            return lambda b: b.nans
+        case BoundNotNaN():
+            return lambda b: b.values
+        case BoundLessThan():
+            value = predicate.literal.value
+            return numeric(lambda b: (~b.lower.known | (b.lower.values < value)) & b.values, one_by_one)
+        case BoundLessThanOrEqual():
+            value = predicate.literal.value
+            return numeric(lambda b: (~b.lower.known | (b.lower.values <= value)) & b.values, one_by_one)
+        case BoundGreaterThan():
+            value = predicate.literal.value
+            return numeric(lambda b: ((~b.upper.known | (b.upper.values > value)) & b.values) | b.nans, one_by_one)
+        case BoundGreaterThanOrEqual():
+            value = predicate.literal.value
+            return numeric(lambda b: ((~b.upper.known | (b.upper.values >= value)) & b.values) | b.nans, one_by_one)
+        case BoundEqualTo():
+            return numeric(equal_to([predicate.literal.value]), one_by_one)
+        case BoundIn():
+            return numeric(equal_to(sorted(predicate.value_set)), one_by_one)
+    return one_by_one
+
+
+def numeric(test: Leaf, otherwise: Leaf) -> Leaf:
+    """A test on arrays where the bounds are numbers."""
+    return lambda b: test(b) if b.lower.is_numeric and b.upper.is_numeric else otherwise(b)
+
+
+def equal_to(values: Sequence[Any]) -> Leaf:
+    """Which files may have one of these values, which ascend: the least of them that is not below is not above."""
+
+    def test(bounds: FilesBounds) -> Flags:
+        wanted = np.array(values, bounds.lower.values.dtype)
+        if len(wanted) == 0:
+            return np.zeros(len(bounds.values), np.bool_)
+        place = np.where(bounds.lower.known, np.searchsorted(wanted, bounds.lower.values), 0)
+        there = place < len(wanted)
+        least = wanted[np.minimum(place, len(wanted) - 1)]
+        return np.asarray(there & (~bounds.upper.known | (least <= bounds.upper.values)) & bounds.values)
+
+    return test
+
+
+def file_by_file(predicate: BoundPredicate) -> Leaf:
+    """The test of one file, asked of each."""
+    test = may_match(predicate)
+
+    def ask(bounds: FilesBounds) -> Flags:
+        answers = (
+            test(Bounds(lower=lower, upper=upper, nulls=nulls, nans=nans, values=values))
+            for lower, upper, nulls, nans, values in zip(
+                listed(bounds.lower),
+                listed(bounds.upper),
+                bounds.nulls.tolist(),
+                bounds.nans.tolist(),
+                bounds.values.tolist(),
+                strict=True,
+            )
+        )
+        return np.fromiter(answers, np.bool_, len(bounds.values))
+
+    return ask
+
+
+def listed(side: Side) -> list[Any]:
+    """Bounds as objects, None where there is none."""
+    return [value if known else None for value, known in zip(side.values.tolist(), side.known.tolist(), strict=True)]
+
+
+# ---- what manifests say ---------------------------------------------------------------------------------------
+
+
+def files_bounds(
+    entries: PackedEntries,
+    columns: Mapping[int, MetricColumn],
+    identity: Mapping[int, Mapping[int, ColumnBounds]],
+) -> FilesBoundsOf:
+    """What the metrics of the files of a manifest say of their columns.
+
+    Args:
+        entries: The files.
+        columns: By field id.
+        identity: What is known better, by the place of a partition in `entries.partitions`: the columns that have one
+            value there, the same ones in all. Of files of other partitions anything may be said.
+    """
+    known: dict[int, FilesBounds] = {}
+
+    def bounds_of(field_id: int) -> FilesBounds:
+        if field_id not in known:
+            known[field_id] = found(field_id)
+        return known[field_id]
+
+    def found(field_id: int) -> FilesBounds:
+        of_partitions = {code: better[field_id] for code, better in identity.items() if field_id in better}
+        if of_partitions:
+            return bounds_of_partitions(of_partitions, entries)
+        column = columns.get(field_id)
+        return nothing_known(entries.rows) if column is None else metric_bounds(entries, field_id, column)
+
+    return bounds_of
+
+
+def bounds_of_partitions(bounds: Mapping[int, ColumnBounds], entries: PackedEntries) -> FilesBounds:
+    """The bounds of files that have one value each."""
+    place = np.zeros(len(entries.partitions), np.int64)
+    place[list(bounds)] = np.arange(len(bounds))
+    place_of_file = place[entries.partition_of]
+    each = list(bounds.values())
+
+    def flags(of: Callable[[ColumnBounds], bool]) -> Flags:
+        return np.array([of(one) for one in each], np.bool_)[place_of_file]
+
+    def side(of: Callable[[ColumnBounds], Any]) -> Side:
+        values = np.empty(len(each), object)
+        for number, one in enumerate(each):
+            values[number] = of(one)
+        known = np.array([value is not None for value in values], np.bool_)
+        return Side(values=values[place_of_file], known=known[place_of_file])
+
+    return FilesBounds(
+        lower=side(lambda one: one.lower),
+        upper=side(lambda one: one.upper),
+        nulls=flags(lambda one: one.nulls),
+        nans=flags(lambda one: one.nans),
+        values=flags(lambda one: one.values),
+    )
+
+
+def nothing_known(files: int) -> FilesBounds:
+    """Bounds that say nothing."""
+    side = Side(values=np.empty(files, object), known=np.zeros(files, np.bool_))
+    anything = np.ones(files, np.bool_)
+    return FilesBounds(lower=side, upper=side, nulls=anything, nans=anything, values=anything)
+
+
+def metric_bounds(entries: PackedEntries, field_id: int, column: MetricColumn) -> FilesBounds:
+    """What `file_bounds.MetricBounds` says of each file."""
+    counts, has_count = counted(entries, VALUE_COUNTS, field_id)
+    nulls, has_nulls = counted(entries, NULL_VALUE_COUNTS, field_id)
+    nans, has_nans = counted(entries, NAN_VALUE_COUNTS, field_id)
+    if not column.is_floating:
+        nans, has_nans = np.zeros(entries.rows, np.int64), np.ones(entries.rows, np.bool_)
+    may_be_null = ~has_nulls | (nulls != 0)
+    if column.is_nested:
+        may_be_null |= ~has_count | (counts != entries.numbers(RECORD_COUNT))
+    # Where a count is missing it is 0 here, and there are no files with a count of 0 of which anything is known.
+    only_nulls = (counts != 0) & (counts == nulls)
+    only_nulls_and_nans = (counts != 0) & (counts == nulls + nans)
+    may_be_nan = (~has_nans | (nans != 0)) & ~only_nulls if column.is_floating else np.zeros(entries.rows, np.bool_)
+    return FilesBounds(
+        lower=decoded(entries, LOWER_BOUNDS, field_id, column),
+        upper=decoded(entries, UPPER_BOUNDS, field_id, column),
+        nulls=may_be_null,
+        nans=may_be_nan,
+        values=~only_nulls_and_nans,
+    )
+
+
+def counted(entries: PackedEntries, metric: int, field_id: int) -> tuple[npt.NDArray[np.int64], Flags]:
+    """A count of a column in each file, 0 where it is missing; and where it is there."""
+    files, values = entries.maps[metric].of_column(field_id)
+    counts, known = np.zeros(entries.rows, np.int64), np.zeros(entries.rows, np.bool_)
+    counts[files] = values.to_numpy()
+    known[files] = True
+    return counts, known
+
+
+def decoded(entries: PackedEntries, metric: int, field_id: int, column: MetricColumn) -> Side:
+    """The bounds of a column in each file."""
+    files, serialised = entries.maps[metric].of_column(field_id)
+    known = np.zeros(entries.rows, np.bool_)
+    if column.fixed is not None and alike(serialised, column.fixed.itemsize):
+        numbers = np.frombuffer(b"".join(serialised.to_pylist()), column.fixed)
+        values = np.zeros(entries.rows, WIDE[column.fixed.kind])
+        values[files] = numbers
+        known[files] = ~np.isnan(numbers) if column.is_floating else True
+        return Side(values=values, known=known)
+    objects = np.empty(entries.rows, object)
+    found = [column.decode(data) for data in serialised.to_pylist()]
+    for place, value in zip(files.tolist(), found, strict=True):
+        objects[place] = value
+    known[files] = [value is not None for value in found]
+    return Side(values=objects, known=known)
+
+
+WIDE: Final = {"i": np.int64, "f": np.float64}
+
+
+def alike(serialised: pa.Array, size: int) -> bool:
+    """Whether all bounds have the size of the column's type: a column that was promoted may have others."""
+    return len(serialised) == 0 or bool(pc.all(pc.equal(pc.binary_length(serialised), size)).as_py())
