@@ -80,16 +80,21 @@ def with_copied_metrics(outcome: WriteOutcome, table: Table, scan: ScanPlan, con
 
 
 def entries_by_path(table: Table, scan: ScanPlan, paths: Collection[str]) -> dict[str, ContentFile]:
-    """The manifest entries of some data files of a scan."""
+    """The manifest entries of some data files of a scan; no manifest is decoded further than to the last of them."""
     snapshot = None if scan.snapshot_id is None else table.snapshot_by_id(scan.snapshot_id)
-    wanted = {scan.data_manifests[path] for path in paths}
-    return {
-        entry.data_file.path: entry.data_file
-        for manifest in manifests_of(table.io, snapshot)
-        if manifest.manifest_path in wanted
-        for entry in entries_of(manifest, table.io, live_only=True)
-        if entry.data_file.path in paths
-    }
+    wanted: dict[str, set[str]] = {}
+    for path in paths:
+        wanted.setdefault(scan.data_manifests[path], set()).add(path)
+    found: dict[str, ContentFile] = {}
+    for manifest in manifests_of(table.io, snapshot):
+        missing = wanted.get(manifest.manifest_path, set())
+        for entry in entries_of(manifest, table.io, live_only=True) if missing else ():
+            if entry.data_file.path in missing:
+                missing.remove(entry.data_file.path)
+                found[entry.data_file.path] = entry.data_file
+            if not missing:
+                break
+    return found
 
 
 COUNTS = ("value_counts", "null_value_counts", "nan_value_counts")

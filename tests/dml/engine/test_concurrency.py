@@ -231,6 +231,18 @@ def test_a_rewritten_file_takes_over_what_others_deleted(rewriting: Kind, meanwh
     assert values(rewriting, name) == {id_: value for id_, value in expected.items() if id_ != 1}
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_spliced_file_takes_them_over_too(lake: Lake, meanwhile: Meanwhile, version: int) -> None:
+    kind = Kind(lake=lake, version=version, mode="copy-on-write", partitioned=False)
+    name = one_file(kind, **MARKS, **{"write.splice.min-file-size-bytes": "0"})
+    meanwhile(f"DELETE FROM {name} WHERE id IN (2, 7)", f"DELETE FROM {name} WHERE id = 11")
+    assert lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE id IN (1, 8)").data_files_spliced == 1
+    expected = {id_: f"s{id_}" for id_ in range(12) if id_ not in {2, 7, 11}} | {1: "mine", 8: "mine"}
+    assert values(kind, name) == expected
+    assert lake.table(name).current_snapshot().summary["rowdelta.deletes-reapplied"] == "3"
+    assert lake.session.verify(name).ok
+
+
 def test_a_rewritten_file_with_new_rows_in_the_tables_order_takes_them_over_too(
     rewriting: Kind, meanwhile: Meanwhile
 ) -> None:
