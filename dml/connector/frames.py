@@ -17,7 +17,7 @@ from dml.connector.changes import reference_of
 from dml.connector.java import capabilities, java_class, none, static, struct_type
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.scan import PlannedScan, ScanRead, SparkScan
-from dml.connector.scan_builder import cheapest, scan_builder
+from dml.connector.scan_builder import cheapest, known_rows, scan_builder
 from dml.connector.state import TableState
 from dml.connector.table import SparkTable
 from dml.connector.workers import has_python_readers
@@ -96,7 +96,10 @@ def read_frame(engine: Engine, settings: StatementSettings, found: SnapshotRead)
     read = ScanRead(
         state=state, columns=columns, metadata_columns=needed.metadata_columns, row_filter=needed.row_filter
     )
-    if found.without_python and SparkScan(engine, read, found.plan, settings).vectorized is None:
+    # A query that needs no column counts rows, as a rule.
+    needs_nothing = not needed.field_ids and not needed.metadata_columns
+    is_counted = needs_nothing and found.plan is not None and known_rows(found.plan.tasks) is not None
+    if found.without_python and not is_counted and SparkScan(engine, read, found.plan, settings).vectorized is None:
         return None
     registry, session = engine.registry, weak_session(engine.spark)
     table = ReadTable(lambda: Engine(spark=session(), registry=registry), settings, read, found.plan)

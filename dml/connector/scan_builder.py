@@ -21,11 +21,12 @@ from dml.connector.proxies import Proxy
 from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkScan
 from dml.engine.engine import Engine, StatementSettings
 from dml.model.columns import METADATA_COLUMNS
+from dml.model.scan_task import ScanTask
 from dml.plan.predicates import MAX_DEPTH, Pushdown
 from dml.scan.planner import ScanPlan
 from dml.spark.jvm import scala_list
 
-__all__ = ["SparkScanBuilder", "cheapest", "scan_builder"]
+__all__ = ["SparkScanBuilder", "cheapest", "known_rows", "scan_builder"]
 
 CHEAP: Final = ("boolean", "int", "date", "long", "float", "double", "timestamp", "timestamptz")
 """Types of columns, from those that are read fastest."""
@@ -101,10 +102,9 @@ class SparkScanBuilder(Proxy):
         if not self.supportCompletePushDown(aggregation):
             return False
         self.plan = self.plan or self.read.plan()
-        tasks = self.plan.tasks
-        if any(task.deletion_vector or task.position_deletes or task.equality_deletes for task in tasks):
+        rows = known_rows(self.plan.tasks)
+        if rows is None:
             return False
-        rows = sum(task.record_count for task in tasks)
         self.count = CountedRows(self.read, rows, len(aggregation.aggregateExpressions()))
         return True
 
@@ -122,6 +122,18 @@ class SparkScanBuilder(Proxy):
     def build(self) -> Proxy:
         """The scan."""
         return self.count or SparkScan(self.engine, self.read, self.plan, self.settings, self.options)
+
+
+def known_rows(tasks: Sequence[ScanTask]) -> int | None:
+    """The live rows of data files as manifests say; None where only reading tells.
+
+    A deletion vector says each row once, and its entry how many. A position delete file may say a row twice, and an
+    equality delete file says rows that are not there.
+    """
+    if any(task.position_deletes or task.equality_deletes for task in tasks):
+        return None
+    deleted = sum(task.deletion_vector.record_count for task in tasks if task.deletion_vector is not None)
+    return sum(task.record_count for task in tasks) - deleted
 
 
 def both(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:
