@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from dml.errors import SetupError
 from dml.spark.launch import LOG_SETTINGS, spark_session
+from dml.spark.versions import has
 from tests.class_archive import JVM_OPTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +59,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.exit(str(error), returncode=1)
     yield session
     session.stop()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs a feature that the PySpark that runs has not; the newest has all of them."""
+    lacking = [
+        item for item in items if not all(has(feature) for mark in item.iter_markers("needs") for feature in mark.args)
+    ]
+    if lacking:
+        config.hook.pytest_deselected(items=lacking)
+        items[:] = [item for item in items if item not in lacking]
 
 
 @pytest.hookimpl(trylast=True)

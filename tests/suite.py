@@ -10,6 +10,7 @@ keeps one core and a bit of another busy, so that by default there are as many a
     python tests/suite.py --demo            and the demo, beside them
     python tests/suite.py --checks          and the types of the package and its tests, and the documentation site
     python tests/suite.py --oldest PYTHON   and what is marked oldest, by the Python of another environment
+    python tests/suite.py oldest golden     on another PySpark: what is marked oldest, all golden scripts
     python tests/suite.py --coverage        and how much of the package ran, with the floor of pyproject.toml
 
 What it is at is said while it runs; the output of a part that failed is shown in the end, and then seconds by part and
@@ -221,7 +222,7 @@ class Suite:
         nightly: Whether the long tests are run, and not the others.
         thorough: Whether tests that are marked so are run: with every change, but not by everybody who makes one.
         coverage: Whether it is measured which lines of the package run, in the process of the tests.
-        oldest: The Python of the environment with the oldest PySpark.
+        oldest: The Python of the environment with the oldest PySpark; empty for this one.
     """
 
     folder: Path
@@ -240,7 +241,7 @@ class Suite:
 
     def command(self, part: Part) -> list[str]:
         """What runs a part; nothing comes from the checkout but the tests."""
-        python = [self.oldest if part is OLDEST else sys.executable, "-P", "-u"]
+        python = [(part is OLDEST and self.oldest) or sys.executable, "-P", "-u"]
         if part.command:
             places = {"root": ROOT, "folder": self.folder}
             return [*python, "-m", *(word.format(**places) for word in part.command)]
@@ -396,7 +397,7 @@ def report(runs: Iterable[Run], *, verbose: bool) -> None:
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
-    names = [part.name for part in parts_with_the_rest()]
+    names = [part.name for part in (*parts_with_the_rest(), OLDEST)]
     parser.add_argument(
         "parts", nargs="*", choices=[*names, []], metavar="PART", help=f"of {', '.join(names)}; else all"
     )
@@ -421,7 +422,8 @@ def main(given: Sequence[str] | None = None) -> int:
     everything = options.all or options.nightly
     known = parts_with_the_rest()
     parts = [part for part in known if (part.name in options.parts if options.parts else everything or part.everyday)]
-    asked = [*([OLDEST] if options.oldest else []), *([DEMO] if options.demo else [])]
+    cut = bool(options.oldest) or OLDEST.name in options.parts
+    asked = [*([OLDEST] if cut else []), *([DEMO] if options.demo else [])]
     parts[LONG_PARTS:LONG_PARTS] = asked
     parts[:0] = CHECKS if options.checks else ()
     with tempfile.TemporaryDirectory(prefix="suite-") as folder:

@@ -16,6 +16,7 @@ from dml.engine.dispatch import execute
 from dml.engine.engine import Engine, is_connect
 from dml.result import Result
 from dml.spark.jvm import cache_manager
+from dml.spark.versions import Feature, has
 from dml.sqlparse import Statement
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import (
@@ -41,7 +42,7 @@ def execute_and_refresh(
         outcome = execute(engine, statement, text, idempotency_key)
     changed = changed_table(statement)
     if changed is not None:
-        refresh_caches(engine, changed.parts)
+        refresh_caches(engine, changed.parts, columns_may_differ=isinstance(statement, AlterTable | CreateTable))
     return outcome
 
 
@@ -63,12 +64,13 @@ def changed_table(statement: Statement) -> TableReference | None:
             return None
 
 
-def refresh_caches(engine: Engine, parts: tuple[str, ...]) -> None:
+def refresh_caches(engine: Engine, parts: tuple[str, ...], *, columns_may_differ: bool) -> None:
     """Let Spark forget the rows that it has cached of a table, and of all that reads it.
 
     Args:
         engine: The session and its catalogs.
         parts: The table's name in a statement that has changed it.
+        columns_may_differ: Whether the statement may have changed its columns.
     """
     try:
         if is_connect(engine.spark) or cache_manager(engine.spark).isEmpty():
@@ -76,8 +78,10 @@ def refresh_caches(engine: Engine, parts: tuple[str, ...]) -> None:
         registry = engine.registry
         catalog_name, rest = registry.split(parts)
         resolved = registry.resolve(parts)
-        if resolved is None:
-            engine.spark.catalog.clearCache()  # it was dropped, or renamed: what was cached of it has no name
+        if resolved is None or (columns_may_differ and not has(Feature.TABLES_ANEW)):
+            # It was dropped, or renamed: what was cached of it has no name. Before Spark 4.1 what was cached of it with
+            # other columns is not found by its name either, and would be found again when the columns are back.
+            engine.spark.catalog.clearCache()
             return
         for name in {(catalog_name, *rest), (resolved.catalog_name, *resolved.identifier)}:
             engine.spark.sql(f"REFRESH TABLE {'.'.join(map(quoted, name))}")

@@ -29,16 +29,18 @@ from dml.connector.java import (
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.scan import ScanRead
 from dml.connector.scan_builder import SparkScanBuilder, scan_builder
-from dml.connector.state import TableState, column_path
+from dml.connector.state import TableState, column_path, loaded_once
 from dml.connector.write import SparkWriteBuilder, WrittenTable
 from dml.engine.engine import Engine
 from dml.engine.schema_evolution import accepts_any_schema
+from dml.errors import AnalysisError, NotFoundError
 from dml.model.columns import METADATA_COLUMNS
 from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
 from dml.scan.planner import ScanPlan
 from dml.scan.source import spark_schema
 from dml.spark.store_assignment import default_sql
 from dml.spark.types import spark_field
+from dml.spark.versions import Feature, has
 from dml.sqlparse.quoting import quote_name
 
 __all__ = ["SparkTable"]
@@ -87,8 +89,11 @@ class SparkTable(Proxy):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The table in its state: Spark would keep an older state that is equal to the one that it loads anew."""
-        return self.state.version
+        """The table in its state: Spark would keep an older state that is equal to the one that it loads anew.
+
+        Where Spark keeps a table and we load it anew, all states are one: else no cache of rows would be found again.
+        """
+        return (*self.state.identity, self.id()) if self._follows else self.state.version
 
     def id(self) -> str:
         """What stays when it is renamed, and goes when it is dropped."""
@@ -142,7 +147,35 @@ class SparkTable(Proxy):
     def newScanBuilder(self, options: JavaObject) -> SparkScanBuilder:
         """A builder of scans, of another snapshot where options say so."""
         asked = options_of(options)
-        return scan_builder(self.engine, ScanRead.whole(self.state.with_options(asked)), options=asked)
+        state = self._state_now() if self._follows else self.state
+        return scan_builder(self.engine, ScanRead.whole(state.with_options(asked)), options=asked)
+
+    @property
+    def _follows(self) -> bool:
+        """Whether scans have to look for a newer state: before Spark 4.1 a DataFrame keeps the table that it found."""
+        return not has(Feature.TABLES_ANEW) and not self.state.is_pinned
+
+    def _state_now(self) -> TableState:
+        """The table as it is now, which a statement that runs loads once."""
+        engine, resolved = self.engine, self.state.resolved
+        parts = (resolved.catalog_name, *resolved.identifier)
+
+        def load() -> SparkTable:
+            found = engine.registry.resolve(parts)
+            if found is None:
+                raise NotFoundError(f"There is no table {quote_name(parts)} any more", table=resolved.name)
+            return SparkTable(self._provide, TableState.of(engine, found, None, None))
+
+        now = loaded_once(engine.spark, (*parts, None, None), load).state
+        found = {field.name: field.field_type for field in now.schema.fields}
+        kept = all(found.get(field.name) == field.field_type for field in self.state.schema.fields)
+        if now.table.metadata.table_uuid != self.state.table.metadata.table_uuid or not kept:
+            raise AnalysisError(
+                f"The table {quote_name(parts)} was made anew, or has other columns, since this DataFrame was made",
+                hint="Make the DataFrame again",
+                table=resolved.name,
+            )
+        return now
 
     @cached_property
     def _metadata_columns(self) -> JavaObject:

@@ -59,6 +59,7 @@ class Feature(Enum):
     JAVA_17 = ((4, 0), "Java 17 as the least")
     JVM_PARAMETERS = ((4, 1), "A parameter in a statement that comes from the JVM, not from Python,")
     METADATA_IN_STREAMS = ((4, 3), "A metadata column in a stream of a table")
+    TABLES_ANEW = ((4, 1), "A table that is loaded anew for each job")
     TIME = ((4, 1), "A column of type TIME")
     TRAVEL_IN_PLANS = ((4, 1), "A plan that says which of its tables travel in time")
     REPARTITION_BY_ID = ((4, 1), "A partition for each number")

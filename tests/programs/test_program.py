@@ -10,10 +10,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 import dml
+from dml.spark.versions import Feature, has
 from tests.programs.all_calls import CALLS, differences, listed_differences
 from tests.programs.program import Program, answer
 
 ROOT = Path(__file__).parents[2]
+OF_FUNCTIONS = {
+    "bucket_in_a_condition",
+    "truncate_in_an_expression",
+    "days_by_call_function",
+    "months_and_hours_in_expressions",
+    "function_exists",
+    "wrong_type_for_a_bucket",
+}
+"""Calls with Iceberg's functions."""
 
 pytestmark = pytest.mark.spark
 
@@ -26,10 +36,16 @@ def test_the_program_answers_as_java_does(spark: SparkSession, tmp_path_factory:
         program.prepare()
         found = {call.name: answer(call, program) for call in CALLS}
     different = differences(found)
-    assert different.keys() == listed_differences("classic"), json.dumps(different, indent=1)
+    listed = listed_differences("classic")
+    if spark.version < "4.1":
+        listed -= {"append_of_too_few_columns"}
+    if not has(Feature.CATALOG_FUNCTIONS):
+        listed |= OF_FUNCTIONS
+    assert different.keys() == listed, json.dumps(different, indent=1)
 
 
 @pytest.mark.nightly
+@pytest.mark.needs(Feature.CATALOG_FUNCTIONS)
 def test_the_program_on_spark_connect(tmp_path: Path) -> None:
     """On a server that is not ours, in a process of its own: PySpark allows one kind of session in each."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}

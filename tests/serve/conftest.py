@@ -20,6 +20,11 @@ START_SECONDS = 180
 QUIET = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} {JVM_OPTIONS}"
 
 
+def without_java(text: str) -> str:
+    """An error without the calls that Java was in."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("at "))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Served:
     """A server.
@@ -46,7 +51,9 @@ class Served:
             timeout=CLIENT_SECONDS,
             env={"PATH": "/usr/bin:/bin", **environment},
         )
-        assert outcome.returncode == 0, outcome.stderr[-4000:] + self.log.read_text(errors="replace")[-4000:]
+        assert outcome.returncode == 0, (
+            without_java(outcome.stderr)[-4000:] + self.log.read_text(errors="replace")[-4000:]
+        )
         return outcome.stdout.strip()
 
 

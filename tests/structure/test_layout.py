@@ -69,6 +69,28 @@ def test_the_parts_are_listed_once(place):
     assert "pytest" not in text
 
 
+def test_each_cell_of_the_readmes_table_is_a_part_that_is_run_on_its_pyspark():
+    """With each change on the newest, and what is marked so on the oldest; by night on each."""
+    nightly = (ROOT / ".ci" / "nightly").read_text()
+    parts_on = nightly[nightly.index("parts_on() {") : nightly.index("done")]
+    (versions,) = re.findall(r"^for version in ([\d. ]+); do$", parts_on, re.MULTILINE)
+    rows = re.findall(r"^\| (\d\.\d) \| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert [version for version, _ in rows] == versions.split()[::-1]
+    everyday = {part.name for part in parts_with_the_rest()}
+    for version, cells in rows:
+        by_change = (
+            everyday if version == versions.split()[-1] else {"oldest"} if version == versions.split()[0] else ()
+        )
+        command = f"{parts_on[: parts_on.index('for version')]}\nparts_on {version}"
+        said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
+        by_night = set(said.split())
+        for cell in cells.split(" | "):
+            found = re.findall(r"(each change|nightly): `(\w+)`", cell)
+            assert found or cell == "no", (version, cell)
+            for when, part in found:
+                assert part in (by_change if when == "each change" else by_night), (version, cell)
+
+
 def test_the_suite_counts_what_pytest_says():
     """Also where a test that runs pytest itself is among them."""
     output = (

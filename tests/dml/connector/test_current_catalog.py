@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dml.errors import NotFoundError
+from dml.spark.versions import Feature
 
 pytestmark = pytest.mark.spark
 
@@ -49,6 +50,7 @@ def information(sql):
     return {row[1]: row[3].splitlines() for row in sql("show table extended in dbt like '*'")}
 
 
+@pytest.mark.needs(Feature.CATALOG_VIEWS)
 def test_namespaces_and_tables_are_those_of_the_catalog(sql, lake):
     """Made, listed and described without its name; dbt reads the kind and the provider of each."""
     assert ("dbt",) in sql("show databases")
@@ -101,6 +103,7 @@ def test_incremental_models_run_over_temporary_views(sql, lake, spark):
     spark.catalog.dropTempView("orders__tmp")
 
 
+@pytest.mark.needs(Feature.CATALOG_VIEWS)
 def test_a_snapshot_is_merged_from_a_view_with_a_bare_name(sql, lake):
     """Its columns are asked for, and its query reads the target."""
     sql("create or replace table dbt.history using iceberg as select 1 as id, 'a' as s, cast(null as string) as gone")

@@ -7,9 +7,12 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql.functions import expr
 
+from dml.connector import table
+from dml.connector.state import TableState
 from dml.engine.merge_source import MergeSourceFrame
-from dml.errors import NotFoundError
+from dml.errors import AnalysisError, NotFoundError
 from dml.spark.handlers import running
+from dml.spark.versions import Feature
 
 pytestmark = pytest.mark.spark
 
@@ -114,8 +117,27 @@ def test_views_of_spark_over_our_tables(lake, spark, name):
 def test_a_table_that_is_dropped_is_gone_for_spark_table(lake, spark, name):
     following = spark.table(f"lake.{name}")
     lake.session.sql(f"DROP TABLE {name}")
-    with pytest.raises(AnalysisException):
+    with pytest.raises((AnalysisException, NotFoundError)):  # Spark's words, or before 4.1 ours
         following.count()
+
+
+def test_a_table_that_spark_keeps_is_loaded_anew_for_each_scan(lake, spark, name, monkeypatch):
+    """As before Spark 4.1: its newer rows, and no other table of the name."""
+    monkeypatch.setattr(table, "has", lambda feature: feature is not Feature.TABLES_ANEW)
+    engine = lake.session.engine
+    resolved = engine.registry.resolve(("lake", *name.split(".")))
+    kept = table.SparkTable(lambda: engine, TableState.of(engine, resolved, None, None))
+    lake.session.sql(f"DELETE FROM {name} WHERE id < 4")
+    lake.session.sql(f"ALTER TABLE {name} ADD COLUMN more INT")
+    now = kept._state_now()
+    assert now.snapshot_id == lake.table(name).current_snapshot().snapshot_id != kept.state.snapshot_id
+    assert kept.identity == table.SparkTable(lambda: engine, now).identity
+    lake.session.sql(f"ALTER TABLE {name} DROP COLUMN v")
+    with pytest.raises(AnalysisError, match="has other columns"):
+        kept._state_now()
+    lake.session.sql(f"DROP TABLE {name}")
+    with pytest.raises(NotFoundError, match="There is no table"):
+        kept._state_now()
 
 
 @pytest.mark.parametrize("way", ["mergeInto", "view"])

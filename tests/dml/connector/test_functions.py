@@ -7,8 +7,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from dml.errors import AnalysisError, ErrorKind
 from dml.spark.handlers import running
 from dml.spark.iceberg_functions import FUNCTIONS
+from dml.spark.versions import Feature
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.needs(Feature.CATALOG_FUNCTIONS)]
 
 VALUES = """
     SELECT CAST(id AS TINYINT) AS t, CAST(id AS INT) AS i, id AS l,

@@ -5,8 +5,9 @@ from pyspark.errors import AnalysisException
 
 from dml.catalog import list_views, load_view
 from dml.errors import NotFoundError
+from dml.spark.versions import Feature
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.needs(Feature.CATALOG_VIEWS)]
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def run(spark):
         lake.sql("MERGE INTO db.t USING (SELECT 3L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE")
         assert lake.sql("UPDATE db.t SET s = upper(s) WHERE id = 1").rows_updated == 1
         assert sorted(map(tuple, spark.sql("SELECT * FROM lake.db.t").collect())) == [(0, "a"), (1, "A"), (2, "a")]
-        for marked in ("DELETE FROM db.t WHERE ^uper^(s) = 'A'", "SELECT * FROM db.t WHERE id IN (1,^)^"):
+        for marked in ("DELETE FROM db.t WHERE ^uper^(s) = 'A'", "SELECT * FROM db.t WHERE id = ^=^ 1"):
             try:
                 lake.sql(marked.replace("^", ""))
             except DmlError as raised:
