@@ -85,13 +85,12 @@ class Sample:
 
     def outcome(self, kind: str, content: bytes) -> Outcome:
         """What reading comes to when a file has other bytes."""
+        refusal: DmlError | None = None
         with self.replaced(kind, content):
             try:
                 found = self.read()
             except DmlError as error:
                 refusal = error
-            else:
-                refusal = None
         if refusal is not None:
             assert refusal.context["file"] in str(refusal)
             return Outcome.REFUSED

@@ -71,6 +71,8 @@ def test_a_vector_that_is_not_the_one_of_its_manifest_entry_is_refused(
     assert ref is not None
     assert other_ref is not None
     offset, length = ref.content_offset, ref.content_size_in_bytes
+    assert offset is not None
+    assert length is not None
     changes: list[dict[str, Any]] = [
         {"record_count": 4}, {"record_count": 0}, {"record_count": -1}, {"content_offset": None},
         {"content_size_in_bytes": None}, {"content_offset": -1}, {"content_offset": offset + 1},

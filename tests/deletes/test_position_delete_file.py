@@ -22,7 +22,7 @@ ROWS = st.lists(st.tuples(PATHS, st.integers(0, 2**40)), max_size=40)
 
 
 def by_file(rows):
-    expected = {}
+    expected: dict[str, list[int]] = {}
     for path, position in rows:
         expected.setdefault(path, []).append(position)
     return expected

@@ -122,7 +122,7 @@ def test_json_refuses_two_values_of_one_name():
         with pytest.raises(AnalysisError, match=r"Two values are named 'a'.*AS"):
             printed()
     target = io.StringIO()
-    print_rows(["a", "a"], [(1, 2)], "csv", target)
+    print_rows(["a", "a"], [Row("1", "2")], "csv", target)
     assert target.getvalue() == "a,a\n1,2\n"
 
 

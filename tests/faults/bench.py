@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 import dml
 from dml.errors import CommitStateUnknownError, DmlError
+from dml.result import Result
 from dml.session import Session
 from tests.faults.injection import FOLDER, Action, Call, Fault, Faults, FaultyCatalog, FaultyFileIO
 from tests.interop.readers import read_duckdb, read_pyiceberg
@@ -219,7 +220,9 @@ class Bench(Place):
         snapshot_id: int | None = None
         raised: BaseException | None = None
         try:
-            snapshot_id = self.session.sql(STATEMENTS[self.statement]).snapshot_id
+            result = self.session.sql(STATEMENTS[self.statement])
+            assert isinstance(result, Result)
+            snapshot_id = result.snapshot_id
         except Exception as error:  # noqa: BLE001 - what it is, is looked at below
             raised = error
         hit = faults.injected()

@@ -94,7 +94,9 @@ def walk_one(bench: Bench, actions: Collection[Action], *, every_call: bool) -> 
     undisturbed = bench.run()
     assert (undisturbed.outcome, undisturbed.problems) == ("after", ()), undisturbed.problems
     refused = Fault(call=Call.COMMIT, first=1, last=FOR_EVER, action=Action.LOSE)
-    faults = [(fault,) for fault in faults_of(bench.statement, undisturbed.calls, actions, every_call=every_call)]
+    faults: list[tuple[Fault, ...]] = [
+        (fault,) for fault in faults_of(bench.statement, undisturbed.calls, actions, every_call=every_call)
+    ]
     if Action.FAIL in actions and bench.statement != CTAS:  # nobody races for a table that is not there
         lost = bench.run(refused)
         assert lost.outcome == "before", lost.problems

@@ -88,6 +88,6 @@ def wait_until(ready: Callable[[], object], process: subprocess.Popen[bytes], lo
                 time.sleep(LOOK_SECONDS)
                 continue
             text = log.read_text(errors="replace")[-2000:]
-            raise RuntimeError(f"The server does not serve: {error}\n{process.args}\n{text}") from error
+            raise RuntimeError(f"The server does not serve: {error}\n{process.args!r}\n{text}") from error
         else:
             return

@@ -51,8 +51,13 @@ def ended(port: int) -> bool:
 
 def test_a_server_ends_with_its_block_also_when_that_fails(tmp_path: Path) -> None:
     (port,) = free_ports(1)
+
+    def fail() -> None:
+        connect(port)
+        raise ZeroDivisionError
+
     with pytest.raises(ZeroDivisionError), listening(port, tmp_path / "log"):
-        raise ZeroDivisionError(connect(port))
+        fail()
     assert ended(port)
 
 

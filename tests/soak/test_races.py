@@ -96,7 +96,7 @@ def check(place: Place, table: Table, log: list[dict[str, Any]], rows: int) -> N
     print(f"{place.name}: {len(ends)} commits, {outcomes}, {retries} retries")
     assert outcomes == {"done": rows}, [line for line in ends if line["outcome"] != "done"]
     _opening, *snapshots = ancestry(table)
-    gone = [int(snapshot.summary[KEY]) for snapshot in snapshots]
+    gone = [int(snapshot.summary[KEY]) for snapshot in snapshots if snapshot.summary is not None]
     assert sorted(gone) == list(range(rows))
     for number, snapshot in enumerate(snapshots):
         left = set(range(2 * rows)).difference(gone[: number + 1])

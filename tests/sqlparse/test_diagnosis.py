@@ -45,6 +45,8 @@ def test_the_word_to_blame_is_found(marked, expected, hint):
     with pytest.raises(SqlError) as caught:
         parse(sql)
     error = caught.value
+    assert error.position is not None
+    assert error.length is not None
     assert (error.position, error.position + error.length, error.expected, error.hint) == (start, end, expected, hint)
 
 

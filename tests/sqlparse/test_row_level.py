@@ -53,6 +53,8 @@ def test_a_merge_with_everything_is_read():
     assert first.condition.has_subquery
     assert [table.parts for table in first.condition.tables] == [("lake", "db", "stats")]
     assert second.condition.text == "t.`a``b` = 'when matched'"
+    assert isinstance(second.action, UpdateAction)
+    assert second.action.assignments is not None
     assert [assignment.key for assignment in second.action.assignments] == [
         ("t", "delay"),
         ("meta", "source"),
@@ -62,11 +64,16 @@ def test_a_merge_with_everything_is_read():
     assert second.action.assignments[2].value is None
     assert (third.condition, third.action.assignments) == (None, None)
     insert, insert_all = merge.not_matched
+    assert insert.action.assignments is not None
     assert [assignment.key for assignment in insert.action.assignments] == [("id",), ("t", "delay")]
     assert insert.action.assignments[1].value is None
     assert insert_all.action.assignments is None
     assert isinstance(merge.not_matched_by_source[0].action, DeleteAction)
-    assert merge.not_matched_by_source[1].action.assignments[0].value.text == "CASE WHEN matched THEN 'x' END"
+    unmatched = merge.not_matched_by_source[1].action
+    assert isinstance(unmatched, UpdateAction)
+    assert unmatched.assignments is not None
+    assert unmatched.assignments[0].value is not None
+    assert unmatched.assignments[0].value.text == "CASE WHEN matched THEN 'x' END"
     assert cut(MERGE, third) == "WHEN MATCHED THEN UPDATE SET *"
     assert cut(MERGE, third.action) == "UPDATE SET *"
 

@@ -290,14 +290,14 @@ def test_show_describe_drop_and_use_are_read():
         assert isinstance(shown, ShowProperties)
         assert (shown.table.parts, shown.key) == (("a", "t"), key)
     assert isinstance(parse("show create table a.t"), ShowCreateTable)
-    for sql, extended in {
+    for sql, is_extended in {
         "desc a.t": False,
         "describe table extended a.t": True,
         "describe formatted a.t": True,
     }.items():
         described = parse(sql)
         assert isinstance(described, Describe)
-        assert (described.table.parts, described.extended) == (("a", "t"), extended)
+        assert (described.table.parts, described.extended) == (("a", "t"), is_extended)
     dropped = parse("drop table if exists a.t purge")
     assert isinstance(dropped, DropTable)
     assert (dropped.if_exists, dropped.purge) == (True, True)

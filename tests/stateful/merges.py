@@ -142,10 +142,10 @@ def insert_actions(draw, machine: Any, *, correlated: bool) -> str:
         return f"INSERT ({listed}) VALUES ({values})"
     chosen = draw(st.lists(st.sampled_from(names), unique=True, min_size=1, max_size=4))
     columns = machine.columns
-    values = [
+    drawn = [
         draw(new_values(name, columns[name], columns, ("s.",), machine.name, correlated=correlated)) for name in chosen
     ]
-    return f"INSERT ({', '.join([*chosen, 'uid'])}) VALUES ({', '.join([*values, 's.uid'])})"
+    return f"INSERT ({', '.join([*chosen, 'uid'])}) VALUES ({', '.join([*drawn, 's.uid'])})"
 
 
 @st.composite

@@ -45,7 +45,9 @@ PAGE = (Path(__file__).parents[2] / "docs/errors.md").read_text(encoding="utf-8"
 
 def drawing(text):
     """The drawn tree in a text, without the indentation of the whole."""
-    lines = re.search(r"^ *DmlError\n(?: *[├│└].*\n)+", text, re.MULTILINE)[0].splitlines()
+    tree = re.search(r"^ *DmlError\n(?: *[├│└].*\n)+", text, re.MULTILINE)
+    assert tree is not None
+    lines = tree[0].splitlines()
     margin = len(lines[0]) - len(lines[0].lstrip())
     return [line[margin:] for line in lines]
 
@@ -55,6 +57,7 @@ def drawn_parents(lines):
     above, parents = {}, {}
     for line in lines:
         name = re.search(r"\w+", line)
+        assert name is not None
         depth = name.start() // 4
         above[depth] = name[0]
         parents[name[0]] = above.get(depth - 1)

@@ -78,7 +78,8 @@ def test_settings_that_are_no_secrets_mask_no_words() -> None:
 
 def told(error: BaseException) -> str:
     """All that anybody prints of an error: its text, its fields, its causes and its traceback with theirs."""
-    chain, seen = [], error
+    chain: list[str] = []
+    seen: BaseException | None = error
     while seen is not None:
         chain += [str(seen), repr(seen), repr(getattr(seen, "__dict__", "")), repr(seen.args)]
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)

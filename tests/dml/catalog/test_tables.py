@@ -33,6 +33,7 @@ from pyiceberg.types import (
     DecimalType,
     LongType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
     TimestampType,
@@ -139,7 +140,7 @@ def test_an_upgrade_alone_is_a_change(catalog: Catalog) -> None:
     assert set_properties(upgraded, {"format-version": "3"}).metadata_location == upgraded.metadata_location
 
 
-DEFAULTS = (
+DEFAULTS: tuple[tuple[PrimitiveType, Any, str], ...] = (
     (StringType(), "x", "x"),
     (DateType(), datetime.date(2020, 1, 2), "2020-01-02"),
     (TimestampType(), datetime.datetime.fromisoformat("2020-01-02T03:04:05.000600"), "2020-01-02T03:04:05.000600"),

@@ -425,7 +425,7 @@ def test_the_first_check_that_fails_is_the_one_that_is_told(monkeypatch):
     def fails(_):
         raise CommitConflictError("the second")
 
-    ran = []
+    ran: list[str] = []
     checks = (Check("a", ran.append), Check("b", fails), Check("c", ran.append))
     monkeypatch.setattr(attempt, "CHECKS", checks)
     with pytest.raises(CommitConflictError, match="the second"):

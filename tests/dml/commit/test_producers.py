@@ -192,6 +192,7 @@ def test_a_row_delta_of_deletes_alone_is_a_delete(catalog: Catalog, version: int
     assert made.summary["total-records"] == "3"
     assert made.summary["total-delete-files"] == "1"
     assert made.summary["total-position-deletes"] == "2"
+    assert size is not None
     assert made.summary["total-files-size"] == str(first.file_size_in_bytes + size)
     assert ids(made.metadata_location) == [2]
 

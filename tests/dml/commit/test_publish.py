@@ -56,7 +56,8 @@ def used_files(table: Table) -> set[str]:
 
 def before_commits(monkeypatch: pytest.MonkeyPatch, catalog: Catalog, *steps: Callable[[], None]) -> list[int]:
     """Run one step before each of the next commits reaches the catalog; the list counts the commits."""
-    real, calls = catalog.commit_table, []
+    real = catalog.commit_table
+    calls: list[Any] = []
 
     def commit_table(*arguments: Any) -> Any:
         number = len(calls)

@@ -92,7 +92,10 @@ def test_merged_manifests_keep_row_ids_and_sequence_numbers(catalog: Catalog) ->
     # All ids are different, the new file's come from the merged manifest's own span.
     firsts = [entry.first_row_id for entry in found.values() if entry.first_row_id is not None]
     assert len({first + row for first in firsts for row in range(2)}) == 6
-    assert table.metadata.next_row_id == head(table).first_row_id + head(table).added_rows
+    newest = head(table)
+    assert newest.first_row_id is not None
+    assert newest.added_rows is not None
+    assert table.metadata.next_row_id == newest.first_row_id + newest.added_rows
 
 
 @pytest.mark.proves("L7", "L10")

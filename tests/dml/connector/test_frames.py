@@ -1,6 +1,7 @@
 """Which state of a table a DataFrame reads: of `lake.table`, of `spark.table`, of views and caches."""
 
 import re
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -145,7 +146,8 @@ def test_a_statement_reads_a_table_that_follows_in_one_state(lake, spark, name, 
     """A MERGE takes the keys of its source first and the rows later: what others add between is in neither."""
     source = lake.create("id bigint, v string, p int")
     lake.session.sql(f"INSERT INTO {source} VALUES (1, 'new', 1)")
-    keys, added = MergeSourceFrame.keys, []
+    keys = MergeSourceFrame.keys
+    added: list[Any] = []
 
     def keys_and_then_others(frame):
         found = keys(frame)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from typing import Any
 
 import pytest
 from pyiceberg.table.refs import SnapshotRefType
@@ -23,7 +24,8 @@ def snapshots(lake, name):
 def test_every_way_to_commit_is_followed_by_the_hooks(lake, spark, tmp_path, caplog):
     """A tag and a call for each snapshot, a line for each statement, also of one that changes nothing."""
     name = lake.create("id bigint, k string", **{"commit.tag.creation": "commit"})
-    stream, session, seen = Stream(spark, tmp_path), lake.session, []
+    stream, session = Stream(spark, tmp_path), lake.session
+    seen: list[Any] = []
     stream.add(id=[1], k=["a"])
     merging = session.stream_merge(stream.frame(), name, on=["id", "k"]).whenNotMatched().insertAll()
     remove = session.after_commit(seen.append)

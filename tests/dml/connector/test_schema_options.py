@@ -1,6 +1,8 @@
 """Rows whose columns are not the table's: merged into its schema, replacing it, or refused with nothing written."""
 
+from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from pyiceberg.table.update import AddSchemaUpdate
@@ -44,8 +46,14 @@ def refused(lake, name, error, says, write):
 def test_new_columns_come_with_their_rows(lake, spark, monkeypatch, version):
     """At the end, in one commit, with the comment of the source; by either name of the option, and by the setting."""
     name = lake.create("id bigint, k string", "PARTITIONED BY (k)", **ANY, **{"format-version": version})
-    requests, real = [], publish.commit_table
-    monkeypatch.setattr(publish, "commit_table", lambda *given: requests.append(given[3]) or real(*given))
+    requests: list[Any] = []
+    real: Callable[..., Any] = publish.commit_table
+
+    def commit_table(*given: Any) -> Any:
+        requests.append(given[3])
+        return real(*given)
+
+    monkeypatch.setattr(publish, "commit_table", commit_table)
     rows(spark, "1L AS id", "'a' AS k").writeTo(f"lake.{name}").append()
     more = rows(spark, "2L AS id", "'b' AS k", "7 AS n").withColumn(
         "n", expr("n").alias("n", metadata={"comment": "x"})

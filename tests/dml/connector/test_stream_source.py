@@ -75,7 +75,9 @@ def test_a_table_is_read_batch_after_batch(lake: Lake, spark: SparkSession, name
     """Once each, also by a query that is started again; a checkpoint has what Iceberg's JAR would have written."""
     read = Reader(spark.readStream.table(f"lake.{name}"), tmp_path)
     assert read.run() == [[0, 1, 2, 3, 4]]
-    (source,) = read.query.lastProgress["sources"]
+    progress = read.query.lastProgress
+    assert progress is not None
+    (source,) = progress["sources"]
     assert source["numInputRows"] == 5
     assert source["description"].startswith(f"RowDelta lake.{name} (")
     assert source["endOffset"] == source["latestOffset"]
@@ -100,8 +102,8 @@ def test_metadata_columns(lake: Lake, spark: SparkSession, name: str, tmp_path: 
     files = {file.path: 0 if file.record_count == 3 else 3 for file in lake.data_files(name)}
     chosen = spark.readStream.table(f"lake.{name}").where("id % 2 = 0").select("id", "_file", "_pos")
     seen: list[tuple[int, str, int]] = []
-    query = chosen.writeStream.foreachBatch(lambda batch, _: seen.extend(map(tuple, batch.collect())))
-    query = query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    writer = chosen.writeStream.foreachBatch(lambda batch, _: seen.extend(map(tuple, batch.collect())))
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
     if has(Feature.METADATA_IN_STREAMS) or spark.version == "4.2.1":
         assert query.awaitTermination(120)
         assert sorted(number for number, _, _ in seen) == [0, 2, 4]

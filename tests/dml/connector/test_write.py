@@ -1,6 +1,7 @@
 """A DataFrame's writer on tables that are there: rows, files, summaries and errors as those of an INSERT."""
 
 from operator import attrgetter
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -217,7 +218,8 @@ def test_rows_of_the_table_itself_are_replaced_only_where_nobody_came_between(la
     assert [row[2] for row in lake.rows(name)] == [2, 2, 2, 2]
 
     catalog = lake.session.registry.catalogs["lake"]
-    load, loads = catalog.load_table, []
+    load = catalog.load_table
+    loads: list[Any] = []
 
     def load_table(identifier):
         found = load(identifier)

@@ -151,7 +151,8 @@ def test_the_metadata_file_of_a_lost_race_is_deleted(
     """It is written before the catalog decides."""
     committed(staged(lake), 1)
     other = load("lake", str(tmp_path / "warehouse"))
-    real, raced = lake.catalog._write_metadata, []
+    real = lake.catalog._write_metadata
+    raced: list[Any] = []
 
     def race(*arguments: Any, **options: Any) -> None:
         real(*arguments, **options)

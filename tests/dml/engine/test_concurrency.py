@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,8 @@ Meanwhile = Callable[..., None]
 @pytest.fixture
 def meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Meanwhile]:
     """Runs statements right before the next commit of a row-level statement."""
-    original, waiting = publish.commit, []
+    original: Callable[..., Any] = publish.commit
+    waiting: list[Any] = []
 
     def commit(*args: object, **kwargs: object) -> object:
         while waiting:
@@ -74,6 +76,7 @@ def test_statements_on_other_rows_of_one_file_both_succeed(merge_on_read: Kind, 
     assert values(merge_on_read, name) == expected | {1: "theirs", 5: "mine", 6: "theirs"}
     if merge_on_read.version == 3:
         summary = lake.table(name).current_snapshot().summary
+        assert summary is not None
         assert summary["total-delete-files"] == "1", "one vector for the one file that has deletes"
 
 
@@ -201,7 +204,8 @@ def test_a_metadata_delete_that_another_was_faster_with_changes_nothing(
 ) -> None:
     """No snapshot, no row counted twice."""
     name, lake = one_file(merge_on_read), merge_on_read.lake
-    original, waiting = publish.commit, [f"DELETE FROM {name} WHERE id >= 0"]
+    original: Callable[..., Any] = publish.commit
+    waiting = [f"DELETE FROM {name} WHERE id >= 0"]
 
     def commit(*args: object, **kwargs: object) -> object:
         while waiting:
@@ -225,6 +229,7 @@ def test_a_rewritten_file_takes_over_what_others_deleted(rewriting: Kind, meanwh
     expected = {id_: f"s{id_}" for id_ in range(12) if id_ not in {0, 2, 6, 7, 11}} | {1: "mine", 8: "mine"}
     assert values(rewriting, name) == expected
     summary = lake.table(name).current_snapshot().summary
+    assert summary is not None
     assert (summary["rowdelta.deletes-reapplied"], summary["added-position-deletes"]) == ("3", "3")
     lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
     lake.session.sql(f"DELETE FROM {name} WHERE id = 1")

@@ -2,7 +2,9 @@
 
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
@@ -139,8 +141,11 @@ def test_a_lost_race_writes_no_data_file_again(kind: Kind, monkeypatch: pytest.M
     """A retry is about metadata: what the tasks wrote is committed by the attempt that gets through."""
     name, lake = filled(kind), kind.lake
     lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.retry.min-wait-ms' = '1')")
-    catalog, runs, lost = lake.session.registry.catalogs["lake"], [], []
-    commit_table, run_writer = catalog.commit_table, row_level.run_writer
+    catalog = lake.session.registry.catalogs["lake"]
+    runs: list[Any] = []
+    lost: list[Any] = []
+    commit_table = catalog.commit_table
+    run_writer: Callable[..., Any] = row_level.run_writer
 
     def beaten(*args: object) -> object:
         if len(lost) < 2:
@@ -149,7 +154,12 @@ def test_a_lost_race_writes_no_data_file_again(kind: Kind, monkeypatch: pytest.M
         return commit_table(*args)
 
     monkeypatch.setattr(catalog, "commit_table", beaten)
-    monkeypatch.setattr(row_level, "run_writer", lambda *args: runs.append(args) or run_writer(*args))
+
+    def counted(*args: Any) -> Any:
+        runs.append(args)
+        return run_writer(*args)
+
+    monkeypatch.setattr(row_level, "run_writer", counted)
     _, before = lake.state(name)
     result = lake.session.sql(f"UPDATE {name} SET s = 'once' WHERE id IN (1, 9)")
     _, after = lake.state(name)

@@ -5,6 +5,7 @@ import logging
 import random
 import re
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -163,9 +164,9 @@ def test_they_stand_in_every_statement(lake):
 def test_asking_for_types_logs_no_error(lake, monkeypatch):
     """PySpark logs every error of an analysis, and the question for types is one."""
     logger = logging.getLogger("SQLQueryContextLogger")
-    seen = []
+    seen: list[Any] = []
     handler = logging.Handler()
-    handler.emit = seen.append
+    monkeypatch.setattr(handler, "emit", seen.append)
     monkeypatch.setattr(logger, "handlers", [handler])
     monkeypatch.setattr(logger, "level", logging.ERROR)
     logger.manager._clear_cache()

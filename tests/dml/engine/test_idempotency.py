@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -275,7 +276,8 @@ def twin(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Twin]:
         CatalogRegistry(catalogs={name: load(name, **catalog.properties)}, current_catalog=name),
         progress=False,
     )
-    real, waiting = publish.commit_table, []
+    real = publish.commit_table
+    waiting: list[Any] = []
 
     def commit_table(*arguments: object) -> object:
         if waiting:
@@ -367,7 +369,8 @@ def test_of_two_processes_at_once_one_applies_the_statement(lake: Lake, monkeypa
     text = f"UPDATE {name} SET n = n + 1 WHERE id < 3"
     warehouse = lake.session.registry.catalogs["lake"].properties["warehouse"]
     arguments = ("--warehouse", warehouse, "sql", text, "--idempotency-key", "k", "--format", "json")
-    real, theirs = publish.commit_table, []
+    real = publish.commit_table
+    theirs: list[Any] = []
 
     def commit_table(*given: object) -> object:
         if not theirs:

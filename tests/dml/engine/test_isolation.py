@@ -269,7 +269,7 @@ def all_cells() -> Iterator[Cells]:
     of_a_kind = Counter(column.kind for column in COLUMNS)
     for place, column in enumerate(COLUMNS):
         for number, statement in enumerate(STATEMENTS[column.section]):
-            waits = () if column.is_default else (VERSIONS[seen[column.kind] % 2],)
+            waits: tuple[int, ...] = () if column.is_default else (VERSIONS[seen[column.kind] % 2],)
             in_turn = (place + list(STATEMENTS).index(column.section)) % 2
             if not column.compares_rows and in_turn and of_a_kind[column.kind] > 1:
                 waits = VERSIONS
@@ -305,8 +305,8 @@ def test_every_column_runs_on_every_version() -> None:
         compared = {kind: count for kind, count in Counter(one.column.kind for one in cells).items() if kind[1]}
         assert headings >= {kind for kind, count in compared.items() if count > 1}
     always = [one for one in ALL_CELLS if not one.by_night]
-    compared = {(str(column), number) for column, number in columns_and_statements if column.compares_rows}
-    assert {(str(one.column), one.number) for one in always} >= compared
+    comparing = {(str(column), number) for column, number in columns_and_statements if column.compares_rows}
+    assert {(str(one.column), one.number) for one in always} >= comparing
     switched_off = [column for column in COLUMNS if not column.compares_rows]
     assert {one.column.section for one in always} == {column.section for column in COLUMNS}
     assert {one.column.kind for one in always} >= {column.kind for column in switched_off}

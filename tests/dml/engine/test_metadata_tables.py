@@ -257,7 +257,7 @@ def test_files_are_those_of_the_reference(
     form = "PUFFIN" if version == 3 else "PARQUET"
     deletes = [(1, form, spec_id, partition, 1, None) for spec_id, partition in DELETED_IN] if version > 1 else []
     assert rows(lake, f"SELECT {columns} FROM {table}.delete_files") == sorted(deletes, key=repr)
-    assert rows(lake, f"SELECT {columns} FROM {table}.files") == sorted(DATA_FILES + deletes, key=repr)
+    assert rows(lake, f"SELECT {columns} FROM {table}.files") == sorted([*DATA_FILES, *deletes], key=repr)
     first = [line[0] for line in rows(lake, f"SELECT first_row_id FROM {table}.data_files")]
     assert first == (FIRST_ROW_IDS if version == 3 else [None] * 6)
     (found,) = rows(

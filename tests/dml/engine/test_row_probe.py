@@ -1,7 +1,5 @@
 """Files that others added, asked for rows of a statement: as little as possible is done to answer."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from dml.engine import row_probe
@@ -20,7 +18,7 @@ BY_TEXT = "UPDATE {t} SET s = 'mine' WHERE upper(s) = 'MINE'"
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many files Spark was given to read, each time that it was."""
     original, numbers = row_probe.scan_files, []
 
@@ -47,6 +45,7 @@ def matches(kind: Kind, name: str, statement: str, files: list[ContentFile]) -> 
         keys = None if planned.source is None else planned.source.keys()
         probe = statement_probe(engine.spark, planned, keys)
         table = kind.lake.table(name)
+        assert probe is not None
         return probe(table.metadata, table.current_snapshot().snapshot_id, files)
     finally:
         if planned.source is not None:
@@ -74,6 +73,7 @@ def test_neither_a_scan_nor_a_probe_fills_in_the_views_of_a_plan(kind: Kind, sta
         rows = delta_of(engine, planned).frame.count()
         files, table = new_files(kind, name, "(20L, 0, 'theirs')"), kind.lake.table(name)
         probe = statement_probe(engine.spark, planned)
+        assert probe is not None
         assert probe(table.metadata, table.current_snapshot().snapshot_id, files)
         assert set(planned.views.frames) == planned_frames
         assert planned.target_view not in planned_frames
@@ -122,7 +122,9 @@ def test_a_column_that_became_wider_meanwhile_is_judged_by_files_if_its_values_d
 
     def answer(rows: str) -> bool:
         files, table = new_files(kind, name, rows, "id, k, s, more"), kind.lake.table(name)
-        return statement_probe(engine.spark, planned)(table.metadata, table.current_snapshot().snapshot_id, files)
+        probe = statement_probe(engine.spark, planned)
+        assert probe is not None
+        return probe(table.metadata, table.current_snapshot().snapshot_id, files)
 
     assert not answer("(-5L, 0, 'theirs', 1), (21L, 0, 'theirs', 1)")
     assert answer("(-5L, 0, 'theirs', 1), (20L, 0, 'theirs', 1)")

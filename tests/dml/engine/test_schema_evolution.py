@@ -1,6 +1,7 @@
 """MERGE WITH SCHEMA EVOLUTION: the new schema and the rows that have it come in one commit, or neither does."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, AssertLastAssignedFieldId
@@ -27,7 +28,9 @@ def columns(lake: Lake, name: str) -> list[str]:
 @pytest.fixture
 def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], list[tuple]]:
     """Runs something right before the next commit; gives the requirements and updates of each request."""
-    real, requests, waiting = publish.commit_table, [], []
+    real = publish.commit_table
+    requests: list[Any] = []
+    waiting: list[Any] = []
 
     def commit_table(catalog: object, table: object, requirements: tuple, updates: tuple) -> object:
         requests.append((requirements, updates))

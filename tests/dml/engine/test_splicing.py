@@ -4,6 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dml
+from dml.result import Result
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
@@ -49,6 +50,7 @@ def test_an_update_copies_the_other_columns_and_says_so(lake: Lake, version: int
     assert explained.count("(40 rows, spliced if rows change)") == 2
     result = lake.session.sql(f"UPDATE {name} SET k = k + 100 WHERE id % 10 = 3 AND id < 40")
     assert (result.rows_updated, result.data_files_rewritten, result.data_files_spliced) == (4, 1, 1)
+    assert isinstance(result, Result)
     assert result.summary["rowdelta.data-files-spliced"] == "1"
     expected = [(row[0], row[1] + 100 if row[0] in (3, 13, 23, 33) else row[1], *row[2:]) for row in rows]
     assert repr(lake.rows(name)) == repr(sorted(expected, key=repr))  # NaN is not equal to itself

@@ -199,7 +199,10 @@ def test_threads_change_different_tables_at_once(lake: Lake) -> None:
     def work(name: str) -> int:
         lake.session.sql(f"INSERT INTO {name} SELECT id, 'a' FROM range(10)")
         lake.session.spark.sql(f"UPDATE lake.{name} SET s = '{name}' WHERE id > 4")
-        return lake.session.sql(f"DELETE FROM {name} WHERE id = 9").rows_deleted
+        result = lake.session.sql(f"DELETE FROM {name} WHERE id = 9")
+        assert isinstance(result, Result)
+        assert result.rows_deleted is not None
+        return result.rows_deleted
 
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(work, names)) == [1, 1, 1]

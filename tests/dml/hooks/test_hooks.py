@@ -6,6 +6,7 @@ import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -343,7 +344,8 @@ def test_a_table_without_times_says_so(catalog, clock, caplog):
 def test_what_fails_is_a_warning_and_the_rest_is_done(catalog, clock, caplog, monkeypatch):
     table = new_table(catalog, 2, **{"commit.tag.creation": "commit", "commit.mark-done.action": "property"})
     caplog.set_level(logging.INFO, logger="dml.metrics")
-    called, callbacks = [], Callbacks()
+    callbacks = Callbacks()
+    called: list[Any] = []
     callbacks.add(lambda result: sys.exit(3))
     callbacks.add(called.append)
     made = commits(table, callbacks=callbacks)
@@ -435,7 +437,8 @@ def test_a_callback_that_commits_does_not_call_itself(catalog, clock):
 
 
 def test_statements_that_change_nothing_or_ran_before_call_nobody(catalog, clock):
-    table, callbacks, seen = new_table(catalog, 2, **{"commit.tag.creation": "commit"}), Callbacks(), []
+    table, callbacks = new_table(catalog, 2, **{"commit.tag.creation": "commit"}), Callbacks()
+    seen: list[Any] = []
     callbacks.add(seen.append)
     for result in (
         Result(command="DELETE", table="t", mode="none"),
@@ -488,7 +491,7 @@ class Tracer:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        self.spans = []
+        self.spans: list[Any] = []
 
     def start_span(self, name, *, start_time, attributes):
         self.spans.append([name, start_time, attributes])

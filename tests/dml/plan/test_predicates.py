@@ -3,6 +3,7 @@
 import datetime as dt
 import math
 from decimal import Decimal
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -414,7 +415,7 @@ STRINGS = ["", "a", "ab", "abc", "abcd", "b", "é", "\U0001f600"]
 DAYS = [dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(2020, 1, 31), dt.date(2020, 2, 1)]
 STAMPS = [dt.datetime(1969, 12, 31, 23, 59, 59, 999999), dt.datetime(2020, 1, 31), dt.datetime(2020, 1, 31, 10, 0, 1)]  # noqa: DTZ001
 
-VALUES = {
+VALUES: dict[str, tuple[list[Any], Any]] = {
     "i": (INTS, pa.int32()),
     "l": (LONGS, pa.int64()),
     "d": (DOUBLES, pa.float64()),

@@ -1,6 +1,7 @@
 """Conditions on buckets: decided by partition fields of as many buckets, and by nothing else."""
 
 import pickle
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -50,7 +51,8 @@ def a_file(spec_id, partition):
     )
 
 
-B8, B16 = BucketTransform(8), BucketTransform(16)
+B8: BucketTransform[Any] = BucketTransform(8)
+B16: BucketTransform[Any] = BucketTransform(16)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import uuid
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -133,7 +134,9 @@ EMPTY = [False, *[None] * 17]
 
 def avro_file(lake, schema, records, name="data.avro", codec="deflate"):
     path = str(lake.folder / name)
-    with AvroOutputFile(PyArrowFileIO().new_output(path), schema, "table", metadata={"avro.codec": codec}) as output:
+    with AvroOutputFile[Any](
+        PyArrowFileIO().new_output(path), schema, "table", metadata={"avro.codec": codec}
+    ) as output:
         for start in range(0, len(records), 100):
             output.write_block([Record(*record) for record in records[start : start + 100]])
     return path
@@ -212,7 +215,7 @@ def test_rows_of_avro_and_orc_files_are_found_by_position(lake, positions):
     stripes = orc_file(lake, pa.table([list(range(1000))], schema=pa.schema([orc_id(1, "a", pa.int32())])))
     for path in (avro, stripes):
         context = lake.context(Schema(optional(1, "a", LongType())), batch_rows=64)
-        found = {}
+        found: dict[Any, Any] = {}
         for part in scan_file(lake.task(path), context, np.array(positions)):
             found |= dict(enumerate(part.batch.column("a").to_pylist(), part.start_position))
         assert [found[position] for position in positions] == positions

@@ -5,6 +5,7 @@ import random
 import struct
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ from pyiceberg.transforms import (
     HourTransform,
     IdentityTransform,
     MonthTransform,
+    Transform,
     TruncateTransform,
     YearTransform,
 )
@@ -221,7 +223,12 @@ def test_files_of_other_partitions_are_left_out_before_their_metrics_are_decoded
     table.append(rows(0, 9))
     decoded = []
     build = LazyDict._build_dict
-    monkeypatch.setattr(LazyDict, "_build_dict", lambda lazy: decoded.append(lazy) or build(lazy))
+
+    def counted(lazy):
+        decoded.append(lazy)
+        return build(lazy)
+
+    monkeypatch.setattr(LazyDict, "_build_dict", counted)
     plan = plan_scan(table, None, And(LessThan("id", 0), EqualTo("key", "a1")))
     assert (len(plan.tasks), plan.skipped_data_files) == (0, 3)
     assert not decoded, "the bounds of one column tell enough"
@@ -504,12 +511,12 @@ def test_a_plan_says_whether_its_filter_covers_whole_files(catalog):
     assert not plan_scan(table, None).covers_whole_files, "nobody asked"
 
 
-TRANSFORMS = {
+TRANSFORMS: dict[int, list[Transform[Any, Any]]] = {
     1: [IdentityTransform(), BucketTransform(3), TruncateTransform(5)],
     2: [IdentityTransform(), BucketTransform(3), TruncateTransform(1)],
     4: [DayTransform(), IdentityTransform()],
 }
-VALUES = {
+VALUES: dict[int, list[Any]] = {
     1: [-7, -1, 0, 1, 4, 5, 9],
     2: ["", "a", "ab", "b", "é"],
     4: [-1, 0, 1, 86_399_999_999, 86_400_000_000],

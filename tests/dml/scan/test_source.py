@@ -139,5 +139,5 @@ def test_spark_counts_and_filters_over_a_scan(spark, lake, path):
     context = lake.context(SCHEMA, projected_ids=(1,), metadata_columns=(columns.FILE_ORDINAL, columns.POS))
     found = dataframe(spark, [[lake.task(path)]] * 3, context)
     assert found.count() == 30
-    assert found.where("id >= 8").selectExpr("sum(_pos)").first()[0] == 3 * 17
+    assert found.where("id >= 8").selectExpr("sum(_pos)").collect() == [(3 * 17,)]
     assert isinstance(found.schema["id"].dataType, spark_types.LongType)

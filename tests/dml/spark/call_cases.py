@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -160,7 +161,8 @@ def snapshots_are_described(spark: SparkSession, lake: dml.Session) -> None:
 def own_rows_are_replaced_where_nobody_came_between(spark: SparkSession, lake: dml.Session) -> None:
     """Rows that others add after the read would be gone, and nobody would have seen them."""
     name, catalog = filled(spark), lake.registry.catalogs["lake"]
-    load, came = catalog.load_table, []
+    load = catalog.load_table
+    came: list[Any] = []
 
     def load_table(identifier):
         found = load(identifier)

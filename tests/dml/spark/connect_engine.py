@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import tempfile
+from typing import Any
 
 import call_cases
 import connect_statements
@@ -82,7 +83,7 @@ def row_level_statements(lake, name):
     text = f"MERGE INTO lake.{name} t USING {{rows}} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = 'frame'"
     assert affected(spark.sql(text, rows=source)) == (2, 0, 0)
     found = {row.id: (row.s, row.part and row.part.a) for row in lake.table(name).collect()}
-    expected = {i: (f"s{i}", i) for i in range(20) if i not in {0, 1, 5, 6, 18}}
+    expected: dict[int, tuple[str, int | None]] = {i: (f"s{i}", i) for i in range(20) if i not in {0, 1, 5, 6, 18}}
     expected.update({2: ("frame", 2), 3: ("S3", 7), 19: ("m", 19), 50: ("frame", None)})
     expected.update(dict.fromkeys((20, 21, 22), ("m", None)))
     assert found == expected, found
@@ -150,11 +151,22 @@ def table_statements(lake, name):
     lake.sql("DROP TABLE db.copy")
 
 
+class Lines(logging.Handler):
+    """Keeps the lines of JSON that are logged."""
+
+    def __init__(self, lines):
+        super().__init__()
+        self.lines = lines
+
+    def emit(self, record):
+        self.lines.append(json.loads(record.getMessage()))
+
+
 def hooks(lake):
     """Tags, calls and lines of metrics of statements and writers, as on classic Spark."""
-    seen, lines = [], []
-    metrics, handler = logging.getLogger("dml.metrics"), logging.Handler()
-    handler.emit = lambda record: lines.append(json.loads(record.getMessage()))
+    seen = []
+    lines: list[Any] = []
+    metrics, handler = logging.getLogger("dml.metrics"), Lines(lines)
     metrics.addHandler(handler)
     metrics.setLevel(logging.INFO)
     lake.sql("CREATE TABLE db.hooks (id BIGINT) TBLPROPERTIES ('commit.tag.creation' = 'commit')")

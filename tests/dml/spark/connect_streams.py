@@ -5,6 +5,7 @@ import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -124,7 +125,7 @@ def tagged(lake, name):
 
 def hooks(lake, folder, frame):
     """What the session asks for is done after micro-batches too; its functions are here, and are not called there."""
-    seen = []
+    seen: list[Any] = []
     stop = lake.after_commit(seen.append)
     spark.conf.set("spark.sql.iceberg.commit.tag.creation", "commit")
     lake.sql(EMPTY.format("hooked"))

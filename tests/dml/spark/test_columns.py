@@ -52,11 +52,11 @@ def session(request: pytest.FixtureRequest, spark: SparkSession):
     for key, value in chosen.items():
         spark.conf.set(key, value)
     yield spark
-    for key, value in before.items():
-        if value is None:
+    for key, earlier in before.items():
+        if earlier is None:
             spark.conf.unset(key)
         else:
-            spark.conf.set(key, value)
+            spark.conf.set(key, earlier)
 
 
 def means_the_same(frame: DataFrame, columns: dict[str, Column]) -> None:
@@ -67,9 +67,9 @@ def means_the_same(frame: DataFrame, columns: dict[str, Column]) -> None:
     textual = frame.selectExpr(*(f"{texts[name]} AS c{index}" for index, name in enumerate(names)))
     for name, left, right in zip(names, direct.schema, textual.schema, strict=True):
         assert left.dataType == right.dataType, (name, texts[name])
-    for left, right in zip(direct.collect(), textual.collect(), strict=True):
+    for one, other in zip(direct.collect(), textual.collect(), strict=True):
         for index, name in enumerate(names):
-            assert repr(left[index]) == repr(right[index]), (name, texts[name])
+            assert repr(one[index]) == repr(other[index]), (name, texts[name])
 
 
 @pytest.mark.oldest
@@ -111,7 +111,9 @@ def test_a_window_is_refused(spark):
 
 def test_a_lambda_parameter_that_hides_a_column_is_refused(spark):
     """SQL would take the parameter for the column."""
-    number = int(re.search(r"x_(\d+)", column_sql(F.transform("arr", lambda x: x)))[1]) + 1
+    found = re.search(r"x_(\d+)", column_sql(F.transform("arr", lambda x: x)))
+    assert found is not None
+    number = int(found[1]) + 1
     for inner in [F.col(f"X_{number}"), F.expr(f"x_{number + 1} + 1")]:
         with pytest.raises(NotSupportedError, match="lambda"):
             column_sql(hidden(inner))

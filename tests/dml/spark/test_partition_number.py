@@ -45,7 +45,7 @@ VALUES: dict[str, tuple[i.PrimitiveType, list[Any]]] = {
     "timestamp": (i.TimestampType(), INSTANTS),
     "timestamptz": (i.TimestamptzType(), [moment.replace(tzinfo=datetime.UTC) for moment in INSTANTS]),
 }
-TRANSFORMS = [
+TRANSFORMS: list[Any] = [
     t.IdentityTransform(),
     t.BucketTransform(5),
     t.BucketTransform(1000),

@@ -6,6 +6,7 @@ After Iceberg's own `TestStructuredStreamingRead3` and `TestStreamingOffset`.
 import json
 import shutil
 from dataclasses import dataclass, field, replace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -195,7 +196,7 @@ def test_a_stream_reads_each_file_once_from_the_first_snapshot_on(catalog: Catal
 def test_a_micro_batch_is_as_large_as_the_jars(catalog: Catalog, limits: ReadLimits, sizes: list[int]) -> None:
     """The sizes are those that Iceberg's tests expect; a limit in bytes is ours."""
     table = new_table(catalog, 2)
-    rows = {}
+    rows: dict[Any, Any] = {}
     for added in ((1, 2), (1, 1), (1, 1)):
         rows |= dict(zip(append(table, *added)[1], added, strict=True))
     batches = Stream(table).batches(limits)

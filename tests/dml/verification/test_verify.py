@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -234,7 +235,7 @@ def with_files(
     """Commit with manifests that list other files than the summary counts: as an engine with a fault would."""
     real = snapshot_producer.merged
 
-    def merged(attempt: object, content: object, changes: object, *others: object) -> object:
+    def merged(attempt: Any, content: Any, changes: Any, *others: Any) -> Any:
         data = tuple(other for file in changes.added_data_files for other in change(file))
         dropped = tuple(other for file in changes.added_delete_files for other in change(file))
         return real(attempt, content, replace(changes, added_data_files=data, added_delete_files=dropped), *others)

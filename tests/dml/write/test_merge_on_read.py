@@ -52,9 +52,12 @@ def positions(commit: TaskCommit) -> dict[str, list[int]]:
     for file in commit.delete_files:
         if file.file_format == "puffin":
             data = Path(file.path).read_bytes()
-            start, length = file.content_offset, file.content_size_in_bytes
+            start, length, name = file.content_offset, file.content_size_in_bytes, file.referenced_data_file
+            assert start is not None
+            assert length is not None
+            assert name is not None
             index = decode(data[start : start + length], file=file.path, cardinality=file.record_count)
-            result[file.referenced_data_file] = index.to_numpy().tolist()
+            result[name] = index.to_numpy().tolist()
             continue
         for row in pq.read_table(file.path, partitioning=None).to_pylist():
             result.setdefault(row["file_path"], []).append(row["pos"])

@@ -5,6 +5,7 @@ import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from pyiceberg.transforms import (
     HourTransform,
     IdentityTransform,
     MonthTransform,
+    Transform,
     TruncateTransform,
     UnknownTransform,
     VoidTransform,
@@ -54,8 +56,13 @@ from tests.dml.write.builders import BY_NAME, SCHEMA, TASK, UNPARTITIONED, conte
 
 MICROS = st.integers(-(2**52), 2**52)
 STRINGS = st.text(max_size=6)
-IDENTITY, BUCKET, TRUNCATE = IdentityTransform(), BucketTransform(7), TruncateTransform(10)
-YEAR, MONTH, DAY, HOUR = YearTransform(), MonthTransform(), DayTransform(), HourTransform()
+IDENTITY: Transform[Any, Any] = IdentityTransform()
+BUCKET: Transform[Any, Any] = BucketTransform(7)
+TRUNCATE: Transform[Any, Any] = TruncateTransform(10)
+YEAR: Transform[Any, Any] = YearTransform()
+MONTH: Transform[Any, Any] = MonthTransform()
+DAY: Transform[Any, Any] = DayTransform()
+HOUR: Transform[Any, Any] = HourTransform()
 CASES = [
     # The least int of all cannot be truncated: -2147483648 would become less than it.
     (IntegerType(), st.integers(-(2**31) + 10, 2**31 - 1), [IDENTITY, BUCKET, TRUNCATE]),

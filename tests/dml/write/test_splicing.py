@@ -234,7 +234,7 @@ def test_random_splices_are_as_full_rewrites(
 
 def java_files() -> list[Path]:
     """A data file of each shape that Iceberg's Java library wrote."""
-    found = {}
+    found: dict[Any, Any] = {}
     for table in ("all_types_parquet", "row_lineage", "evolved_schema", "deletion_vectors", "other_types", "streamed"):
         for path in sorted((JAVA / table).rglob("*.parquet")):
             if b"iceberg.schema" in (pq.read_metadata(path).metadata or {}) and "deletes" not in path.name:
