@@ -44,6 +44,8 @@ VALUE: Final = 2
 # RowGroup
 CHUNKS: Final = 1
 GROUP_ROWS: Final = 3
+SORTING_COLUMNS: Final = 4
+SORTED_COLUMN: Final = 1
 KNOWN_OF_GROUP: Final = frozenset(range(1, 8))
 # ColumnChunk
 FILE_PATH: Final = 1
@@ -271,6 +273,10 @@ def obstacle_of(group: RowGroup) -> str | None:
         return f"it has a row group of {group.rows} rows"
     if not group.fields.keys() <= KNOWN_OF_GROUP:
         return "its row groups have fields that are not known"
+    if any(
+        value_of(order, SORTED_COLUMN, I32) is None for order in list_of(group.fields, SORTING_COLUMNS, STRUCT) or []
+    ):
+        return "it is sorted by a column that it does not name"
     for chunk in group.chunks:
         if FILE_PATH in chunk.fields:
             return "its values lie in other files"

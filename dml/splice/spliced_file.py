@@ -31,6 +31,8 @@ from dml.splice.footer import (
     PATH,
     ROW_GROUPS,
     SCHEMA,
+    SORTED_COLUMN,
+    SORTING_COLUMNS,
     UNCOMPRESSED_SIZE,
     VALUE,
     Chunk,
@@ -62,10 +64,8 @@ BLOOM_HEADER_BYTES: Final = 64
 
 # FileMetaData
 VERSION: Final = 1
-# RowGroup, SortingColumn
+# RowGroup
 TOTAL_BYTES: Final = 2
-SORTING_COLUMNS: Final = 4
-SORTED_COLUMN: Final = 1
 GROUP_START: Final = 5
 GROUP_COMPRESSED_BYTES: Final = 6
 # ColumnChunk, ColumnMetaData
@@ -314,7 +314,9 @@ class SplicedFile:
         fields[SCHEMA] = (LIST, (STRUCT, elements))
         fields[COLUMN_ORDERS] = (LIST, (STRUCT, orders))
         pairs = [{KEY: (BINARY, key.encode()), VALUE: (BINARY, text.encode())} for key, text in key_values.items()]
-        fields[KEY_VALUES] = (LIST, (STRUCT, pairs))
+        fields.pop(KEY_VALUES, None)
+        if pairs:
+            fields[KEY_VALUES] = (LIST, (STRUCT, pairs))
         old = self._footer.row_groups
         rows = [row_group_fields(part, group, leaves) for part, group in zip(old, groups, strict=True)]
         fields[ROW_GROUPS] = (LIST, (STRUCT, rows))

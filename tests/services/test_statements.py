@@ -32,12 +32,13 @@ ALWAYS = {
 def test_every_statement_and_what_others_read(place: str, version: int, mode: str, lakes: dict[str, Lake]) -> None:
     """Nothing lies in the storage but what snapshots name."""
     lake = lakes[place]
-    name, sql = lake.create(version, mode), lake.session.sql
+    name, sql = lake.create(version, mode, **{"write.splice.min-file-size-bytes": "0"}), lake.session.sql
     sql(f"INSERT INTO {name} SELECT id, concat('s', id) FROM range(0, 20, 1, 2)")
     rows = {i: f"s{i}" for i in range(20)}
     assert sql(f"DELETE FROM {name} WHERE id IN (1, 5, 19)").rows_deleted == 3
     rows = {i: s for i, s in rows.items() if i not in {1, 5, 19}}
-    assert sql(f"UPDATE {name} SET s = upper(s) WHERE id % 4 = 3").rows_updated == 4
+    updated = sql(f"UPDATE {name} SET s = upper(s) WHERE id % 4 = 3")
+    assert (updated.rows_updated, updated.data_files_spliced > 0) == (4, mode == "copy-on-write")
     rows = {i: s.upper() if i % 4 == 3 else s for i, s in rows.items()}
     merged = sql(
         f"MERGE INTO {name} t USING (SELECT id, 'm' AS s FROM range(16, 22)) s ON t.id = s.id "

@@ -444,6 +444,10 @@ def fewer_values(footer: dict) -> None:
     chunk_of(footer)[3][1][5] = (6, 19)
 
 
+def sorted_by_nothing(footer: dict) -> None:
+    footer[4][1][1][0][4] = (5, 1)
+
+
 def no_text(footer: dict) -> None:
     footer[6] = (5, 7)
 
@@ -468,6 +472,7 @@ def more_rows(footer: dict) -> None:
         (unknown_codec, False),
         (fewer_values, False),
         (no_text, False),
+        (sorted_by_nothing, False),
     ],
 )
 def test_what_a_footer_says_decides_next(tmp_path: Path, change: Any, splices: bool) -> None:
@@ -580,6 +585,8 @@ def test_the_schema_in_the_footer_is_that_of_the_file(tmp_path: Path) -> None:
             )
         else:
             assert found is None
+            data = Path(file.path.removeprefix("file://")).read_bytes()
+            assert 5 not in decode_struct(data, len(data) - 8 - footer_length(data[-8:], len(data)))[0]
 
 
 @pytest.mark.parametrize("absent", [True, False])
