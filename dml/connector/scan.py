@@ -29,6 +29,7 @@ from dml.model.scan_task import ScanContext, ScanTask
 from dml.pruning.filter_text import filter_text
 from dml.read.packed_groups import GroupReader, pack
 from dml.scan.planner import ScanPlan, plan_scan
+from dml.scan.size import scan_size
 from dml.scan.source import scan_context, spark_schema
 from dml.spark.workers import check_workers
 
@@ -158,8 +159,14 @@ class SparkScan(Proxy):
         """Rows and bytes: of the files that are left, and of the columns that are read; unknown of a stream."""
         if self._is_stream:
             return SparkStatistics(None, None)
-        rows = sum(map(live_rows, self.plan.tasks))
-        return SparkStatistics(rows, max(rows * self._row_width, self._share_of_files))
+        read = self.read
+        found = scan_size(
+            self.plan.tasks,
+            self.row_schema,
+            columns=len(read.state.schema.fields),
+            columns_read=len(read.columns),
+        )
+        return SparkStatistics(found.rows, found.size)
 
     def filterAttributes(self) -> JavaObject:
         """The columns whose values in the other side of a join say which files to read: those of partition fields."""
@@ -241,19 +248,8 @@ class SparkScan(Proxy):
         return self._known_settings or StatementSettings.of(self.engine.spark)
 
     @cached_property
-    def _row_width(self) -> int:
-        return int(self._java_schema.defaultSize())
-
-    @cached_property
     def _java_schema(self) -> JavaObject:
         return struct_type(self.row_schema)
-
-    @property
-    def _share_of_files(self) -> int:
-        """Bytes of the files, as many of a hundred as columns are read."""
-        state = self.read.state
-        size = sum(task.length for task in self.plan.tasks)
-        return size * len(self.read.columns) // max(1, len(state.schema.fields))
 
 
 class PlannedScan(SparkScan):
@@ -271,14 +267,6 @@ class PlannedScan(SparkScan):
     def build(self) -> "PlannedScan":
         """Itself."""
         return self
-
-
-def live_rows(task: ScanTask) -> int:
-    """About how many rows a file has that are not deleted."""
-    vector = task.deletion_vector
-    deleted = 0 if vector is None else vector.record_count
-    deleted += sum(ref.record_count for ref in task.position_deletes if ref.referenced_data_file is not None)
-    return max(0, task.record_count - deleted)
 
 
 class SparkBatch(Proxy):

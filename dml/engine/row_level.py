@@ -7,7 +7,7 @@ DELETE without a condition (docs/semantics.md, D1 and D7 to D11).
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from dml.commit import CommitKey, DeleteFiles
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
-from dml.engine.engine import Engine, SnapshotRead, StatementSettings
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
@@ -31,7 +31,6 @@ from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
 from dml.options import Command, RowLevelOperationMode, change_distribution
-from dml.plan.table_read import TableRead
 from dml.progress import progress_bar
 from dml.read.target_files import TargetFiles
 from dml.result import Result
@@ -168,35 +167,11 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
         distribution=change_distribution(target.table.properties, plan.command),
         # Such a DELETE takes whole files away, if its condition is true for all of their rows.
         find_whole_files=plan.command is Command.DELETE and plan.pushed_is_complete,
-        planned_frame=None if keys is not None else sized_frame(engine, planned),
     )
     views = planned.views.with_frame(planned.target_view, scan.frame)
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
     frame = delta_frame(views.sql, plan.query, assign)
     return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file, source_keys=keys)
-
-
-def sized_frame(engine: Engine, planned: PlannedStatement) -> Callable[[ScanPlan], DataFrame | None] | None:
-    """What makes the DataFrame of a MERGE's target so that Spark knows its size; None where it makes no difference.
-
-    Spark may send all of one side of a join to every task, and takes what it knows nothing of for small: where no keys
-    narrow the scan, that could be the whole target.
-    """
-    make, plan, target = engine.read_frame, planned.plan, planned.target
-    schema = target.table.schema()
-    if make is None or plan.command is not Command.MERGE:
-        return None
-    needed = TableRead(
-        field_ids=tuple(plan.target_ids), metadata_columns=(FILE_ORDINAL, POS), row_filter=plan.pushed_filter
-    )
-
-    def frame(found: ScanPlan) -> DataFrame | None:
-        read = SnapshotRead(
-            resolved=target.resolved, snapshot_id=target.snapshot_id, schema=schema, needed=needed, plan=found
-        )
-        return make(engine, planned.settings, read)
-
-    return frame
 
 
 def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:

@@ -68,8 +68,8 @@ def scan_table(
         whole_files: Keep each data file in one task of its own, its rows in their order.
         distribution: Which of them come to one task, as the table says.
         find_whole_files: Find out whether the filter is true for every row of the files that it meets.
-        planned_frame: Makes the DataFrame of the tasks, so that Spark knows how large they are. Where it is None, or
-            gives None, our own frame is made, of which Spark knows nothing.
+        planned_frame: Makes the DataFrame of the tasks so that Spark reads them itself, or gives None. Where it is None
+            or gives None, tasks read them by our own reader.
     """
     check_workers(spark)
     plan = (

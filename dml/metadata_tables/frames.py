@@ -33,6 +33,7 @@ from dml.model.manifest import FileContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import DeleteFileRef
 from dml.read.projection import arrow_type
 from dml.spark.jvm import empty_frame
+from dml.spark.task_frames import task_frame, value_size
 from dml.spark.types import spark_type
 from dml.spark.versions import frame_of_table
 from dml.spark.workers import check_workers
@@ -134,9 +135,9 @@ def positions_frame(
         schema_json=Schema(*chosen).model_dump_json(), io_properties=storage_properties(table.io.properties)
     )
     packed = PackedPositions.pack(grouped(files, sizes, read.parallelism), scan)
-    groups = len(packed.groups)
+    rows = sum(file.ref.record_count for file in files)
     check_workers(spark)
-    return spark.range(0, groups, 1, groups).mapInArrow(packed.read, target)
+    return task_frame(spark, len(packed.groups), packed.read, target, rows * value_size(target))
 
 
 def delete_files(table: Table, manifests: Sequence[ManifestFile], tests: PartitionTest) -> list[DeleteFile]:
@@ -206,9 +207,9 @@ def entries_frame(
         )
     sizes = [manifest.manifest_length for manifest in read_ones]
     packed = PackedManifests.pack(grouped(read_ones, sizes, read.parallelism), scan)
-    groups = len(packed.groups)
+    entries = sum(entry_count(manifest, live_only=live_only) or 0 for manifest in read_ones)
     check_workers(spark)
-    return spark.range(0, groups, 1, groups).mapInArrow(packed.read, target)
+    return task_frame(spark, len(packed.groups), packed.read, target, entries * value_size(target))
 
 
 def entry_count(manifest: ManifestFile, *, live_only: bool) -> int | None:

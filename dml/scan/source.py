@@ -20,7 +20,9 @@ from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.options import DEFAULT_NAME_MAPPING
 from dml.read.metadata_columns import partition_fields
 from dml.read.packed_groups import PackedGroups
+from dml.scan.size import scan_size
 from dml.spark.jvm import empty_frame
+from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_field
 
 __all__ = ["dataframe", "scan_context", "spark_schema"]
@@ -103,7 +105,11 @@ def spark_schema(context: ScanContext) -> spark_types.StructType:
     Raises:
         NotSupportedError: Spark has no type for a column.
     """
-    schema = Schema.model_validate_json(context.schema_json)
+    return row_type(context, Schema.model_validate_json(context.schema_json))
+
+
+def row_type(context: ScanContext, schema: Schema) -> spark_types.StructType:
+    """The schema of the rows of a scan with a schema to read with."""
     fields = [spark_field(schema.find_field(field_id)) for field_id in context.projected_ids]
     for name in context.metadata_columns:
         if name == columns.PARTITION:
@@ -124,13 +130,21 @@ def dataframe(spark: SparkSession, groups: Sequence[Sequence[ScanTask]], context
         context: What all of them share.
 
     Returns:
-        The table's columns, then the metadata columns. Without groups an empty DataFrame, which runs no job.
+        The table's columns, then the metadata columns. Without groups an empty DataFrame, which runs no job. Spark
+        knows about how large it is.
 
     Raises:
         NotSupportedError: Spark has no type for a column.
     """
-    schema = spark_schema(context)
+    schema = Schema.model_validate_json(context.schema_json)
+    row = row_type(context, schema)
     if not groups:
-        return empty_frame(spark, schema)
-    packed = PackedGroups.pack(groups, context)
-    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(packed.read, schema)
+        return empty_frame(spark, row)
+    found = scan_size(
+        (task for group in groups for task in group),
+        row,
+        columns=len(schema.fields),
+        columns_read=len(context.projected_ids),
+        key_filter=context.key_filter,
+    )
+    return task_frame(spark, len(groups), PackedGroups.pack(groups, context).read, row, found.size)

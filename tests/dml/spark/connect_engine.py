@@ -4,6 +4,7 @@ import datetime
 import json
 import logging
 import os
+import re
 import sys
 import tempfile
 from typing import Any
@@ -38,6 +39,7 @@ spark = (
 import connect_columns  # noqa: E402 - its Columns are of the session's kind
 
 MODES = "'write.delete.mode' = '{0}', 'write.update.mode' = '{0}', 'write.merge.mode' = '{0}'"
+THRESHOLD = "spark.sql.autoBroadcastJoinThreshold"
 COLUMNS = "id BIGINT, s STRING, at TIMESTAMP, part STRUCT<a: INT, b: STRING>"
 
 
@@ -56,6 +58,33 @@ def raised(marked, run):
     line_start = text.rfind("\n", 0, position) + 1
     place = (position, text.count("\n", 0, position) + 1, position - line_start + 1)
     assert (error.position, error.line, error.column) == place, (marked, str(error))
+
+
+def explained(frame: Any, mode: str = "simple") -> str:
+    """The plan as text."""
+    return str(frame._explain_string(mode=mode))
+
+
+def sizes_of_tables(lake):
+    """The server takes tables for about as large as they are: it sends a small one to every task, and no large one."""
+    lake.sql("CREATE TABLE db.large (id BIGINT, v STRING)")
+    lake.sql("INSERT INTO db.large SELECT id, 'v' FROM range(20000)")
+    lake.sql("CREATE TABLE db.few (id BIGINT, w STRING)")
+    lake.sql("INSERT INTO db.few SELECT id, 'w' FROM range(10)")
+    frames = [lake.sql("SELECT * FROM db.large"), lake.table("db.large"), spark.table("lake.db.large")]
+    few, other = spark.table("lake.db.few"), lake.sql("SELECT id, v AS u FROM db.large")
+    for frame in frames:
+        (size,) = re.findall(r"MapInArrow.* Statistics\(sizeInBytes=([\d.]+) KiB", explained(frame, "cost"))
+        assert 1024 * float(size) == pytest.approx(20000 * (8 + 20), rel=0.01)
+    spark.conf.set(THRESHOLD, "100000")
+    for frame in frames:
+        assert "SortMergeJoin" in explained(frame.join(other, "id"))
+        assert re.search("BroadcastHashJoin.*BuildRight", explained(frame.join(few, "id")))
+        assert re.search("BroadcastHashJoin.*BuildLeft", explained(few.join(frame, "id")))
+    assert frames[-1].join(few, "id").count() == 10
+    joined = lake.sql("SELECT u FROM db.large JOIN (SELECT id, v AS u FROM db.large) USING (id)")
+    assert "SortMergeJoin" in explained(joined)
+    spark.conf.unset(THRESHOLD)
 
 
 def row_level_statements(lake, name):
@@ -226,6 +255,7 @@ with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=sp
     functions(lake, name)
     errors(lake, name)
     table_statements(lake, name)
+    sizes_of_tables(lake)
     for case in call_cases.CASES.values():
         case(spark, lake)
     hooks(lake)
