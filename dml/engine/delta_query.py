@@ -22,7 +22,7 @@ from dml.plan.row_delta_plan import (
     ValueColumn,
     ValueSource,
 )
-from dml.spark.store_assignment import Assign, default_sql, same_type
+from dml.spark.store_assignment import Assign, default_sql, null_sql, same_type
 from dml.spark.types import spark_type, type_text
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.quoting import quote_string, quoted
@@ -67,7 +67,7 @@ def case_sql(column: ValueColumn, raw_types: dict[str, DataType], assign: Assign
     path = (column.field.name,)
     stored = [(number, value_sql(value, column.field, raw_types, assign, path)) for number, value in column.cases]
     if not stored:
-        return f"CAST(NULL AS {type_text(spark_type(column.field.field_type))})"
+        return null_sql(column.field.field_type)
     branches = " ".join(f"WHEN {number} THEN {sql}" for number, sql in stored)
     return f"CASE {CLAUSE} {branches} END"
 

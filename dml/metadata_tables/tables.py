@@ -14,6 +14,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
+    GeographyType,
+    GeometryType,
     IcebergType,
     IntegerType,
     ListType,
@@ -220,15 +222,14 @@ def metric_fields(schema: Schema) -> tuple[NestedField, ...]:
     found = [
         NestedField(field_id, name, kind, required=False)
         for field_id, name in names.items()
-        # Spark has no type for a time in nanoseconds.
-        if name is not None and isinstance(kind := schema.find_type(field_id), PrimitiveType) and not has_nanos(kind)
+        if name is not None and isinstance(kind := schema.find_type(field_id), PrimitiveType) and is_shown(kind)
     ]
     return tuple(sorted(found, key=lambda column: column.name))
 
 
-def has_nanos(kind: IcebergType) -> bool:
-    """Whether Spark has no type for such a bound."""
-    return isinstance(kind, TimestampNanoType | TimestamptzNanoType)
+def is_shown(kind: IcebergType) -> bool:
+    """Whether Spark has a type for such a bound: it has none for nanoseconds, nor for what bounds geometries."""
+    return not isinstance(kind, TimestampNanoType | TimestamptzNanoType | GeometryType | GeographyType)
 
 
 def readable_metrics(metadata: TableMetadata) -> NestedField:

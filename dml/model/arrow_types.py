@@ -18,6 +18,8 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    GeographyType,
+    GeometryType,
     IcebergType,
     IntegerType,
     ListType,
@@ -47,6 +49,8 @@ PLAIN: Final[dict[type[IcebergType], pa.DataType]] = {
     DoubleType: pa.float64(),
     StringType: pa.string(),
     BinaryType: pa.binary(),
+    GeometryType: pa.binary(),
+    GeographyType: pa.binary(),
     UUIDType: pa.uuid(),
     DateType: pa.date32(),
     TimeType: pa.time64("us"),
@@ -58,7 +62,7 @@ PLAIN: Final[dict[type[IcebergType], pa.DataType]] = {
 
 
 def primitive_arrow_type(primitive: IcebergType) -> pa.DataType | None:
-    """The Arrow type of a primitive type's values; None where there is none, as for `unknown` and geometries."""
+    """The Arrow type of a primitive type's values; None where there is none, as for `unknown`."""
     match primitive:
         case DecimalType():
             return pa.decimal128(primitive.precision, primitive.scale)

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import (
     FixedType,
+    GeographyType,
+    GeometryType,
     IcebergType,
     ListType,
     MapType,
@@ -40,6 +42,8 @@ FOR_SPARK: dict[type[IcebergType], pa.DataType | None] = {
     TimeType: pa.time64("ns"),
     TimestampNanoType: None,
     TimestamptzNanoType: None,
+    GeometryType: None,
+    GeographyType: None,
 }
 """Where Spark takes another form than files have, or none."""
 

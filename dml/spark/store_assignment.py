@@ -41,6 +41,7 @@ __all__ = [
     "Assign",
     "StoreAssignmentPolicy",
     "default_sql",
+    "null_sql",
     "same_type",
     "store_assignment_policy",
     "widens",
@@ -251,10 +252,20 @@ class Assign:
 
 def default_sql(target: iceberg.NestedField) -> str:
     """The SQL of a field's write default; NULL of its type where it has none (docs/semantics.md, C36)."""
-    kind = type_text(spark_type(target.field_type))
     if target.write_default is None:
-        return f"CAST(NULL AS {kind})"
-    return f"CAST({constant_sql(target.write_default, target.field_type)} AS {kind})"
+        return null_sql(target.field_type)
+    kind, value = type_text(spark_type(target.field_type)), constant_sql(target.write_default, target.field_type)
+    return value if isinstance(target.field_type, iceberg.TimeType) else f"CAST({value} AS {kind})"
+
+
+def null_sql(kind: iceberg.IcebergType) -> str:
+    """The SQL of NULL in a column; without a type where Spark has none for it, as a statement may leave it out."""
+    if isinstance(kind, iceberg.TimeType):
+        return "NULL"  # Spark has the type from 4.1 on, but casts to it only where `spark.sql.timeType.enabled` is set
+    try:
+        return f"CAST(NULL AS {type_text(spark_type(kind))})"
+    except NotSupportedError:
+        return "NULL"
 
 
 def constant_sql(value: Any, kind: iceberg.IcebergType) -> str:
@@ -272,6 +283,8 @@ def constant_sql(value: Any, kind: iceberg.IcebergType) -> str:
             return f"X'{bytes(value).hex()}'"
         case iceberg.DateType():
             return f"DATE '{value.isoformat()}'"
+        case iceberg.TimeType():
+            return f"TIME '{value.isoformat()}'"
         case iceberg.TimestampType():
             return f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
         case iceberg.TimestamptzType():

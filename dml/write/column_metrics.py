@@ -21,6 +21,8 @@ from pyiceberg.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    GeographyType,
+    GeometryType,
     IcebergType,
     ListType,
     MapType,
@@ -113,6 +115,10 @@ def metrics_modes(
             field = find(schema, key.removeprefix(METRICS_MODE_COLUMN_PREFIX))
             if field is not None and field.field_id in modes:
                 modes[field.field_id] = mode
+    for field_id in ids:
+        # The bounds of geometries are points, which nobody works out here: those of their bytes would be others.
+        if modes[field_id].bounds and isinstance(schema.find_type(field_id), GeometryType | GeographyType):
+            modes[field_id] = COUNTS
     return modes
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
-from pyiceberg.types import BooleanType, IcebergType, LongType, NestedField, UnknownType
+from pyiceberg.types import BooleanType, GeographyType, GeometryType, IcebergType, LongType, NestedField, UnknownType
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model import columns
@@ -151,6 +151,7 @@ class FileLayout:
         schema_json: The Iceberg schema of the file, for its footer.
         sort_order_id: The sort order that rows follow.
         bloom_filters: False-positive probabilities of the physical columns that have a bloom filter.
+        has_geometries: Whether a physical column has values of the type geometry or geography.
     """
 
     columns: tuple[NestedField, ...]
@@ -161,6 +162,7 @@ class FileLayout:
     schema_json: str = field(repr=False)
     sort_order_id: int = UNSORTED
     bloom_filters: dict[str, float] = field(default_factory=dict)
+    has_geometries: bool = False
 
     def batch(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
         """Rows as files hold them.
@@ -208,4 +210,5 @@ def file_layout(context: WriteContext, *, row_lineage: bool) -> FileLayout:
         schema_json=file_schema.model_dump_json(),
         sort_order_id=order.order_id if context.sorted_by_table_order else UNSORTED,
         bloom_filters=bloom_filters(context.properties, filterable),
+        has_geometries=any(isinstance(leaf.field.field_type, GeometryType | GeographyType) for leaf in physical),
     )

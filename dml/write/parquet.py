@@ -18,6 +18,7 @@ from dml.options import PARQUET_COMPRESSION, WriteOptions
 from dml.write.column_metrics import NanCounter, parquet_metrics
 from dml.write.file_layout import FileLayout
 from dml.write.file_writer import FileStatistics, codec_of
+from dml.write.geometries import geometry_schema
 
 __all__ = ["CODECS", "ParquetFileWriter", "check_codec", "dictionary_columns", "write_parquet"]
 
@@ -102,6 +103,7 @@ class ParquetFileWriter:
         self._stream = stream
         self._layout = layout
         self._options = options
+        self._geometries = geometry_schema(layout.columns) if layout.has_geometries else None
         self._nans = NanCounter(layout.leaves, layout.modes)
         self._writer: pq.ParquetWriter | None = None
         self._footer: list[Any] = []
@@ -140,6 +142,8 @@ class ParquetFileWriter:
         if not self._pending:
             return
         table = pa.Table.from_batches(self._pending, self._layout.arrow)
+        if self._geometries is not None:
+            table = table.cast(self._geometries)
         if self._writer is None:
             self._writer = self._open(table)
         self._writer.write_table(table, row_group_size=table.num_rows)
@@ -150,7 +154,7 @@ class ParquetFileWriter:
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         writer = open_parquet(
             self._stream,
-            self._layout.arrow,
+            first.schema,
             self._options,
             dictionary=dictionary_columns(first),
             footer=self._footer,
@@ -166,7 +170,7 @@ class ParquetFileWriter:
         """Writes the rest and the footer; the stream stays open."""
         self.flush()
         if self._writer is None:
-            self._writer = self._open(self._layout.arrow.empty_table())
+            self._writer = self._open((self._geometries or self._layout.arrow).empty_table())
         self._writer.close()
         footer = self._footer[0]
         return FileStatistics(

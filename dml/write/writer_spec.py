@@ -114,6 +114,11 @@ def check_writable(spec: WriterSpec) -> None:
     if spec.writes_rows:
         check_format(DEFAULT_FILE_FORMAT, options.file_format, options)
         layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+        if layout.has_geometries and options.file_format != PARQUET:
+            raise NotSupportedError(
+                f"Rows with geometries are written into Parquet files only, not into {options.file_format.upper()}",
+                hint=f"Set '{DEFAULT_FILE_FORMAT}' = 'parquet': a table may have files of several formats",
+            )
         PartitionRouter(current_spec(spec.context), layout.columns)
     if spec.job is WriteJob.MERGE_ON_READ:
         if spec.context.format_version < DELETE_FILE_VERSION:
@@ -125,8 +130,10 @@ def check_writable(spec: WriterSpec) -> None:
             check_format(DELETE_DEFAULT_FILE_FORMAT, options.delete_file_format, options)
 
 
+PARQUET: Final = "parquet"
+
 CODECS: Final[Mapping[str, Callable[[WriteOptions], str]]] = {
-    "parquet": check_codec,
+    PARQUET: check_codec,
     "orc": check_orc_codec,
     "avro": check_avro_codec,
 }

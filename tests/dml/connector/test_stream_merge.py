@@ -109,6 +109,19 @@ def test_two_rows_for_one_are_an_error_without_an_order(lake, stream):
     assert lake.state(name) == before
 
 
+@pytest.mark.nightly
+def test_values_of_another_type_end_the_stream(lake, stream):
+    """With the error of any MERGE, and nothing is written."""
+    name = table(lake)
+    before = lake.state(name)
+    stream.add(id=[1], k=["a"], at=[1], gone=[False])
+    merging = merge(lake, stream, name, stream.frame().selectExpr("id", "k", "array(at) AS at"))
+    with pytest.raises(AnalysisError, match="at") as caught:
+        run(stream, merging.whenMatched().updateAll().whenNotMatched().insertAll())
+    assert caught.value.kind in {ErrorKind.TYPE_MISMATCH, ErrorKind.INVALID_ASSIGNMENT}
+    assert lake.state(name) == before
+
+
 def test_columns_that_come_with_the_stream(lake, stream):
     """With schema evolution the table gets them; without it a star is refused before the query starts."""
     name = lake.create("id bigint, k string")
@@ -140,6 +153,7 @@ def test_columns_that_come_with_the_stream(lake, stream):
             AnalysisError,
             "k",
         ),
+        (lambda lake, s, t: upsert(lake, s, f"{t}.branch_nowhere").start("c"), NotFoundError, "nowhere"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_the_query_starts(lake, stream, begin, error, message):
@@ -173,3 +187,6 @@ def test_a_table_that_is_not_the_one_of_the_checkpoint(lake, stream):
             query.processAllAvailable()
     finally:
         query.stop()
+    lake.session.sql(f"DROP TABLE {other}")
+    with pytest.raises(NotFoundError, match=r"no table"):
+        upsert(lake, stream, other)

@@ -5,6 +5,7 @@ import pytest
 from pyiceberg.types import (
     DecimalType,
     FixedType,
+    GeographyType,
     GeometryType,
     IcebergType,
     ListType,
@@ -51,11 +52,17 @@ def test_spark_takes_other_forms_of_some_types() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [GeometryType(), UnknownType()], ids=str)
-def test_a_type_without_an_arrow_form_is_refused_by_name(kind: IcebergType) -> None:
-    assert primitive_arrow_type(kind) is None
-    with pytest.raises(NotSupportedError, match=rf"column 'x': it holds values of the type {kind}".replace("(", r"\(")):
-        written.arrow_type(kind, "x")
+def test_a_type_without_an_arrow_form_is_refused_by_name() -> None:
+    assert primitive_arrow_type(UnknownType()) is None
+    with pytest.raises(NotSupportedError, match="column 'x': it holds values of the type unknown"):
+        written.arrow_type(UnknownType(), "x")
+
+
+@pytest.mark.parametrize("kind", [GeometryType(), GeographyType()], ids=str)
+def test_geometries_are_bytes_which_spark_is_not_given(kind: IcebergType) -> None:
+    assert read.arrow_type(kind, spark=False) == written.arrow_type(kind, "x") == pa.binary()
+    with pytest.raises(NotSupportedError, match=f"of the type {kind} cannot be read"):
+        read.arrow_type(kind, spark=True)
 
 
 def test_spark_has_no_nanoseconds() -> None:
