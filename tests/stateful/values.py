@@ -36,6 +36,10 @@ POOLS = {
         "'2024-03-01 00:00:00'",
     ),
     "DATE": (None, "'1969-12-31'", "'1970-01-01'", "'2024-02-29'"),
+    "FLOAT": (None, "'NaN'", "'-0.0'", "'0.0'", "'0.1'", "'Infinity'"),
+    "BOOLEAN": (None, "TRUE", "FALSE"),
+    "TIMESTAMP": (None, "'1969-12-31 23:59:59.999999'", "'2024-02-29 12:00:00'", "'2024-03-01 00:00:00'"),
+    "BINARY": (None, "''", "'a'", "'long enough for a truncated bound'"),
 }
 """Texts that a cast to the type takes."""
 
