@@ -6,6 +6,7 @@ by a name: names without a catalog are ours, those of namespaces too, and `USE` 
 Spark's first.
 """
 
+import logging
 from contextlib import suppress
 from typing import Final
 
@@ -19,6 +20,8 @@ from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
 
 __all__ = ["DEFAULT_NAMESPACE", "SESSION_CATALOG", "enter", "follow_spark", "names_a_catalog_of_spark"]
+
+LOG = logging.getLogger(__name__)
 
 DEFAULT_NAMESPACE: Final[tuple[str, ...]] = ("default",)
 """The current namespace of a catalog that has just become the current one; it need not be there."""
@@ -44,8 +47,10 @@ def follow_spark(engine: Engine) -> bool:
         if name not in registry.catalogs:
             return False
         namespace = name_parts(catalog.currentDatabase())
-    except (PySparkException, Py4JError, OSError, AttributeError):
-        return False  # its default catalog is none that it can make, or it has ended
+    except (PySparkException, Py4JError, OSError, AttributeError) as error:
+        # Its default catalog is none that it can make, or it has ended: whatever it is, the statement meets it again.
+        LOG.debug("Spark cannot be asked for its current catalog: %s", error)
+        return False
     registry.current_catalog, registry.current_namespace = name, namespace or DEFAULT_NAMESPACE
     return True
 

@@ -107,13 +107,13 @@ def walk_one(bench: Bench, actions: Collection[Action], *, every_call: bool) -> 
         ]
     for injected in faults:
         run = hit_by(bench, injected)
-        tally.injected += 1
-        tally.outcomes[run.outcome] += 1
         tally.problems += run.problems
         if not run.injected:
             if still_calls(bench, injected[-1]):
                 tally.problems.append(f"{bench.statement}: nothing was hit by {injected}")
             continue
+        tally.injected += 1
+        tally.outcomes[run.outcome] += 1
         expected = AFTER_FAULT.get((injected[-1].call, injected[-1].action)) if len(injected) == 1 else "before"
         if expected is not None and run.outcome != expected:
             tally.problems.append(f"{bench.statement}: {run.outcome} instead of {expected} after {injected}")
