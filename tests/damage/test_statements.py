@@ -12,6 +12,7 @@ import dml
 from dml.commit import AppendFiles, commit
 from dml.errors import CorruptFileError, DmlError, NotSupportedError
 from dml.files.schemes import ALLOWED_SCHEMES
+from dml.manifests.cache import CACHE_ENABLED
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, FileContent, ManifestContent
 from tests.dml.engine.conftest import COMMANDS, Lake
@@ -27,7 +28,8 @@ STATEMENTS = (
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    session = dml.connect(str(tmp_path_factory.mktemp("damage")), spark=spark, progress=False)
+    uncached = {CACHE_ENABLED: "false"}  # what is damaged later is read again
+    session = dml.connect(str(tmp_path_factory.mktemp("damage")), spark=spark, progress=False, **uncached)
     session.sql("CREATE NAMESPACE IF NOT EXISTS db")
     yield Lake(session)
     session.disable()

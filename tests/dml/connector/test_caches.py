@@ -23,5 +23,5 @@ def test_a_catalog_that_does_not_answer_afterwards_is_no_failure_of_a_committed_
     )
     monkeypatch.setattr(caches, "is_connect", lambda _: False)
     monkeypatch.setattr(caches, "cache_manager", lambda _: SimpleNamespace(isEmpty=lambda: False))
-    caches.refresh_caches(engine, ("lake", "db", "t"))  # type: ignore[arg-type]
+    caches.refresh_caches(engine, ("lake", "db", "t"), columns_may_differ=False)  # type: ignore[arg-type]
     assert cleared == [True]
