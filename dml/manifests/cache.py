@@ -34,8 +34,8 @@ DEFAULT_MAX_BYTES: Final = 256 << 20
 FEW: Final = 200
 """Of so many entries arrays are smaller, and faster to ask."""
 
-ENTRY_BYTES: Final = 2_000
-DECODED: Final = 10
+ENTRY_BYTES: Final = 3_000
+DECODED: Final = 40
 """So many times the size of a manifest take the metrics in it, which are compressed there."""
 
 LINE_BYTES: Final = 1_000

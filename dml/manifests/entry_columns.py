@@ -36,7 +36,9 @@ from dml.model.manifest import EntryStatus, FileContent, ManifestContent, Manife
 __all__ = [
     "CONTENT",
     "DATA_FILE",
+    "FILE_PATH",
     "FILE_SIZE",
+    "FIRST_ROW_ID",
     "KNOWN",
     "PARTITION",
     "RECORD_COUNT",

@@ -1,7 +1,7 @@
 """The entries of a manifest as arrays: what thousands of files are kept as, and pruned by. Driver.
 
 Input: a manifest's line in a manifest list. Output: `PackedEntries`, of which any entry can be had, the same that
-`entries_of` gives. It takes about a tenth of the memory of as many entries.
+`entries_of` gives. A file of six columns takes some 720 bytes instead of 2,800, or 4,200 once its metrics were read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,19 +14,28 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from dml.deletes.delete_file_index import partition_key
-from dml.manifests.entry_columns import CONTENT, KNOWN, PARTITION, STATUS, EntryColumns, FlatMaps, read_columns
+from dml.manifests.entry_columns import (
+    CONTENT,
+    FILE_PATH,
+    FILE_SIZE,
+    FIRST_ROW_ID,
+    KNOWN,
+    PARTITION,
+    RECORD_COUNT,
+    SNAPSHOT_ID,
+    STATUS,
+    EntryColumns,
+    FlatMaps,
+    read_columns,
+)
 from dml.manifests.read import CONTENTS, STATUSES, damage_named
 from dml.model.manifest import ContentFile, EntryStatus, ManifestEntry, ManifestFile
 
 __all__ = [
     "FILE_FORMAT",
-    "FILE_PATH",
-    "FILE_SIZE",
-    "FIRST_ROW_ID",
     "LOWER_BOUNDS",
     "NAN_VALUE_COUNTS",
     "NULL_VALUE_COUNTS",
-    "RECORD_COUNT",
     "SEQUENCE_NUMBER",
     "SPLIT_OFFSETS",
     "UPPER_BOUNDS",
@@ -36,13 +45,9 @@ __all__ = [
     "read_packed",
 ]
 
-SNAPSHOT_ID: Final = 1
 SEQUENCE_NUMBER: Final = 3
 FILE_SEQUENCE_NUMBER: Final = 4
-FILE_PATH: Final = 100
 FILE_FORMAT: Final = 101
-RECORD_COUNT: Final = 103
-FILE_SIZE: Final = 104
 COLUMN_SIZES: Final = 108
 VALUE_COUNTS: Final = 109
 NULL_VALUE_COUNTS: Final = 110
@@ -53,7 +58,6 @@ KEY_METADATA: Final = 131
 SPLIT_OFFSETS: Final = 132
 EQUALITY_IDS: Final = 135
 SORT_ORDER_ID: Final = 140
-FIRST_ROW_ID: Final = 142
 REFERENCED_DATA_FILE: Final = 143
 CONTENT_OFFSET: Final = 144
 CONTENT_SIZE: Final = 145

@@ -29,11 +29,11 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.schema import Schema
 
+from dml.manifests.entry_columns import RECORD_COUNT
 from dml.manifests.packed_entries import (
     LOWER_BOUNDS,
     NAN_VALUE_COUNTS,
     NULL_VALUE_COUNTS,
-    RECORD_COUNT,
     UPPER_BOUNDS,
     VALUE_COUNTS,
     PackedEntries,

@@ -22,7 +22,8 @@ from pyiceberg.transforms import DayTransform, IdentityTransform, TimeTransform,
 from pyiceberg.types import DateType, IcebergType, NestedField, StructType
 
 from dml.deletes.delete_file_index import partition_key
-from dml.manifests.packed_entries import RECORD_COUNT, PackedEntries
+from dml.manifests.entry_columns import RECORD_COUNT
+from dml.manifests.packed_entries import PackedEntries
 from dml.manifests.write import partition_type
 from dml.model.manifest import ContentFile, FileContent, ManifestFile, Partition, unpartitioned_specs
 from dml.pruning.bound_expressions import optional_schema

@@ -27,16 +27,8 @@ from dml.deletes.delete_file_index import DeleteEntry, DeleteFileIndex, DeleteKi
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CorruptFileError, NotFoundError
 from dml.manifests.cache import cache_of
-from dml.manifests.packed_entries import (
-    FILE_FORMAT,
-    FILE_PATH,
-    FILE_SIZE,
-    FIRST_ROW_ID,
-    RECORD_COUNT,
-    SEQUENCE_NUMBER,
-    SPLIT_OFFSETS,
-    PackedEntries,
-)
+from dml.manifests.entry_columns import FILE_PATH, FILE_SIZE, FIRST_ROW_ID, RECORD_COUNT
+from dml.manifests.packed_entries import FILE_FORMAT, SEQUENCE_NUMBER, SPLIT_OFFSETS, PackedEntries
 from dml.manifests.read import damage_named
 from dml.model.manifest import (
     ContentFile,

@@ -9,6 +9,7 @@ there are more numbers, of which a filter leaves one for each task, and beside t
 for wide. It does not estimate what a filter leaves.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -16,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
@@ -25,6 +27,8 @@ from dml.spark.jvm import classic_session, jvm_view
 from dml.spark.versions import CLASSIC_PACKAGE
 
 __all__ = ["filtered_numbers", "known_numbers", "task_frame", "value_size"]
+
+LOG: Final = logging.getLogger(__name__)
 
 NUMBER_SIZE: Final = 8
 """Bytes of a number."""
@@ -118,14 +122,22 @@ def filtered_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
 
 
 def known_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
-    """As `filtered_numbers`, on classic Spark, where Spark is told and there are no other numbers."""
+    """As `filtered_numbers`, on classic Spark, where Spark is told and there are no other numbers.
+
+    The plan of an RDD is no interface of Spark's: where a vendor's Spark makes it of something else, numbers are
+    filtered there too.
+    """
     known = LEAVES.setdefault(spark.sparkContext, {})
-    leaf = known.get(tasks)
-    if leaf is None:
-        if len(known) >= MOST_LEAVES:
-            known.clear()
-        leaf = known[tasks] = Leaf.of(spark, tasks)
-    return leaf.frame(spark, max(-(-size // NUMBER_SIZE), tasks))
+    try:
+        leaf = known.get(tasks)
+        if leaf is None:
+            if len(known) >= MOST_LEAVES:
+                known.clear()
+            leaf = known[tasks] = Leaf.of(spark, tasks)
+        return leaf.frame(spark, max(-(-size // NUMBER_SIZE), tasks))
+    except (Py4JError, LookupError, ValueError) as error:
+        LOG.debug("Spark cannot be told the size of a scan by a plan of ours: %s", error)
+        return filtered_numbers(spark, tasks, size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

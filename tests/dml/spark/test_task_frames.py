@@ -51,6 +51,20 @@ def test_types_have_the_sizes_that_spark_takes_them_for(spark: SparkSession) -> 
     assert value_size(schema) == java.fromJson(schema.json()).defaultSize()
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("plan", ["org.apache.spark.sql.execution.NoSuchPlan", task_frames.RANGE])
+def test_a_spark_whose_plans_are_made_otherwise_is_told_by_numbers(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, plan: str
+) -> None:
+    """A plan that is not there, and one with other constructors."""
+    monkeypatch.setattr(task_frames, "LOGICAL_RDD", plan)
+    monkeypatch.setattr(task_frames, "LEAVES", type(LEAVES)())
+    frame = task_frame(spark, 2, numbered, PAIR, 1_000_000)
+    assert sorted(frame.collect()) == [(0, "task 0"), (1, "task 1")]
+    assert 900_000 < size_of(frame) < 1_100_000
+    assert "filter" in frame._jdf.queryExecution().optimizedPlan().toString().lower()
+
+
 @pytest.mark.oldest
 @pytest.mark.spark
 def test_each_task_has_its_number_and_all_of_them_any_size(spark: SparkSession) -> None:
