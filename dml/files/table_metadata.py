@@ -8,19 +8,18 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
-from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, Final
 
 from pydantic import ValidationError
 from pyiceberg.io import FileIO
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataWrapper
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
 from pyiceberg.types import NestedField
 
 from dml.errors import CorruptFileError, NotSupportedError, storage_failure
+from dml.files.snapshot_texts import parsed_metadata
 
 __all__ = ["only_adds_a_snapshot", "plain_json", "read_table_metadata", "with_snapshots_of", "without_snapshots"]
 
@@ -39,11 +38,6 @@ FREE_BYTES: Final = 1 << 26
 
 MAX_RATIO: Final = 256
 """A longer one has at most so many bytes for each compressed one."""
-
-LONG_HISTORY: Final = 50
-"""From so many snapshots on they are looked up before they are parsed."""
-
-KEPT_SNAPSHOTS: Final = 2_000
 
 
 def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
@@ -70,7 +64,7 @@ def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
     except OSError as error:
         raise storage_failure("Reading", location, error) from error
     try:
-        return with_checked_head(parsed(plain_json(content).decode()))
+        return with_checked_head(parsed_metadata(plain_json(content).decode(), location))
     except Exception as error:
         # Nothing was read from a storage here: whatever was raised, the bytes led to it.
         unknown = column_of_unknown_type(content)
@@ -88,28 +82,6 @@ def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
             hint="Restore the file, or register an earlier metadata file of the table with the catalog",
             file=location,
         ) from error
-
-
-def parsed(text: str) -> TableMetadata:
-    """The metadata in a file. A long history is almost that of the file before: its snapshots are parsed once.
-
-    Raises:
-        ValidationError: it is none, says PyIceberg.
-    """
-    if text.count('"manifest-list"') >= LONG_HISTORY:
-        try:
-            content = json.loads(text)
-            content["snapshots"] = [snapshot_of(json.dumps(snapshot)) for snapshot in content["snapshots"]]
-            return TableMetadataWrapper.model_validate(content).root
-        except (ValueError, LookupError, TypeError, RecursionError):
-            pass  # what is wrong is said below
-    return TableMetadataUtil.parse_raw(text)
-
-
-@lru_cache(maxsize=KEPT_SNAPSHOTS)
-def snapshot_of(text: str) -> Snapshot:
-    """A snapshot, of its JSON; nobody changes one."""
-    return Snapshot.model_validate_json(text)
 
 
 def column_of_unknown_type(content: bytes) -> tuple[str, str] | None:
