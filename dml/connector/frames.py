@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import reference_of
 from dml.connector.java import capabilities, java_class, none, static, struct_type
+from dml.connector.known_values import has_known_extremes, known_rows
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.scan import PlannedScan, ScanRead, SparkScan
-from dml.connector.scan_builder import cheapest, known_rows, scan_builder
+from dml.connector.scan_builder import cheapest, scan_builder
 from dml.connector.state import TableState
 from dml.connector.table import SparkTable
 from dml.connector.workers import has_python_readers
@@ -99,10 +100,13 @@ def read_frame(engine: Engine, settings: StatementSettings, found: SnapshotRead)
     # A query that needs no column counts rows, as a rule.
     needs_nothing = not needed.field_ids and not needed.metadata_columns
     is_counted = needs_nothing and found.plan is not None and known_rows(found.plan.tasks) is not None
-    if found.without_python and not is_counted and SparkScan(engine, read, found.plan, settings).vectorized is None:
+    plan = found.plan
+    if plan is not None and has_known_extremes(engine.spark, read, plan, needed.extremes):
+        plan = None  # Spark asks the builder of scans, which answers
+    elif found.without_python and not is_counted and SparkScan(engine, read, found.plan, settings).vectorized is None:
         return None
     registry, session = engine.registry, weak_session(engine.spark)
-    table = ReadTable(lambda: Engine(spark=session(), registry=registry), settings, read, found.plan)
+    table = ReadTable(lambda: Engine(spark=session(), registry=registry), settings, read, plan)
     return frame_of(engine.spark, relation_of(table))
 
 

@@ -64,11 +64,12 @@ class ScanRead:
         """What two scans of the same rows have in common."""
         return (*self.state.version, self.columns, self.metadata_columns, repr(self.row_filter))
 
-    def plan(self, *, find_whole_files: bool = False) -> ScanPlan:
+    def plan(self, *, find_whole_files: bool = False, keep_metrics: bool = False) -> ScanPlan:
         """Its tasks.
 
         Args:
             find_whole_files: Find out whether the filter is true for every row of the files that it meets.
+            keep_metrics: Whether the entries of the data files are wanted too.
         """
         state = self.state
         if state.snapshot_id is None:
@@ -80,6 +81,7 @@ class ScanRead:
             case_sensitive=True,  # names in the filter are those of the schema
             schema=state.schema,
             find_whole_files=find_whole_files,
+            keep_metrics=keep_metrics,
         )
 
     def context(self, plan: ScanPlan) -> ScanContext:
@@ -225,9 +227,18 @@ class SparkScan(Proxy):
     def vectorized(self) -> VectorizedRead | None:
         """How Spark's own reader reads its files; None where ours does."""
         read = self.read
-        if self._is_stream or read.metadata_columns or read.context(self.plan).row_filter is not None:
+        if self._is_stream or read.metadata_columns:
             return None
-        return vectorized_read(self.engine.spark, read.state.table, read.state.schema, read.columns, self.plan.tasks)
+        context = read.context(self.plan)
+        return vectorized_read(
+            self.engine.spark,
+            read.state.table,
+            read.state.schema,
+            read.columns,
+            self.plan.tasks,
+            context.row_filter,
+            case_sensitive=context.case_sensitive,
+        )
 
     @cached_property
     def context(self) -> ScanContext:

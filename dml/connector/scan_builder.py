@@ -1,7 +1,7 @@
 """What Spark tells of a query before it is planned: columns, conditions, counts. Driver, classic Spark only.
 
-Input: calls of the optimizer, in this order: predicates, aggregates, columns. Output: a `SparkScan`; of `count(*)`,
-where the manifests know it, a row that no job has to make.
+Input: calls of the optimizer, in this order: predicates, aggregates, columns. Output: a `SparkScan`; of counts,
+least and greatest values, where the manifests know them, a row that no job has to make.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,21 +12,20 @@ from typing import ClassVar, Final
 from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.types import NestedField
-from pyspark.sql.types import LongType, StructField, StructType
 
 from dml.connector.conditions import pushable_trees, pushed_down
 from dml.connector.expressions import condition_trees, has_marked
-from dml.connector.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
+from dml.connector.java import array
+from dml.connector.known_values import KnownRow, aggregates_of, is_wanted, known_row
 from dml.connector.proxies import Proxy
 from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkScan
 from dml.engine.engine import Engine, StatementSettings
 from dml.model.columns import METADATA_COLUMNS
-from dml.model.scan_task import ScanTask
 from dml.plan.predicates import MAX_DEPTH, Pushdown
 from dml.scan.planner import ScanPlan
 from dml.spark.jvm import scala_list
 
-__all__ = ["SparkScanBuilder", "cheapest", "known_rows", "scan_builder"]
+__all__ = ["SparkScanBuilder", "cheapest", "scan_builder"]
 
 CHEAP: Final = ("boolean", "int", "date", "long", "float", "double", "timestamp", "timestamptz")
 """Types of columns, from those that are read fastest."""
@@ -61,7 +60,7 @@ class SparkScanBuilder(Proxy):
         self.settings = settings
         self.options = options
         self.is_whole = isinstance(read.row_filter, AlwaysTrue)
-        self.count: CountedRows | None = None
+        self.known: KnownRow | None = None
         self.plan: ScanPlan | None = None
 
     def pushPredicates(self, predicates: Sequence[JavaObject]) -> Sequence[JavaObject]:
@@ -94,19 +93,16 @@ class SparkScanBuilder(Proxy):
 
     def supportCompletePushDown(self, aggregation: JavaObject) -> bool:
         """Whether an aggregation needs nothing more from Spark."""
-        kinds = [simple_name(function) for function in aggregation.aggregateExpressions()]
-        return self.is_whole and set(kinds) == {"CountStar"} and not len(aggregation.groupByExpressions())
+        return self.is_whole and aggregates_of(aggregation, self.read.state.schema) is not None
 
     def pushAggregation(self, aggregation: JavaObject) -> bool:
-        """Count rows from the manifests, where every file is counted whole."""
-        if not self.supportCompletePushDown(aggregation):
+        """Answer by the manifests, where every file counts whole."""
+        asked = aggregates_of(aggregation, self.read.state.schema) if self.is_whole else None
+        if asked is None or not is_wanted(self.engine.spark):
             return False
         self.plan = self.plan or self.read.plan()
-        rows = known_rows(self.plan.tasks)
-        if rows is None:
-            return False
-        self.count = CountedRows(self.read, rows, len(aggregation.aggregateExpressions()))
-        return True
+        self.known = known_row(self.read, self.plan, asked)
+        return self.known is not None
 
     def pruneColumns(self, wanted: JavaObject) -> None:
         """Leave out the columns that Spark does not need; of none, one stays, or no row would be counted."""
@@ -121,19 +117,7 @@ class SparkScanBuilder(Proxy):
 
     def build(self) -> Proxy:
         """The scan."""
-        return self.count or SparkScan(self.engine, self.read, self.plan, self.settings, self.options)
-
-
-def known_rows(tasks: Sequence[ScanTask]) -> int | None:
-    """The live rows of data files as manifests say; None where only reading tells.
-
-    A deletion vector says each row once, and its entry how many. A position delete file may say a row twice, and an
-    equality delete file says rows that are not there.
-    """
-    if any(task.position_deletes or task.equality_deletes for task in tasks):
-        return None
-    deleted = sum(task.deletion_vector.record_count for task in tasks if task.deletion_vector is not None)
-    return sum(task.record_count for task in tasks) - deleted
+        return self.known or SparkScan(self.engine, self.read, self.plan, self.settings, self.options)
 
 
 def both(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:
@@ -200,53 +184,3 @@ def scan_builder(
     """A builder, as fits the conditions that there can be; the arguments are its own."""
     kind = ConditionScanBuilder if has_marked() else SparkScanBuilder
     return kind(engine, read, settings, options)
-
-
-class CountedRows(Proxy):
-    """The number of rows of a table, in as many columns as a query asks for.
-
-    Args:
-        read: What is counted.
-        rows: The number.
-        columns: How often it is asked for.
-    """
-
-    interfaces: ClassVar[tuple[str, ...]] = ("read.LocalScan",)
-
-    def __init__(self, read: ScanRead, rows: int, columns: int) -> None:
-        self.read = read
-        self.count = rows
-        self.columns = columns
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """What is counted."""
-        return (*self.read.identity, self.count, self.columns)
-
-    def description(self) -> str:
-        """What EXPLAIN shows."""
-        return f"RowDelta count of {self.read.state.resolved.name} (snapshot {self.read.state.snapshot_id})"
-
-    def readSchema(self) -> JavaObject:
-        """A number in each column."""
-        names = [f"count{number}" for number in range(self.columns)]
-        return struct_type(StructType([StructField(name, LongType(), nullable=False) for name in names]))
-
-    def rows(self) -> JavaObject:
-        """The one row."""
-        row = java_class("org.apache.spark.sql.catalyst.expressions.GenericInternalRow")(self.columns)
-        for place in range(self.columns):
-            row.setLong(place, self.count)
-        return array("org.apache.spark.sql.catalyst.InternalRow", (row,))
-
-    def supportedCustomMetrics(self) -> JavaObject:
-        """None."""
-        return array(CONNECTOR + "metric.CustomMetric", ())
-
-    def reportDriverMetrics(self) -> JavaObject:
-        """None."""
-        return array(CONNECTOR + "metric.CustomTaskMetric", ())
-
-    def columnarSupportMode(self) -> JavaObject:
-        """A row, not batches of columns."""
-        return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")

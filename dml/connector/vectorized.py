@@ -4,8 +4,9 @@ Input: the tasks of a scan. Output: Spark's partitions and reader factory for th
 
 Rows come as batches of columns and never cross into Python. Spark finds columns by field id, as Iceberg does, but knows
 nothing of the rest of a scan. So it reads where all files are Parquet that Spark's own file system reaches, no delete
-applies, no filter is left to skip row groups with, and each column has had one type in all schemas of the table and is
-NULL where a file lacks it. The values of identity partition fields come from the manifests, as the specification says.
+applies, no filter is left that would keep most rows from being read, and each column has had one type in all schemas of
+the table and is NULL where a file lacks it. The values of identity partition fields come from the manifests, as the
+specification says.
 
 Source: Iceberg specification, "Column Projection"; Spark's `ParquetScan` and `FilePartition`.
 """
@@ -16,6 +17,7 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from py4j.java_gateway import JavaObject
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
@@ -39,6 +41,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from dml.catalog.credentials import storage_properties
+from dml.connector.filter_share import leaves_most
 from dml.connector.java import CONNECTOR, array, java_class, none, static, struct_type
 from dml.errors import DmlError
 from dml.files.file_io import file_io
@@ -179,9 +182,16 @@ class VectorizedRead:
 
 
 def vectorized_read(
-    spark: SparkSession, table: Table, schema: Schema, columns: Sequence[int], tasks: Sequence[ScanTask]
+    spark: SparkSession,
+    table: Table,
+    schema: Schema,
+    columns: Sequence[int],
+    tasks: Sequence[ScanTask],
+    row_filter: BooleanExpression | None,
+    *,
+    case_sensitive: bool,
 ) -> VectorizedRead | None:
-    """How Spark's reader reads columns of files, every row of which is wanted.
+    """How Spark's reader reads columns of files, every row of which is read.
 
     Args:
         spark: The session.
@@ -189,9 +199,11 @@ def vectorized_read(
         schema: The schema that it is read with.
         columns: Field ids of top-level columns.
         tasks: The files, or parts of them.
+        row_filter: An unbound expression that rows which are wanted satisfy, or None. Spark applies it.
+        case_sensitive: How names in it match.
 
     Returns:
-        None where our reader must read them.
+        None where our reader must read them, or is quicker.
     """
     fields = [schema.find_field(field_id) for field_id in columns]
     if not (
@@ -214,9 +226,14 @@ def vectorized_read(
         constants=tuple(constants),
         places=tuple(constants.values()),
     )
-    if not read.columns or not allows(spark) or not is_reachable(table, tasks):
+    if not read.columns or not allows(spark):
         return None
-    return read
+    try:
+        check_reachable(table, tasks)
+        is_quicker = row_filter is None or leaves_most(row_filter, table, schema, tasks, case_sensitive=case_sensitive)
+        return read if is_quicker and have_field_ids(table, tasks) else None
+    except DmlError:  # our reader says what is wrong
+        return None
 
 
 def is_plain(task: ScanTask) -> bool:
@@ -263,20 +280,24 @@ def allows(spark: SparkSession) -> bool:
     return all((spark.conf.get(key, default) or default).lower() == wanted for key, default, wanted in SETTINGS)
 
 
-def is_reachable(table: Table, tasks: Sequence[ScanTask]) -> bool:
-    """Whether the table may have its files where they are, and the columns of the oldest have field ids.
+def check_reachable(table: Table, tasks: Sequence[ScanTask]) -> None:
+    """Check that the table may have its files where they are.
+
+    Raises:
+        DmlError: it may not.
+    """
+    for task in tasks:
+        check_location(table.io, task.path)
+
+
+def have_field_ids(table: Table, tasks: Sequence[ScanTask]) -> bool:
+    """Whether the columns of the oldest file have field ids.
 
     Files that were imported have none. A younger file without any is an error of Spark's, never a row that is wrong.
     """
     oldest = min(tasks, key=lambda task: task.data_sequence_number)
-    try:
-        for task in tasks:
-            check_location(table.io, task.path)
-        return has_field_ids(
-            oldest.path, oldest.file_size_in_bytes, tuple(sorted(storage_properties(table.io.properties).items()))
-        )
-    except DmlError:  # our reader says what is wrong
-        return False
+    properties = tuple(sorted(storage_properties(table.io.properties).items()))
+    return has_field_ids(oldest.path, oldest.file_size_in_bytes, properties)
 
 
 @lru_cache(maxsize=512)

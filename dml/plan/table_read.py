@@ -36,12 +36,15 @@ class TableRead:
         metadata_columns: Metadata columns that the query names.
         row_filter: Rows for which it is not true cannot matter.
         is_all_known: Whether an optimizer could leave out no more, for it is all that the query is made of.
+        extremes: All that the query shows, where it is MIN, MAX and COUNT of all rows, which manifests may know: the
+            functions and their columns, `*` for rows.
     """
 
     field_ids: tuple[int, ...]
     metadata_columns: tuple[str, ...] = ()
     row_filter: BooleanExpression
     is_all_known: bool = False
+    extremes: tuple[tuple[str, str], ...] = ()
 
 
 def table_read(
@@ -97,6 +100,7 @@ def table_read(
         metadata_columns=metadata,
         row_filter=row_filter(fragment, reference, alias, context),
         is_all_known=is_alone(fragment, reference) and not counts_rows(fragment),
+        extremes=shown_extremes(fragment) if is_alone(fragment, reference) else (),
     )
 
 
@@ -116,6 +120,23 @@ def counts_rows(fragment: Fragment) -> bool:
         isinstance(value, exp.Count) and isinstance(value.this, exp.Star | exp.Literal)
         for value in (each.unalias() for each in shown)
     )
+
+
+def shown_extremes(fragment: Fragment) -> tuple[tuple[str, str], ...]:
+    """What a SELECT of all rows, in no groups, shows, where it is nothing but MIN, MAX and COUNT of columns or rows."""
+    tree = fragment.ast
+    if not isinstance(tree, exp.Select) or any(tree.args.get(part) for part in ("where", "group", "having")):
+        return ()
+    found: list[tuple[str, str]] = []
+    for value in (each.unalias() for each in tree.expressions):
+        match value:
+            case exp.Count(this=exp.Star() | exp.Literal()):
+                found.append(("count", "*"))
+            case exp.Count() | exp.Min() | exp.Max() if isinstance(value.this, exp.Column):
+                found.append((value.key, value.this.name))
+            case _:
+                return ()
+    return tuple(found)
 
 
 def row_filter(fragment: Fragment, reference: TableReference, alias: str, context: PlanContext) -> BooleanExpression:

@@ -299,6 +299,72 @@ def test_rows_that_vectors_delete_are_not_counted(lake, spark):
     assert lake.session.sql(f"SELECT 1 FROM {name} WHERE day = DATE'2020-01-03'").collect() == [(1,)] * 9
 
 
+EXTREMES = "count(*); count(i); count(v); " + "; ".join(f"min({name}); max({name})" for name in "ildtn")
+
+
+def is_known(spark, table, asked, condition="true"):
+    """Whether metadata answers; an answer is compared with what reading gives."""
+
+    def frame():
+        return spark.table(table).where(condition).selectExpr(*asked.split("; "))
+
+    if "LocalTableScan" not in plan_of(frame()):
+        return False
+    found = frame().collect()
+    spark.conf.set("spark.sql.iceberg.aggregate-push-down.enabled", "false")
+    try:
+        assert "LocalTableScan" not in plan_of(frame())
+        assert found == frame().collect(), asked
+    finally:
+        spark.conf.unset("spark.sql.iceberg.aggregate-push-down.enabled")
+    return True
+
+
+def test_least_and_greatest_values_are_known_by_metadata(lake, spark):
+    """All values of integers, dates and timestamps, NULLs, nothing but NULLs, no rows; what reading says too."""
+    columns = "p int, i int, l bigint, d date, t timestamp, n timestamp_ntz, v string, f double, nothing int"
+    name = lake.create(columns, "PARTITIONED BY (p)")
+    table = f"lake.{name}"
+    assert spark.table(table).selectExpr("min(i)", "count(v)").collect() == [(None, 0)]
+    lake.session.sql(
+        f"INSERT INTO {name} VALUES "
+        "(1, -2147483648, -9223372036854775808, DATE'0001-01-01', TIMESTAMP'0001-01-02 00:00:00.000001', "
+        "TIMESTAMP_NTZ'1582-10-05 00:00:00.1', 'a', double('nan'), NULL), "
+        "(1, NULL, 5000000000, DATE'9999-12-31', TIMESTAMP'9999-12-30 23:59:59.999999', NULL, NULL, 1, NULL), "
+        "(2, 2147483647, 9223372036854775807, NULL, NULL, TIMESTAMP_NTZ'2020-01-01 00:00:00.000001', 'b', 0, NULL), "
+        "(3, NULL, NULL, NULL, NULL, NULL, repeat('c', 50), NULL, NULL)"
+    )
+    assert is_known(spark, table, f"{EXTREMES}; max(nothing); count(nothing)")
+    assert is_known(spark, table, EXTREMES, "p = 2")
+    assert is_known(spark, table, "min(l); max(i); count(v)", "p > 3")
+    for asked in ("max(v)", "max(f)", "min(i + 1)", "count(DISTINCT i)", "max(i) FILTER (WHERE l > 0)"):
+        assert not is_known(spark, table, asked), asked
+    assert not is_known(spark, table, "max(i)", "l > 0")
+    assert "LocalTableScan" not in plan_of(spark.table(table).groupBy("p").agg({"i": "max"}))
+    asked = lake.session.sql(f"SELECT max(i) AS most, min(l), count(*) FROM {name}")
+    assert "LocalTableScan" in plan_of(asked)
+    assert asked.collect() == [(2**31 - 1, -(2**63), 4)]
+    assert "MapInArrow" in plan_of(lake.session.sql(f"SELECT max(v) FROM {name}"))
+
+
+def test_least_and_greatest_values_are_read_where_metadata_may_not_say_them(lake, spark):
+    """Rows are deleted, bounds are not kept or rounded, a column is wider than its files are."""
+    name = lake.create("i int, t timestamp, w int", **{"write.delete.mode": "merge-on-read", "format-version": "3"})
+    table = f"lake.{name}"
+    lake.session.sql(f"INSERT INTO {name} SELECT id, timestamp_micros(id), id FROM range(9)")
+    lake.session.sql(f"ALTER TABLE {name} ALTER COLUMN w TYPE bigint")
+    assert is_known(spark, table, "max(i)")
+    assert not is_known(spark, table, "max(w)")
+    lake.session.sql(f"DELETE FROM {name} WHERE i = 8")
+    assert not is_known(spark, table, "max(i)")
+    assert lake.session.sql(f"SELECT max(i), min(i) FROM {name}").collect() == [(7, 0)]
+    for key, value in (("write.metadata.metrics.default", "counts"), ("write.format.default", "orc")):
+        other = lake.create("t timestamp", **{key: value})
+        lake.session.sql(f"INSERT INTO {other} SELECT timestamp_micros(1500)")
+        assert not is_known(spark, f"lake.{other}", "max(t)")
+        assert is_known(spark, f"lake.{other}", "count(t)")
+
+
 def test_statistics_are_true(lake, spark):
     """Rows of the files that are left; bytes of the columns that are read."""
     name = lake.create("id bigint, v string", "PARTITIONED BY (truncate(100, id))")

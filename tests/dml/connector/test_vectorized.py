@@ -138,15 +138,24 @@ def test_what_only_our_reader_can(lake, read):
 
 
 def test_rows_of_a_condition(lake, spark):
-    """Where files are left that hold other rows, our reader skips row groups; where not, every row is read."""
+    """Few of the rows are filtered by our reader; where all are wanted, or most, Spark's reads every row."""
     name = lake.create("id bigint, k int", "PARTITIONED BY (k)")
     lake.session.sql(f"INSERT INTO {name} SELECT id, id % 3 FROM range(30)")
     whole, part = spark.table(f"lake.{name}").where("k = 1"), spark.table(f"lake.{name}").where("id < 4")
+    most = spark.table(f"lake.{name}").where("id > 4 AND id <> 7")
+    missing = spark.table(f"lake.{name}").where("id > 5")
     assert is_vectorized(whole)
     assert not is_vectorized(part)
     assert whole.count() == 10
     assert sorted(row.id for row in whole.collect()) == list(range(1, 30, 3))
     assert sorted(row.id for row in part.collect()) == [0, 1, 2, 3]
+    assert is_vectorized(most)
+    assert sorted(row.id for row in most.collect()) == [5, 6, *range(8, 30)]
+    for file in lake.data_files(name):
+        Path(file.path.removeprefix("file://")).unlink()
+    assert not is_vectorized(missing)
+    with pytest.raises(CorruptFileError, match="parquet"):
+        lake.session.sql(f"INSERT INTO {lake.create('id bigint')} SELECT id FROM {name} WHERE id > 5")
 
 
 def test_settings(lake, spark):

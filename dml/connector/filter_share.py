@@ -1,0 +1,160 @@
+"""How many rows of Parquet files a filter leaves, guessed from the footers of some of them. Driver.
+
+Input: a filter and the tasks of a scan. Output: whether it leaves so many rows that it is quicker not to filter before
+Spark does. Values are taken as spread evenly between the bounds of a row group, columns as independent. A guess decides
+who reads, never what is read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from pyiceberg.expressions import (
+    BooleanExpression,
+    BoundEqualTo,
+    BoundGreaterThan,
+    BoundGreaterThanOrEqual,
+    BoundIn,
+    BoundLessThan,
+    BoundLessThanOrEqual,
+    BoundNotEqualTo,
+    BoundNotIn,
+    BoundNotNaN,
+    BoundNotNull,
+    BoundNotStartsWith,
+    BoundPredicate,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import NameMapping
+
+from dml.files.file_io import file_io
+from dml.model.scan_task import ScanTask
+from dml.pruning.bound_expressions import bound_filter, folded
+from dml.pruning.row_tests import Bounds, BoundsOf, any_match
+from dml.read.data_file import DataFile, Piece
+from dml.read.open_data_file import open_data_file
+
+__all__ = ["leaves_most"]
+
+ASKED_FILES: Final = 4
+"""Of so many files the footers are read; more would tell little more."""
+
+LEAST_SHARE: Final = 0.3
+"""Of fewer rows than this share, to filter them before they reach the JVM is quicker than to read them there."""
+
+LEAST_ROW_GROUPS: Final = 0.7
+"""Where fewer row groups than this share may have a match, to leave out the others is quicker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What a filter leaves of some rows.
+
+    Attributes:
+        rows: How many there are.
+        may_match: How many of them are in row groups with a match.
+        match: How many of them match.
+    """
+
+    rows: int = 0
+    may_match: int = 0
+    match: float = 0.0
+
+    def __add__(self, other: "Left") -> "Left":
+        return Left(
+            rows=self.rows + other.rows, may_match=self.may_match + other.may_match, match=self.match + other.match
+        )
+
+
+def leaves_most(
+    row_filter: BooleanExpression, table: Table, schema: Schema, tasks: Sequence[ScanTask], *, case_sensitive: bool
+) -> bool:
+    """Whether a filter leaves so many rows of Parquet files that Spark's reader, which does not filter, is quicker.
+
+    Args:
+        row_filter: An unbound expression.
+        table: The table.
+        schema: The schema that it is read with.
+        tasks: The files, or parts of them.
+        case_sensitive: How names match.
+
+    Raises:
+        DmlError: a file cannot be read.
+    """
+    files = list({task.path: task for task in tasks}.values())
+    asked = files[:: -(-len(files) // ASKED_FILES)]
+    bound = bound_filter(row_filter, schema, case_sensitive=case_sensitive)
+    may_match = any_match(row_filter, schema, case_sensitive=case_sensitive)
+    left = Left()
+    for task in asked:
+        io = file_io(table.io.properties, task.path)
+        with open_data_file(io, task.path, "parquet", NameMapping([]), size=task.file_size_in_bytes) as file:
+            for piece in file.pieces:
+                known = partial(bounds_of, file, piece, schema)
+                matches = may_match(known)
+                left += Left(
+                    rows=piece.rows,
+                    may_match=piece.rows if matches else 0,
+                    match=piece.rows * share(bound, known) if matches else 0.0,
+                )
+    return left.may_match >= LEAST_ROW_GROUPS * left.rows and left.match >= LEAST_SHARE * left.rows
+
+
+def bounds_of(file: DataFile, piece: Piece, schema: Schema, field_id: int) -> Bounds:
+    """What a row group's statistics say of a column."""
+    return file.bounds(piece, schema.find_field(field_id))
+
+
+def share(expression: BooleanExpression, known: BoundsOf) -> float:
+    """Which share of a row group's rows a bound expression may leave."""
+    return folded(
+        expression,
+        leaf=lambda predicate: share_of_values(predicate, known(predicate.term.ref().field.field_id)),
+        both=lambda left, right: left * right,
+        either=lambda left, right: min(left + right, 1.0),
+        always=1.0,
+        never=0.0,
+    )
+
+
+def share_of_values(predicate: BoundPredicate, bounds: Any) -> float:
+    """Which share of a column's values a predicate leaves; where nothing is known, none: most filters ask for few."""
+    match predicate:
+        case BoundNotNull() | BoundNotNaN() | BoundNotEqualTo() | BoundNotIn() | BoundNotStartsWith():
+            return 1.0
+        case BoundLessThan() | BoundLessThanOrEqual():
+            return share_below(predicate.literal.value, bounds)
+        case BoundGreaterThan() | BoundGreaterThanOrEqual():
+            return 1.0 - share_below(predicate.literal.value, bounds, unknown=1.0)
+        case BoundEqualTo():
+            return share_of_one(bounds)
+        case BoundIn():
+            return min(share_of_one(bounds) * len(predicate.value_set), 1.0)
+    return 0.0
+
+
+def share_below(value: Any, bounds: Any, unknown: float = 0.0) -> float:
+    """Which share of the values between two bounds lies below a value, where they are numbers or times."""
+    lower, upper = bounds.lower, bounds.upper
+    if lower is None or upper is None:
+        return unknown
+    if value <= lower:
+        return 0.0
+    if value >= upper:
+        return 1.0
+    return float(value - lower) / float(upper - lower) if is_number(value) else unknown
+
+
+def share_of_one(bounds: Any) -> float:
+    """Which share of the values between two bounds is one of them, where they are whole numbers, days or flags."""
+    lower, upper = bounds.lower, bounds.upper
+    if lower is not None and lower == upper:
+        return 1.0
+    return 1.0 / (int(upper) - int(lower) + 1) if isinstance(lower, int) and isinstance(upper, int) else 0.0
+
+
+def is_number(value: Any) -> bool:
+    """Whether there is a distance between values of this kind."""
+    return not isinstance(value, str | bytes | bool)
