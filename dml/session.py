@@ -407,6 +407,7 @@ class Session:
         """Leave `spark.sql` to Spark, and take our catalogs out of it."""
         interception.disable(self.spark)
         uninstall(self.engine)
+        self.registry.is_entered = False
 
     # ---- catalogs
 

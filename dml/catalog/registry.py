@@ -110,11 +110,14 @@ class CatalogRegistry:
         catalogs: By name.
         current_catalog: The catalog of unqualified names.
         current_namespace: The namespace of bare table names.
+        is_entered: On Spark Connect, whether names without a catalog are looked up here first in `spark.sql` and in
+            PySpark's calls too, as the server has no current catalog of ours. Classic Spark is asked.
     """
 
     catalogs: dict[str, Catalog]
     current_catalog: str
     current_namespace: tuple[str, ...] = ("default",)
+    is_entered: bool = False
 
     def catalog(self, name: str) -> Catalog:
         """A catalog by name.

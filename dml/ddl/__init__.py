@@ -6,6 +6,7 @@ commits both.
 """
 
 from dml.ddl.create_table import create_table, stage_table
+from dml.ddl.namespaces import matching
 from dml.ddl.new_schema import schema_from_json
 from dml.ddl.run import DdlStatement, execute
 from dml.ddl.tables import DdlResult
@@ -16,6 +17,7 @@ __all__ = [
     "DdlStatement",
     "create_table",
     "execute",
+    "matching",
     "parse_type",
     "schema_from_json",
     "stage_table",

@@ -26,6 +26,7 @@ __all__ = [
     "create_namespace",
     "describe_namespace",
     "drop_namespace",
+    "matching",
     "show_namespaces",
     "show_table_extended",
     "show_tables",
@@ -190,7 +191,7 @@ def not_empty(namespace: tuple[str, ...], inside: list[str]) -> AnalysisError:
 
 
 def matching(names: Iterable[str], pattern: str | None) -> list[str]:
-    # Spark's own patterns: `*` is any text, `|` separates alternatives, case does not count.
+    """The names that a pattern of Spark's means: `*` is any text, `|` separates alternatives, case does not count."""
     if pattern is None:
         return list(names)
     parts = [re.escape(part.strip()).replace(r"\*", ".*") for part in pattern.split("|")]

@@ -1,9 +1,11 @@
-"""Where Spark looks names without a catalog up, and that it is in a catalog of ours. Driver, classic Spark only.
+"""Where Spark looks names without a catalog up, and that it is in a catalog of ours. Driver.
 
 Spark has a current catalog of its own: `spark_catalog`, unless `spark.sql.defaultCatalog` or
 `spark.catalog.setCurrentCatalog` say another. While it is one of ours, the session's registry and Spark mean the same
 by a name: names without a catalog are ours, those of namespaces too, and `USE` changes both. Otherwise they are
 Spark's first.
+
+A server of Spark Connect that is not ours cannot have one of ours: there the registry says whether it was entered.
 """
 
 import logging
@@ -19,7 +21,7 @@ from dml.spark.versions import Feature, has
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
 
-__all__ = ["DEFAULT_NAMESPACE", "SESSION_CATALOG", "enter", "follow_spark", "names_a_catalog_of_spark"]
+__all__ = ["DEFAULT_NAMESPACE", "SESSION_CATALOG", "enter", "follow_spark", "leaves_ours", "names_a_catalog_of_spark"]
 
 LOG = logging.getLogger(__name__)
 
@@ -38,7 +40,9 @@ def follow_spark(engine: Engine) -> bool:
     Returns:
         Whether it is.
     """
-    if is_connect(engine.spark) or not has(Feature.DATA_SOURCE_V2):
+    if is_connect(engine.spark):
+        return engine.registry.is_entered
+    if not has(Feature.DATA_SOURCE_V2):
         return False
     catalog, registry = engine.spark.catalog, engine.registry
     try:
@@ -58,14 +62,17 @@ def follow_spark(engine: Engine) -> bool:
 def enter(engine: Engine, name: str, namespace: tuple[str, ...]) -> None:
     """Make a catalog of ours, and a namespace in it, Spark's current one, so that `spark.table` finds short names.
 
-    Nothing happens where Spark does not know the catalog: the session is not enabled, or not a classic one.
+    Nothing happens where Spark does not know the catalog: the session is a classic one that is not enabled.
 
     Args:
         engine: The session and its catalogs.
         name: The catalog.
         namespace: The namespace, which is there unless it is the default one.
     """
-    if is_connect(engine.spark) or not has(Feature.DATA_SOURCE_V2):
+    if is_connect(engine.spark):
+        engine.registry.is_entered = True
+        return
+    if not has(Feature.DATA_SOURCE_V2):
         return
     catalog = engine.spark.catalog
     with suppress(PySparkException, Py4JError):
@@ -81,3 +88,8 @@ def names_a_catalog_of_spark(engine: Engine, name: str) -> bool:
     if name in engine.registry.catalogs:
         return False
     return name == SESSION_CATALOG or engine.spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
+
+
+def leaves_ours(engine: Engine, name: tuple[str, ...]) -> bool:
+    """Whether `USE name` goes from a catalog of ours to one of Spark's, on Spark Connect."""
+    return is_connect(engine.spark) and engine.registry.is_entered and names_a_catalog_of_spark(engine, name[0])

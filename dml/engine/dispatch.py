@@ -15,7 +15,7 @@ from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
 from dml.commit import CommitKey
 from dml.engine.create_as_select import create_table
-from dml.engine.current import DEFAULT_NAMESPACE, enter, follow_spark
+from dml.engine.current import DEFAULT_NAMESPACE, enter, follow_spark, leaves_ours
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.explain import explain
 from dml.engine.insert import insert_options, run_insert
@@ -283,6 +283,10 @@ def run_use(engine: Engine, statement: Use, text: str) -> None:
     registry = engine.registry
     follow_spark(engine)
     name = statement.name
+    if leaves_ours(engine, name):
+        spark_sql(engine, text)
+        registry.is_entered = False
+        return
     if statement.catalog_only or (len(name) == 1 and name[0] in registry.catalogs):
         registry.catalog(name[0])
         catalog_name, namespace = name[0], DEFAULT_NAMESPACE

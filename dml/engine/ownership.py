@@ -11,12 +11,12 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException
 
 from dml.catalog import namespace_exists
-from dml.engine.current import follow_spark, names_a_catalog_of_spark
+from dml.engine.current import follow_spark, leaves_ours, names_a_catalog_of_spark
 from dml.engine.engine import Engine
 from dml.engine.procedures import table_of_call
 from dml.engine.query import temporary_view
 from dml.errors import SqlError
-from dml.spark.handlers import temporary_views
+from dml.spark.handlers import is_temporary_view
 from dml.spark.iceberg_functions import calls_a_function
 from dml.spark.versions import sql_failure
 from dml.sqlparse import parse
@@ -141,6 +141,8 @@ def names(engine: Engine, statement: Statement, *, in_ours: bool) -> bool:
         case ShowTables(extended=True, namespace=tuple() as name):
             # dbt asks for namespaces that are not there, and knows Spark's answer.
             return namespace_of_ours(name) and namespace_is_there(engine, name)
+        case Use(name=name) if leaves_ours(engine, name):
+            return True
         case (
             CreateNamespace(name=name)
             | DropNamespace(name=name)
@@ -187,7 +189,7 @@ def is_our_table(engine: Engine, reference: TableReference, *, in_ours: bool) ->
     if len(parts) > 1 and parts[0] in engine.registry.catalogs:
         return True
     if in_ours:
-        hidden = len(parts) == 1 and parts[0].lower() in temporary_views(engine.spark)
+        hidden = len(parts) == 1 and is_temporary_view(engine.spark, parts[0])
         return not hidden and engine.registry.resolve(parts) is not None
     return not spark_has(engine, parts) and engine.registry.resolve(parts) is not None
 

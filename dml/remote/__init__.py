@@ -7,6 +7,7 @@ it. On classic Spark `dml.connector` does the same for Spark's own planner.
 
 from dml.engine.engine import Engine
 from dml.remote.catalog import catalog_calls
+from dml.remote.current import CurrentCatalog, whole_namespace_name, whole_table_name
 from dml.remote.reads import read_table
 from dml.remote.streams import start_stream
 from dml.remote.writes import write_rows_of
@@ -22,9 +23,11 @@ def table_calls(engine: Engine) -> TableCalls:
         engine: The session and its catalogs.
     """
     return TableCalls(
-        catalogs=engine.registry.catalogs,
+        table_name=lambda parts: whole_table_name(engine, parts),
+        namespace_name=lambda parts: whole_namespace_name(engine, parts),
         read=lambda parts, options: read_table(engine, parts, options),
         write=lambda call: write_rows_of(engine, call),
         stream=lambda call: start_stream(engine, call),
         catalog=catalog_calls(engine),
+        current=CurrentCatalog(engine).answers(),
     )

@@ -18,7 +18,7 @@ from pyspark.sql.functions import col
 from dml.errors import NotSupportedError
 from dml.spark.connect_columns import partition_term
 from dml.spark.connect_plans import CONNECT, frame_of_plan
-from dml.spark.handlers import find_calls, is_classic
+from dml.spark.handlers import calls_of, find_calls, is_classic
 from dml.spark.replaced_methods import Method, replace_method
 from dml.spark.table_calls import PartitionTerm, StreamCall, WriteAction, WriteCall
 from dml.sqlparse.names import name_parts
@@ -67,6 +67,16 @@ CATALOG_METHODS: Final[Mapping[str, str]] = {
 }
 """Methods of `spark.catalog` that are taken, and the parameter that names the table or namespace."""
 
+CURRENT_METHODS: Final = (
+    "currentCatalog",
+    "currentDatabase",
+    "listCatalogs",
+    "listDatabases",
+    "setCurrentCatalog",
+    "setCurrentDatabase",
+)
+"""Those that are about the current catalog and namespace, or about all of them."""
+
 
 def take_connect_calls(spark: SparkSession) -> None:
     """Let PySpark's readers, writers and catalog of Spark Connect ask first whether a table is ours.
@@ -86,6 +96,8 @@ def take_connect_calls(spark: SparkSession) -> None:
     catalog = importlib.import_module(f"{CONNECT}.catalog").Catalog
     for name in CATALOG_METHODS:
         replace_method(catalog, name, answering)
+    for name in CURRENT_METHODS:
+        replace_method(catalog, name, answering_current)
 
 
 def parts_of(name: object) -> tuple[str, ...]:
@@ -98,9 +110,11 @@ def reading(original: Method) -> Method:
 
     @functools.wraps(original)
     def table(self: Any, tableName: str) -> Any:  # noqa: N803  PySpark's name
-        parts = parts_of(tableName)
-        calls = find_calls(self._client, parts)
-        return original(self, tableName) if calls is None else calls.read(parts, self._options)
+        found = find_calls(self._client, parts_of(tableName))
+        if found is None:
+            return original(self, tableName)
+        calls, parts = found
+        return calls.read(parts, self._options)
 
     return table
 
@@ -111,11 +125,11 @@ def writing(original: Method) -> Method:
 
     @functools.wraps(original)
     def write(self: Any, *condition: Any, **named: Any) -> None:
-        parts = parts_of(self._table_name)
-        calls = find_calls(self._spark, parts)
-        if calls is None:
+        found = find_calls(self._spark, parts_of(self._table_name))
+        if found is None:
             original(self, *condition, **named)
             return
+        calls, parts = found
         arguments = signature(original).bind(self, *condition, **named).arguments
         wanted, given = arguments.get("condition"), self._write
         refuse_clustering(given.clustering_columns)
@@ -141,11 +155,11 @@ def inserting(original: Method) -> Method:
 
     @functools.wraps(original)
     def insert_into(self: Any, tableName: str, overwrite: bool | None = None) -> None:  # noqa: N803  PySpark's name
-        parts = parts_of(tableName)
-        calls = find_calls(self._spark, parts)
-        if calls is None:
+        found = find_calls(self._spark, parts_of(tableName))
+        if found is None:
             original(self, tableName, overwrite)
             return
+        calls, parts = found
         if overwrite is not None:
             self.mode("overwrite" if overwrite else "append")
         if self._write.partitioning_cols:
@@ -179,12 +193,12 @@ def saving(original: Method) -> Method:
         partitionBy: Any = None,  # noqa: N803  PySpark's name
         **options: Any,
     ) -> None:
-        parts = parts_of(name)
-        calls = find_calls(self._spark, parts)
+        found = find_calls(self._spark, parts_of(name))
         action = SAVE_ACTIONS.get((mode or mode_of(self._write)).lower())
-        if calls is None or action is None:  # PySpark has words for a mode that there is not
+        if found is None or action is None:  # PySpark has words for a mode that there is not
             original(self, name, format, mode, partitionBy, **options)
             return
+        calls, parts = found
         self.options(**options)
         if partitionBy is not None:
             self.partitionBy(partitionBy)
@@ -219,10 +233,10 @@ def streaming(original: Method) -> Method:
         queryName: str | None = None,  # noqa: N803
         **options: Any,
     ) -> Any:
-        parts = parts_of(tableName)
-        calls = find_calls(self._session, parts)
-        if calls is None:
+        found = find_calls(self._session, parts_of(tableName))
+        if found is None:
             return original(self, tableName, format, outputMode, partitionBy, queryName, **options)
+        calls, parts = found
         self.options(**options)
         given = self._write_proto
         if outputMode is not None:
@@ -320,14 +334,30 @@ def answering(original: Method) -> Method:
     def answer(self: Any, *given: Any, **by_name: Any) -> Any:
         arguments = dict(parameters.bind(self, *given, **by_name).arguments)
         parts = parts_of(arguments.get(named))
+        calls = calls_of(self._sparkSession)
         if named == OF_TABLES:  # before Spark 3.4 a table was named by two arguments
             parts = (*parts_of(arguments.get(OF_NAMESPACES)), *parts)
-        calls = find_calls(self._sparkSession, parts)
-        if calls is None:
+            parts = calls.table_name(parts) if calls is not None and parts else ()
+        else:
+            parts = () if calls is None else calls.namespace_name(parts)
+        if calls is None or not parts:
             return original(self, *given, **by_name)
         rest = {key: value for key, value in arguments.items() if key not in {"self", OF_TABLES, OF_NAMESPACES}}
         rest |= rest.pop("options", {})
         answers: Callable[..., Any] = calls.catalog[method]
         return answers(parts, **rest)
+
+    return answer
+
+
+def answering_current(original: Method) -> Method:
+    """A method of `spark.catalog` about current catalogs and namespaces, or about all."""
+
+    @functools.wraps(original)
+    def answer(self: Any, *given: Any, **by_name: Any) -> Any:
+        calls = calls_of(self._sparkSession)
+        if calls is None:
+            return original(self, *given, **by_name)
+        return calls.current[original.__name__](functools.partial(original, self), *given, **by_name)
 
     return answer

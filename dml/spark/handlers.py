@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.result import Result
 from dml.spark.table_calls import TableCalls
+from dml.sqlparse.quoting import quoted
 from dml.sqlparse.tokens import read_source
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Binding",
     "StatementHandler",
     "active_clone",
+    "calls_of",
     "find_calls",
     "find_handler",
     "forget_session",
@@ -35,6 +37,7 @@ __all__ = [
     "inherit",
     "is_classic",
     "is_handler",
+    "is_temporary_view",
     "names_a_view_of",
     "names_without_namespace",
     "passing_on",
@@ -42,7 +45,6 @@ __all__ = [
     "run_statement",
     "running",
     "session_key",
-    "temporary_views",
     "unregister_handler",
 ]
 
@@ -173,18 +175,31 @@ def find_handler(key: str, text: str, session: Callable[[], SparkSession]) -> St
     return handler if handler is not None and handler.handles(text) else None
 
 
-def find_calls(spark: SparkSession, parts: Sequence[str]) -> TableCalls | None:
-    """What takes a call of PySpark on a table or namespace; None where it is Spark's.
+def calls_of(spark: SparkSession) -> TableCalls | None:
+    """What takes the calls of a session on our tables, whatever they name; None where nothing does.
+
+    Args:
+        spark: The session that a call belongs to.
+    """
+    if not ENABLED or STATE.running:
+        return None
+    handler = handler_of(session_key(spark), lambda: spark)
+    return None if handler is None or handler.calls is None else handler.calls()
+
+
+def find_calls(spark: SparkSession, parts: Sequence[str]) -> tuple[TableCalls, tuple[str, ...]] | None:
+    """What takes a call of PySpark on a table; None where it is Spark's.
 
     Args:
         spark: The session that the call belongs to.
-        parts: The name: one of a single part is no name of ours.
+        parts: The table's name, as written.
+
+    Returns:
+        It, and the name with its catalog first.
     """
-    if len(parts) < 2 or not ENABLED or STATE.running:
-        return None
-    handler = handler_of(session_key(spark), lambda: spark)
-    calls = None if handler is None or handler.calls is None else handler.calls()
-    return calls if calls is not None and parts[0] in calls.catalogs else None
+    calls = calls_of(spark) if parts else None
+    name = () if calls is None else calls.table_name(tuple(parts))
+    return None if calls is None or not name else (calls, name)
 
 
 def inherit(key: str, session: Callable[[], SparkSession]) -> None:
@@ -270,6 +285,15 @@ def names_a_view_of(spark: SparkSession, text: str, *, but_not_of: SparkSession)
     views = temporary_views(spark) - temporary_views(but_not_of)
     source = read_source(text)
     return any(source.is_name(index) and source.name(index).lower() in views for index in range(source.end))
+
+
+def is_temporary_view(spark: SparkSession, name: str) -> bool:
+    """Whether a name of one part is that of a temporary view of a session."""
+    if is_classic(spark):
+        return name.lower() in temporary_views(spark)
+    with running():
+        catalog = spark.catalog
+        return catalog.tableExists(quoted(name)) and catalog.getTable(quoted(name)).isTemporary
 
 
 def temporary_views(spark: SparkSession) -> frozenset[str]:

@@ -113,9 +113,10 @@ def writing(original: Method) -> Method:
         **options: Any,
     ) -> Any:
         parts = name_parts(tableName) if is_name(tableName) else ()
-        calls = find_calls(self._spark, parts)
-        if calls is None:
+        found = find_calls(self._spark, parts)
+        if found is None:
             return original(self, tableName, format, outputMode, partitionBy, queryName, **options)
+        calls, parts = found
         self.options(**options)
         if outputMode is not None:
             self.outputMode(outputMode)

@@ -3,7 +3,7 @@
 What `dml.spark.connect_calls` reads off PySpark's readers and writers, and `dml.remote` runs.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -98,16 +98,21 @@ class TableCalls:
     """What takes the calls of one session.
 
     Attributes:
-        catalogs: The names of our catalogs: a call is ours whose table's name begins with one of them.
+        table_name: The name of a table as written, with its catalog first; empty where the table is none of ours.
+        namespace_name: The same for a namespace; that of no name is the current one's.
         read: The DataFrame of a table, of its name and the options of a reader.
         write: Takes rows.
         stream: Takes a stream.
         catalog: What answers methods of `spark.catalog`, by their names: of the name of a table or namespace, and the
             method's other arguments.
+        current: What answers those that are about current catalogs and namespaces, or all: of PySpark's own method, and
+            the arguments.
     """
 
-    catalogs: Collection[str]
+    table_name: Callable[[tuple[str, ...]], tuple[str, ...]]
+    namespace_name: Callable[[tuple[str, ...]], tuple[str, ...]]
     read: Callable[[tuple[str, ...], Mapping[str, str]], DataFrame]
     write: Callable[[WriteCall], None]
     stream: Callable[[StreamCall], StreamingQuery]
     catalog: Mapping[str, Callable[..., Any]]
+    current: Mapping[str, Callable[..., Any]]

@@ -241,6 +241,41 @@ def ways_in(lake):
     assert not hasattr(DataFrameReader.table, "__wrapped__")
 
 
+def current_catalog(lake):
+    """While one of ours was entered, names without a catalog are its, behind temporary views."""
+    catalog, first = spark.catalog, spark.catalog.currentCatalog()
+    assert {first, "lake"} <= {found.name for found in catalog.listCatalogs()}
+    assert [found.name for found in catalog.listCatalogs("la*")] == ["lake"]
+    catalog.setCurrentCatalog("lake")
+    assert (catalog.currentCatalog(), catalog.currentDatabase()) == ("lake", "default")
+    assert [found.name for found in catalog.listDatabases()] == ["db"]
+    with pytest.raises(PySparkException) as missing:
+        catalog.setCurrentDatabase("nowhere")
+    assert missing.value.getCondition() == "SCHEMA_NOT_FOUND"
+    catalog.setCurrentDatabase("db")
+    spark.range(2).writeTo("short").create()
+    spark.range(2, 3).write.insertInto("db.short")
+    spark.sql("DELETE FROM short WHERE id = 0")
+    assert spark.table("short").count() == spark.sql("SELECT * FROM db.short").count() == 2
+    assert "short" in {found.name for found in catalog.listTables()}
+    spark.range(7).createOrReplaceTempView("short")
+    spark.range(8).createOrReplaceGlobalTempView("seen_by_all")
+    assert spark.table("short").count() == spark.sql("SELECT * FROM short").count() == 7
+    assert spark.table("db.short").count() == 2
+    assert spark.table("global_temp.seen_by_all").count() == 8
+    catalog.dropTempView("short")
+    catalog.dropGlobalTempView("seen_by_all")
+    spark.sql(f"USE {first}.default")
+    assert (catalog.currentCatalog(), catalog.currentDatabase()) == (first, "default")
+    with pytest.raises(PySparkException):
+        spark.table("db.short").collect()
+    spark.sql("USE lake.db")
+    assert catalog.tableExists("short")
+    catalog.setCurrentCatalog(first)
+    assert not catalog.tableExists("short")
+    lake.sql("DROP TABLE lake.db.short PURGE")
+
+
 connect_statements.run(spark)
 connect_columns.run(spark)
 with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=spark) as lake:
@@ -259,6 +294,7 @@ with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=sp
     for case in call_cases.CASES.values():
         case(spark, lake)
     hooks(lake)
+    current_catalog(lake)
     ways_in(lake)
 spark.stop()
 print("all statements ran")

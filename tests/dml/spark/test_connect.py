@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import importable_tests
+
 FOLDER = Path(__file__).parent
 
 
@@ -23,8 +25,9 @@ FOLDER = Path(__file__).parent
     ],
     ids=lambda words: "-".join(words).removesuffix(".py"),
 )
-def test_statements_columns_and_streams_on_spark_connect(program):
+def test_statements_columns_and_streams_on_spark_connect(program, tmp_path):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+    environment["PYTHONPATH"] = importable_tests(tmp_path)
     outcome = subprocess.run(
         [sys.executable, str(FOLDER / program[0]), *program[1:]],
         capture_output=True,
