@@ -51,6 +51,7 @@ from sqlalchemy.exc import DBAPIError
 from dml.errors import DmlError, storage_failure
 from dml.files.deletion import delete_files
 from dml.files.schemes import check_location
+from dml.files.snapshot_texts import with_known_texts
 from dml.files.table_metadata import only_adds_a_snapshot, with_snapshots_of, without_snapshots
 from dml.options import FORMAT_VERSION
 
@@ -374,12 +375,18 @@ def taken_numbers(metadata: TableMetadata, snapshot: Snapshot) -> str | None:
 
 
 def metadata_json(metadata: TableMetadata) -> str:
-    """Table metadata as the JSON of its metadata file, in every format version."""
+    """Table metadata as JSON, in every format version."""
     if not isinstance(metadata, TableMetadataV3):
         return metadata.model_dump_json()
-    complete = metadata.model_copy(update={"next_row_id": next_row_id(metadata)})
     # The method of the base class: that of the version 3 class only says that it is not supported.
-    return IcebergBaseModel.model_dump_json(complete)
+    return IcebergBaseModel.model_dump_json(with_next_row_id(metadata))
+
+
+def with_next_row_id(metadata: TableMetadata) -> TableMetadata:
+    """The metadata with the field that it may lack; version 3 requires it."""
+    if not isinstance(metadata, TableMetadataV3):
+        return metadata
+    return metadata.model_copy(update={"next_row_id": next_row_id(metadata)})
 
 
 def write_new_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
@@ -391,9 +398,9 @@ def write_over_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str)
 
 
 def write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite: bool) -> None:
-    content = metadata_json(metadata).encode("utf-8")
-    if metadata_path.endswith(".gz.metadata.json"):
-        content = gzip.compress(content)
+    # The next row id may have to be worked out of the snapshots, which the text of the rest is made without.
+    text = with_known_texts(metadata_json, with_next_row_id(metadata), metadata_path).encode()
+    content = gzip.compress(text) if metadata_path.endswith(".gz.metadata.json") else text
     written = WRITTEN.get()
     if written is not None:
         written.append((io, metadata_path))

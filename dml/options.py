@@ -108,6 +108,8 @@ BLOOM_FILTER_ENABLED_PREFIX: Final = "write.parquet.bloom-filter-enabled.column.
 BLOOM_FILTER_FPP_PREFIX: Final = "write.parquet.bloom-filter-fpp.column."
 
 # Metrics of columns in manifests.
+AUTO_ENABLED: Final = "write.auto.enabled"
+AUTO_MAX_DELETED_RATIO: Final = "write.auto.max-deleted-ratio"
 DEFAULT_METRICS_MODE: Final = "write.metadata.metrics.default"
 METRICS_MODE_COLUMN_PREFIX: Final = "write.metadata.metrics.column."
 METRICS_MAX_INFERRED_COLUMNS: Final = "write.metadata.metrics.max-inferred-column-defaults"
@@ -157,10 +159,11 @@ DISTRIBUTION_MODES: Final = (WRITE_DISTRIBUTION_MODE, *(f"write.{command}.distri
 
 
 class RowLevelOperationMode(StrEnum):
-    """`write.{delete,update,merge}.mode`."""
+    """`write.{delete,update,merge}.mode`; `AUTO` is RowDelta's own, and has a property of its own."""
 
     COPY_ON_WRITE = "copy-on-write"
     MERGE_ON_READ = "merge-on-read"
+    AUTO = "auto"
 
 
 class OrcStrategy(StrEnum):
@@ -236,6 +239,29 @@ def integer(properties: Mapping[str, str], key: str, default: int, *, minimum: i
     return value
 
 
+def share(properties: Mapping[str, str], key: str, default: float) -> float:
+    """The value of a property that is a part of a whole, from 0 to 1.
+
+    Raises:
+        AnalysisError: it is none.
+    """
+    text = properties.get(key)
+    if text is None:
+        return default
+    try:
+        value = float(text.strip())
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise AnalysisError(
+            f"The table property '{key}' is '{text}'",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint="It must be a number from 0 to 1",
+            property=key,
+        )
+    return value
+
+
 def boolean(properties: Mapping[str, str], key: str, *, default: bool) -> bool:
     """The value of a property that is true or false; Java's rule: anything but "true" is false."""
     text = properties.get(key)
@@ -243,14 +269,32 @@ def boolean(properties: Mapping[str, str], key: str, *, default: bool) -> bool:
 
 
 def row_level_operation_mode(properties: Mapping[str, str], command: Command) -> RowLevelOperationMode:
-    """The mode of a command on a table."""
-    return choice(properties, f"write.{command}.mode", RowLevelOperationMode, RowLevelOperationMode.COPY_ON_WRITE)
+    """The mode of a command on a table.
+
+    Raises:
+        AnalysisError: the property is none of Iceberg's modes.
+    """
+    if boolean(properties, AUTO_ENABLED, default=False):
+        return RowLevelOperationMode.AUTO
+    key = f"write.{command}.mode"
+    mode = choice(properties, key, RowLevelOperationMode, RowLevelOperationMode.COPY_ON_WRITE)
+    if mode is RowLevelOperationMode.AUTO:
+        raise AnalysisError(
+            f"The table property '{key}' is 'auto', which other engines refuse",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint=f"Set '{AUTO_ENABLED}' = 'true', and '{key}' to 'copy-on-write' or 'merge-on-read' for other engines",
+            property=key,
+        )
+    return mode
 
 
-def change_distribution(properties: Mapping[str, str], command: Command) -> DistributionMode | None:
-    """How a table wants the rows of a command to come to tasks; None where it does not say."""
-    key = f"write.{command}.distribution-mode"
-    return choice(properties, key, DistributionMode, DistributionMode.HASH) if key in properties else None
+def change_distribution(
+    properties: Mapping[str, str], session: Mapping[str, str], command: Command
+) -> DistributionMode | None:
+    """How the session, or else the table, wants the rows of a command to come to tasks; None where neither says."""
+    key, of_session = f"write.{command}.distribution-mode", "distribution-mode"
+    given = {**properties, **({key: session[of_session]} if of_session in session else {})}
+    return choice(given, key, DistributionMode, DistributionMode.HASH) if key in given else None
 
 
 def isolation_level(properties: Mapping[str, str], command: Command) -> IsolationLevel:
@@ -286,6 +330,7 @@ class WriteOptions:
         row_group_rows: `write.parquet.row-group-limit`.
         splice_enabled: `write.splice.enabled`, RowDelta's own.
         splice_min_file_size: `write.splice.min-file-size-bytes`, RowDelta's own.
+        auto_max_deleted_ratio: `write.auto.max-deleted-ratio`, RowDelta's own.
         page_size: `write.parquet.page-size-bytes`.
         page_rows: `write.parquet.page-row-limit`.
         dictionary_size: `write.parquet.dict-size-bytes`.
@@ -307,6 +352,7 @@ class WriteOptions:
     row_group_rows: int = 1_048_576
     splice_enabled: bool = True
     splice_min_file_size: int = 4 * 1024 * 1024
+    auto_max_deleted_ratio: float = 0.1
     page_size: int = 1024 * 1024
     page_rows: int = 20_000
     dictionary_size: int = 2 * 1024 * 1024
@@ -343,6 +389,7 @@ class WriteOptions:
             row_group_rows=integer(properties, "write.parquet.row-group-limit", default.row_group_rows, minimum=1),
             splice_enabled=boolean(properties, "write.splice.enabled", default=True),
             splice_min_file_size=integer(properties, "write.splice.min-file-size-bytes", default.splice_min_file_size),
+            auto_max_deleted_ratio=share(properties, AUTO_MAX_DELETED_RATIO, default.auto_max_deleted_ratio),
             page_size=integer(properties, "write.parquet.page-size-bytes", default.page_size, minimum=1),
             page_rows=integer(properties, "write.parquet.page-row-limit", default.page_rows, minimum=1),
             dictionary_size=integer(properties, "write.parquet.dict-size-bytes", default.dictionary_size, minimum=1),

@@ -44,7 +44,8 @@ class Result:
     Attributes:
         command: `DELETE`, `UPDATE`, `MERGE`, `INSERT`, `INSERT OVERWRITE` or `TRUNCATE`.
         table: Full name of the table.
-        mode: `copy-on-write`, `merge-on-read`, `metadata` (whole files, nothing read), `append` or `none`.
+        mode: `copy-on-write`, `merge-on-read`, `auto` (by file), `metadata` (whole files, nothing read), `append` or
+            `none`.
         rows_matched: Target rows that satisfied the condition; None where a metadata-only delete did not look.
         rows_deleted: Rows deleted; None where a metadata-only delete does not know them (delete files apply, or
             another commit came between plan and commit).
@@ -53,8 +54,8 @@ class Result:
         data_files_added: New data files.
         data_files_removed: Data files that left the table.
         data_files_rewritten: Of those, how many were replaced by a new file with the rows that stay.
-        data_files_spliced: Of these, how many were replaced by a file that copies the columns which the statement does
-            not assign.
+        data_files_spliced: Of these, how many were replaced by a file that copies undecoded what the statement leaves
+            as it is.
         delete_files_added: New position delete files and deletion vectors.
         delete_files_removed: Those that new ones replaced.
         bytes_added: Bytes of the files added.

@@ -18,7 +18,7 @@ from dml.engine.schema_evolution import fitted_insert
 from dml.engine.spliced import splices
 from dml.engine.target import start_statement
 from dml.engine.write_settings import write_properties
-from dml.options import WriteOptions
+from dml.options import RowLevelOperationMode, WriteOptions
 from dml.plan.insert import plan_insert
 from dml.plan.row_delta_plan import DefaultValue
 from dml.pruning.filter_text import filter_text
@@ -105,9 +105,15 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
         f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "
         f"{scan.manifests_read} of {scan.total_manifests} manifests read, filter: {filter_text(plan.pushed_filter)}"
     )
+    if planned.mode is RowLevelOperationMode.AUTO:
+        ratio = WriteOptions.from_properties(target.table.properties).auto_max_deleted_ratio
+        yield f"  by file: rows are marked as deleted while no more than {ratio:.0%} are; else the file is written anew"
     spliced = spliced_files(planned, scan)
     if spliced:
-        yield f"  splicing: in {len(spliced)} of {len(scan.tasks)} data files columns that are not assigned are copied"
+        kept = "row groups in which nothing changes" + (
+            ", and columns that are not assigned," if plan.assigned_ids else ""
+        )
+        yield f"  splicing: in {len(spliced)} of {len(scan.tasks)} data files {kept} are copied"
     columns = {field.field_id: field.name for field in target.table.schema().fields}
     yield f"  columns read: {', '.join(columns[field_id] for field_id in plan.target_ids) or 'none'}"
     yield "  delta query:"

@@ -22,7 +22,7 @@ from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
 from dml.engine.scans import Scan, advisory_size, scan_table, task_groups
-from dml.engine.spliced import splices, with_copied_metrics
+from dml.engine.spliced import deletes_rows, splices, with_copied_metrics
 from dml.engine.target import Target, start_statement
 from dml.engine.write_settings import write_properties
 from dml.engine.writes import UncommittedFiles, run_writer, write_context
@@ -164,7 +164,7 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
         row_filter=row_filter,
         key_filter=None if keys is None else keys.key_filter,
         whole_files=plan.ordered_by_file,
-        distribution=change_distribution(target.table.properties, plan.command),
+        distribution=change_distribution(target.table.properties, target.session, plan.command),
         # Such a DELETE takes whole files away, if its condition is true for all of their rows.
         find_whole_files=plan.command is Command.DELETE and plan.pushed_is_complete,
     )
@@ -186,14 +186,14 @@ def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) 
         inserts=planned.plan.inserts,
         few_inserts=delta.inserts_few,
         clustered=context.options.fanout is False,
-        distribution=change_distribution(planned.target.table.properties, planned.plan.command),
+        distribution=change_distribution(planned.target.table.properties, planned.target.session, planned.plan.command),
     )
 
 
 def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context: WriteContext) -> WriterSpec:
     """What the statement's tasks write."""
     plan, scan, table, parallelism = planned.plan, delta.scan, planned.target.table, planned.settings.parallelism
-    mode = change_distribution(table.properties, plan.command)
+    mode = change_distribution(table.properties, planned.target.session, plan.command)
     groups = (
         task_groups(scan.plan.tasks, table, planned.settings, whole_files=True, distribution=mode)
         if delta.whole_files
@@ -204,7 +204,7 @@ def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context
     copy_on_write = planned.mode is RowLevelOperationMode.COPY_ON_WRITE
     value_ids = tuple(column.field.field_id for column in plan.query.values)
     return WriterSpec(
-        job=WriteJob.COPY_ON_WRITE if copy_on_write else WriteJob.MERGE_ON_READ,
+        job=WriteJob(planned.mode),
         context=context,
         layout=DeltaLayout(
             value_ids=value_ids,
@@ -216,6 +216,7 @@ def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context
         max_failures=engine.max_failures(),
         sorts_rows=context.sorted_by_table_order,
         splices=splices(plan, planned.mode, planned.target.table, context.options),
+        deletes=deletes_rows(plan),
         tracks_origins=copy_on_write and context.format_version > 1 and compares_rows(planned),
         tasks=max(parallelism, len(groups)),
         joins_tasks=not copy_on_write and (len(groups) > 1 or (plan.inserts and not delta.inserts_few)),

@@ -105,7 +105,9 @@ def row_level_action(
         return AppendFiles(
             data_files=outcome.data_files, validate_new_data_files=level is IsolationLevel.SERIALIZABLE, **shared
         )
-    if planned.mode is RowLevelOperationMode.COPY_ON_WRITE:
+    # Where a statement chose by file and marked no row, what it did is copy-on-write.
+    rewrites_all = planned.mode is RowLevelOperationMode.AUTO and not outcome.delete_files
+    if planned.mode is RowLevelOperationMode.COPY_ON_WRITE or rewrites_all:
         return OverwriteFiles(
             data_files=outcome.data_files,
             removed_data_files=outcome.removed_data_files,
@@ -119,10 +121,11 @@ def row_level_action(
         data_files=outcome.data_files,
         delete_files=outcome.delete_files,
         rewritten_delete_files=outcome.rewritten_delete_files,
+        removed_data_files=outcome.removed_data_files,
         listing=listing,
         referenced_data_files=outcome.referenced_data_files,
         isolation_level=level,
-        rows_deleted={file.path: file.rows_deleted for file in outcome.changed_files},
+        rows_deleted={file.path: file.rows_deleted for file in outcome.changed_files if file.rows_before is None},
         row_level=rows,
         **shared,
     )
@@ -154,8 +157,12 @@ def row_level_changes(
 
 
 def compares_rows(planned: PlannedStatement) -> bool:
-    """Whether the statement's commit compares rows, if it meets others."""
-    return not planned.reads_itself and row_level_concurrency(planned.target.table.properties)
+    """Whether the statement's commit compares rows, if it meets others: not where each file got its own mode."""
+    return (
+        planned.mode is not RowLevelOperationMode.AUTO
+        and not planned.reads_itself
+        and row_level_concurrency(planned.target.table.properties)
+    )
 
 
 def rests_on_rows(planned: PlannedStatement, outcome: WriteOutcome) -> bool:

@@ -4,7 +4,7 @@ Copied columns have the metrics that the old file's manifest entry has: the work
 says is less (it counts no NaNs, and other writers cut values). Spec: "Manifests", fields 108 to 128 and 140.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,11 +23,11 @@ from dml.plan.row_delta_plan import RowDeltaPlan
 from dml.scan.planner import ScanPlan
 from dml.write.column_metrics import MetricsMode, leaves, metrics_modes
 
-__all__ = ["splices", "with_copied_metrics"]
+__all__ = ["deletes_rows", "splices", "with_copied_metrics"]
 
 
 def splices(plan: RowDeltaPlan, mode: RowLevelOperationMode, table: Table, options: WriteOptions) -> bool:
-    """Whether a statement leaves the rows of its files where they are, and assigns a part of their columns.
+    """Whether a statement leaves the rows that stay in the order of their files.
 
     Args:
         plan: The statement.
@@ -36,14 +36,17 @@ def splices(plan: RowDeltaPlan, mode: RowLevelOperationMode, table: Table, optio
         options: The table's properties.
     """
     return (
-        mode is RowLevelOperationMode.COPY_ON_WRITE
+        mode is not RowLevelOperationMode.MERGE_ON_READ
         and options.splice_enabled
         and options.file_format == "parquet"
-        and 0 < len(plan.assigned_ids) < len(table.schema().fields)
         and not plan.inserts
-        and all(clause.operation is not RowOperation.DELETE for clause in plan.query.clauses)
         and placing_columns(table).isdisjoint(plan.assigned_ids)
     )
+
+
+def deletes_rows(plan: RowDeltaPlan) -> bool:
+    """Whether a statement may delete rows."""
+    return any(clause.operation is RowOperation.DELETE for clause in plan.query.clauses)
 
 
 def placing_columns(table: Table) -> frozenset[int]:
@@ -132,7 +135,22 @@ def copied_metrics(
             if field_id in old and fits(old[field_id], schema.find_type(field_id), wanted[field_id].length)
         ]
         values[name] = merged(getattr(file, name), old, fitting)
+    values["nan_value_counts"].update(changed_nans(spliced, entry, modes))
     return replace(file, sort_order_id=entry.sort_order_id, **values)
+
+
+def changed_nans(
+    spliced: SplicedDataFile, entry: ContentFile, modes: Mapping[int, MetricsMode]
+) -> Iterator[tuple[int, int]]:
+    """The NaNs of columns that are new in a part of the file, where they can be known: field ids and numbers."""
+    for field_id, new in spliced.new_nans.items():
+        before = entry.nan_value_counts.get(field_id)
+        if before is None or field_id not in modes or not modes[field_id].counts:
+            continue
+        if spliced.old_nans is not None and before >= spliced.old_nans.get(field_id, 0):
+            yield field_id, before - spliced.old_nans.get(field_id, 0) + new
+        elif not before:
+            yield field_id, new
 
 
 def merged(new: Mapping[int, Any], old: Mapping[int, Any], ids: Iterable[int]) -> dict[int, Any]:

@@ -54,7 +54,7 @@ class WriteOutcome:
         rewritten_delete_files: Keys of the delete files that new ones replace.
         referenced_data_files: Paths of the data files that new delete files point to.
         changed_files: What became of the rows of the data files that lost or changed some.
-        spliced_files: Those of `data_files` that are copies but for some columns.
+        spliced_files: Those of `data_files` of which much was copied.
         row_origins: Where the rows of rewritten data files were, as far as tasks reported them.
         metrics: Sums.
     """

@@ -181,17 +181,22 @@ class RowOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplicedDataFile:
-    """A data file whose rows lie as in the one that it replaces, and most of whose columns are copies.
+    """A data file with the rows of the one that it replaces, in their order, much of which was copied.
 
     Attributes:
         path: The new file.
         replaces: The old one.
-        copied_ids: Field ids of the physical columns that were copied: the old file's metrics are theirs.
+        copied_ids: Field ids of the physical columns that were copied whole: the old file's metrics are theirs.
+        new_nans: By field id, the NaNs that were written in columns of which another part was copied.
+        old_nans: By field id, the NaNs that the old file has where these columns were written anew; None where that is
+            not known, because rows have left that nobody looked at.
     """
 
     path: str
     replaces: str
     copied_ids: frozenset[int]
+    new_nans: dict[int, int] = field(default_factory=dict)
+    old_nans: dict[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +254,7 @@ class TaskCommit:
             merged.
         referenced_data_files: Paths of the data files that `delete_files` point to.
         changed_files: What became of the rows of the data files that lost or changed some.
-        spliced_files: Those of `data_files` that are copies but for some columns.
+        spliced_files: Those of `data_files` of which much was copied.
         row_origins: Copy-on-write: where the rows of `data_files` were; empty where nobody asked, or there is too much.
         held_rows: New rows that the task left to the driver, because they are few: an Arrow stream.
         held_deletes: Deleted positions that it left to the driver; their data files are in `referenced_data_files`.

@@ -9,9 +9,9 @@ filters on the columns that they read, then all other columns of the rows that a
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from pyiceberg.types import NestedField
 
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError
-from dml.files.file_io import file_io
+from dml.files.file_io import file_errors, file_io
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.pruning.row_tests import Bounds, any_match
 from dml.read.applied_deletes import DeleteLoader, EqualityDeletes
@@ -34,7 +34,7 @@ from dml.read.open_data_file import open_data_file
 from dml.read.projection import Projector, arrow_field, constant_array, projector
 from dml.read.row_filter import KeySet, row_filter
 
-__all__ = ["FileBatch", "TaskReader", "scan_file"]
+__all__ = ["FileBatch", "PieceReader", "TaskReader", "piece_readers", "scan_file"]
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
@@ -70,6 +70,40 @@ def scan_file(task: ScanTask, context: ScanContext, positions: Positions | None 
         ExecutionError: the storage failed.
     """
     return TaskReader(context, spark_types=False).scan_file(task, positions)
+
+
+@contextmanager
+def piece_readers(
+    task: ScanTask, context: ScanContext, choices: Sequence[tuple[tuple[int, ...], tuple[str, ...]]]
+) -> Iterator[tuple["PieceReader", ...]]:
+    """Readers of one data file, for whoever wants other columns of each of its pieces.
+
+    It is opened once, when the first piece is read. What goes wrong in the block is not the file's fault.
+
+    Args:
+        task: The file, without equality deletes.
+        context: The scan; filters are ignored.
+        choices: For each reader the field ids of the columns, and the names of the metadata columns that follow them.
+
+    Raises:
+        CorruptFileError: the file, or a delete file, breaks its format, or is not there.
+        ExecutionError: the storage failed.
+    """
+    readers = [
+        TaskReader(replace(context, projected_ids=columns, metadata_columns=names), spark_types=False)
+        for columns, names in choices
+    ]
+    positions = readers[0].deletes.positions(task)
+    stack = ExitStack()
+
+    @cache
+    def opened() -> DataFile:
+        return stack.enter_context(readers[0].open(task))
+
+    try:
+        yield tuple(PieceReader(reader, task, opened, positions) for reader in readers)
+    finally:
+        stack.close()
 
 
 class TaskReader:
@@ -136,7 +170,7 @@ class TaskReader:
 
     def _batches(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
         positions, equality = self.deletes.positions(task), self.deletes.equality(task)
-        with self._open(task) as file:
+        with self.open(task) as file:
             view = FileView(self, task, file, equality)
             for pieces in view.wanted(task_pieces(file, task)):
                 for start, batch in view.rows(pieces):
@@ -145,7 +179,8 @@ class TaskReader:
                         yield view.output(start, batch, None if keep is None or keep.all() else keep)
 
     @contextmanager
-    def _open(self, task: ScanTask) -> Iterator[DataFile]:
+    def open(self, task: ScanTask) -> Iterator[DataFile]:
+        """The data file of a task, which has as many rows as its manifest says, where it says how many."""
         io = file_io(self.context.io_properties, task.path)
         size = task.file_size_in_bytes
         with open_data_file(io, task.path, task.file_format, self.name_mapping, size=size) as file:
@@ -165,7 +200,7 @@ class TaskReader:
             ExecutionError: the storage failed.
         """
         positions, equality = self.deletes.positions(task), self.deletes.equality(task)
-        with self._open(task) as file:
+        with self.open(task) as file:
             view = FileView(self, task, file, equality)
             for pieces in runs(pieces_with(task_pieces(file, task), wanted)):
                 for start, batch in view.rows(pieces):
@@ -325,6 +360,53 @@ class FileView:
 
     def _stored(self, batch: pa.RecordBatch, field_id: int) -> pa.Array:
         return batch.column(self.index[self.places[field_id]]).cast(pa.int64())
+
+
+class PieceReader:
+    """Reads pieces of a data file in any order.
+
+    Args:
+        reader: Its columns.
+        task: The file.
+        opened: Opens it, if nobody has yet.
+        positions: Its deleted positions; None if there are none.
+    """
+
+    def __init__(
+        self,
+        reader: TaskReader,
+        task: ScanTask,
+        opened: Callable[[], DataFile],
+        positions: PositionDeleteIndex | None,
+    ) -> None:
+        self._reader = reader
+        self._task = task
+        self._opened = opened
+        self._positions = positions
+
+    @cached_property
+    def _view(self) -> FileView:
+        return FileView(self._reader, self._task, self._opened(), ())
+
+    def dead(self, start: int, rows: int) -> Mask | None:
+        """Which rows from a position on are deleted; None if none is."""
+        deleted = None if self._positions is None else self._positions.deleted_mask(start, rows)
+        return deleted if deleted is not None and deleted.any() else None
+
+    def rows(self, place: int) -> Iterator[FileBatch]:
+        """The rows of a piece, in order.
+
+        Args:
+            place: Which piece.
+
+        Raises:
+            CorruptFileError: the file breaks its format.
+            ExecutionError: the storage failed.
+        """
+        with file_errors(self._task.path):
+            for start, batch in self._view.rows([self._view.file.pieces[place]]):
+                live = self._view.live(start, batch, self._positions)
+                yield FileBatch(start_position=start, batch=self._view.output(start, batch, None), live=live)
 
 
 def identity_values(spec: PartitionSpec, task: ScanTask) -> dict[int, object]:

@@ -6,6 +6,7 @@ Input: scan tasks, packed on the driver. Output: rows and deleted positions of o
 import pickle
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +17,7 @@ from pyiceberg.schema import Schema
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
 from dml.read.applied_deletes import DeleteLoader
-from dml.read.reader import FileBatch, scan_file
+from dml.read.reader import FileBatch, PieceReader, piece_readers, scan_file
 
 __all__ = ["TargetFiles"]
 
@@ -71,6 +72,12 @@ class TargetFiles:
         """
         context = replace(self.context, projected_ids=columns, metadata_columns=metadata_columns)
         return scan_file(self.task(ordinal), context, positions=positions)
+
+    def pieces(
+        self, ordinal: int, choices: Sequence[tuple[tuple[int, ...], tuple[str, ...]]]
+    ) -> AbstractContextManager[tuple[PieceReader, ...]]:
+        """Readers of a data file's row groups; see `dml.read.reader.piece_readers`."""
+        return piece_readers(self.task(ordinal), self.context, choices)
 
     def existing_positions(self, ordinal: int, delete_files: tuple[DeleteFileRef, ...]) -> PositionDeleteIndex:
         """The positions of a data file that some of its delete files delete."""

@@ -65,6 +65,7 @@ class ScanPlan:
         delete_manifests: The manifest that lists each delete file that was looked at, by key.
         covers_whole_files: Whether the filter is true for every row of each of these data files; False also where that
             was not to be found out.
+        metrics: The entry of each task's data file, where they are to be kept.
     """
 
     snapshot_id: int | None
@@ -76,6 +77,7 @@ class ScanPlan:
     data_manifests: Mapping[str, str] = field(default_factory=dict, repr=False)
     delete_manifests: Mapping[DeleteFileKey, str] = field(default_factory=dict, repr=False)
     covers_whole_files: bool = False
+    metrics: tuple[ContentFile, ...] = field(default=(), repr=False)
 
     def listing(self, data_files: Collection[str], delete_files: Collection[DeleteFileKey]) -> Listing:
         """Where the snapshot lists files that a statement is to remove.
@@ -101,6 +103,7 @@ def plan_scan(
     case_sensitive: bool = False,
     schema: Schema | None = None,
     find_whole_files: bool = False,
+    keep_metrics: bool = False,
 ) -> ScanPlan:
     """Finds the data files that may hold rows for which a filter is true.
 
@@ -111,6 +114,7 @@ def plan_scan(
         case_sensitive: How the filter's names match.
         schema: The schema that the filter's names belong to; None for the table's current one.
         find_whole_files: Find out whether the filter is true for every row of these files.
+        keep_metrics: Whether the plan shall have the entries of the data files.
 
     Raises:
         NotFoundError: the table has no such snapshot.
@@ -133,8 +137,9 @@ def plan_scan(
     data = [manifest for manifest in live if manifest.content is ManifestContent.DATA]
     deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if data else []
     applicable = read_all(deletes, partial(read_delete_manifest, table=table, pruner=pruner))
-    # Metrics are most of an entry: they are kept where equality deletes ask for them.
-    with_metrics = any(entry.data_file.equality_ids for entries in applicable for entry in entries)
+    # Metrics are most of an entry: they are kept where the caller or equality deletes ask for them.
+    by_equality = any(entry.data_file.equality_ids for entries in applicable for entry in entries)
+    with_metrics = keep_metrics or by_equality
     read = read_all(
         data,
         partial(
@@ -146,7 +151,7 @@ def plan_scan(
         ),
     )
     files = [file for of_manifest in read for file in of_manifest.files]
-    columns = metric_columns(table.schema()) if with_metrics else {}
+    columns = metric_columns(table.schema()) if by_equality else {}
     index = delete_index((entry for entries in applicable for entry in entries), table.specs())
     data_manifests = {
         file.path: manifest.manifest_path
@@ -171,6 +176,7 @@ def plan_scan(
             for entry in entries
         },
         covers_whole_files=find_whole_files and all(of_manifest.is_whole for of_manifest in read),
+        metrics=tuple(file.metrics for file in files if file.metrics is not None) if keep_metrics else (),
     )
 
 

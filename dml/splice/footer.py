@@ -63,6 +63,8 @@ UNCOMPRESSED_SIZE: Final = 6
 COMPRESSED_SIZE: Final = 7
 DATA_PAGE: Final = 9
 DICTIONARY_PAGE: Final = 11
+STATISTICS: Final = 12
+NULL_COUNT: Final = 3
 BLOOM_FILTER: Final = (14, 15)
 KNOWN_OF_META_DATA: Final = frozenset(range(1, 18)) - {10}
 

@@ -1,7 +1,8 @@
 """A Parquet file put together of chunks: some copied from another file byte for byte, some new. Pure, worker-safe.
 
-Input: a file with its footer; new columns, written by themselves into row groups of the same sizes. Output: the bytes
-of the new file. Spec: `parquet.thrift`; "Page Index"; "Bloom Filter".
+Input: a file with its footer; new chunks, each column's written into a file of its own. Output: the bytes of the new
+file. Each row group is either made of one of the old file's, of which any columns are copied, or all new. Spec:
+`parquet.thrift`; "Page Index"; "Bloom Filter".
 
 Pages hold no places, so they are right wherever they lie, checksums included. What holds places is shifted as far as
 its chunk: the chunk's metadata, its offset index, its bloom filter. Chunks lie row group by row group in the order of
@@ -21,12 +22,14 @@ from dml.splice.footer import (
     DATA_PAGE,
     DICTIONARY_PAGE,
     ELEMENT_NAME,
+    GROUP_ROWS,
     KEY,
     KEY_VALUES,
     MAGIC,
     MAX_INDEX_BYTES,
     META_DATA,
     NUM_CHILDREN,
+    NUM_ROWS,
     OFFSET_INDEX,
     PATH,
     ROW_GROUPS,
@@ -44,6 +47,7 @@ from dml.splice.footer import (
 from dml.splice.pages import PAGE_LOCATIONS, PAGE_START, NearbyReads, PageHeaders, Read
 from dml.splice.thrift_compact import (
     BINARY,
+    I16,
     I32,
     I64,
     LIST,
@@ -61,6 +65,8 @@ BLOCK_BYTES: Final = 8 * 2**20
 """What is copied at once."""
 
 BLOOM_HEADER_BYTES: Final = 64
+MAX_PLACE: Final = 2**15 - 1
+"""Of a row group that can say which one it is."""
 
 # FileMetaData
 VERSION: Final = 1
@@ -68,6 +74,7 @@ VERSION: Final = 1
 TOTAL_BYTES: Final = 2
 GROUP_START: Final = 5
 GROUP_COMPRESSED_BYTES: Final = 6
+GROUP_PLACE: Final = 7
 # ColumnChunk, ColumnMetaData
 CHUNK_START: Final = 2
 # BloomFilterHeader
@@ -80,7 +87,8 @@ class SplicedColumn:
 
     Attributes:
         name: Its name.
-        copied: The column of the old file that it is; None for a new one.
+        copied: The column of the old file of which chunks may be copied; None for one that is all new. Where chunks are
+            new nevertheless, they are of the same type.
     """
 
     name: str
@@ -107,6 +115,23 @@ class ColumnFile:
         if place < 0 or place + length > len(self.tail):
             raise ValueError("a new column has an index among its pages")
         return self.tail[place : place + length]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A row group of the new file, whose pages have been written.
+
+    Attributes:
+        old: That of the old file that it is made of; None for one that is all new.
+        rows: How many.
+        new: The columns of which it has new chunks.
+        shifts: How far each copied chunk, and the chunks of each new column, were moved.
+    """
+
+    old: RowGroup | None
+    rows: int
+    new: frozenset[str]
+    shifts: tuple[int, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,34 +178,38 @@ class SplicedFile:
         self._read = read
         self._output = write
         self._columns = tuple(columns)
-        self._shifts: list[list[int]] = []
+        self._parts: list[Part] = []
         self._offset_indexes = offset_indexes
         self._run: Range = (0, 0)
         self._followed: list[PageHeaders] = []
         self.size = 0
         self._write(MAGIC)
 
-    def add_row_group(self, pages: Mapping[str, tuple[int, bytes]]) -> None:
+    def add_row_group(self, old: RowGroup | None, rows: int, pages: Mapping[str, tuple[int, bytes]]) -> None:
         """Writes the next row group.
 
         Args:
-            pages: Of each new column, by its name: where its pages lie in its own file, and the pages.
+            old: The row group of the old file whose chunks are copied, for the columns that have no new ones; None
+                where all have.
+            rows: How many rows it has.
+            pages: Of each column with a new chunk, by its name: where its pages lie in its own file, and the pages.
 
         Raises:
             ValueError: the old file ends too early, or has pages of other sizes than its footer says.
         """
-        group = self._footer.row_groups[len(self._shifts)]
         shifts = []
         for column in self._columns:
-            if column.copied is None:
+            if column.name in pages:
                 self._flush()
                 start, data = pages[column.name]
                 shifts.append(self.size - start)
                 self._write(data)
                 continue
-            shifts.extend(self._copy(group.chunks[leaf]) for leaf in column.copied.leaves)
+            assert old is not None, "a row group that is all new lacks a column"
+            assert column.copied is not None, "a new column has no chunk"
+            shifts.extend(self._copy(old.chunks[leaf]) for leaf in column.copied.leaves)
         self._flush()
-        self._shifts.append(shifts)
+        self._parts.append(Part(old=old, rows=rows, new=frozenset(pages), shifts=tuple(shifts)))
 
     def _copy(self, chunk: Chunk) -> int:
         """Copies pages soon: neighbours are read together. Gives how far they are moved."""
@@ -222,11 +251,14 @@ class SplicedFile:
         Raises:
             ValueError: an index of the old file breaks the format, or a new column does not fit.
         """
-        for column in new.values():
-            if [group.rows for group in column.footer.row_groups] != [group.rows for group in self._footer.row_groups]:
+        for name, column in new.items():
+            if [group.rows for group in column.footer.row_groups] != [
+                part.rows for part in self._parts if name in part.new
+            ]:
                 raise ValueError("a new column has row groups of other sizes")
         nearby = NearbyReads(self._read, self._index_ranges())
-        groups = [list(self._placed(place, new, nearby.read)) for place in range(len(self._shifts))]
+        own = {name: iter(column.footer.row_groups) for name, column in new.items()}
+        groups = [list(self._placed(part, new, own, nearby.read)) for part in self._parts]
         chunks = [chunk for group in groups for chunk in group]
         self._write_bloom_filters(chunks)
         self._write_page_index(chunks)
@@ -238,27 +270,37 @@ class SplicedFile:
 
     def _index_ranges(self) -> Iterator[Range]:
         """Where the column indexes and bloom filters lie that are copied."""
-        for group in self._footer.row_groups:
+        for part in self._parts:
             for column in self._columns:
-                for leaf in column.copied.leaves if column.copied is not None else ():
-                    chunk = group.chunks[leaf]
+                if part.old is None or column.copied is None or column.name in part.new:
+                    continue
+                for leaf in column.copied.leaves:
+                    chunk = part.old.chunks[leaf]
                     if chunk.column_index is not None:
                         yield chunk.column_index
                     if chunk.bloom_filter is not None:
                         yield chunk.bloom_filter, chunk.bloom_filter_length or BLOOM_HEADER_BYTES
 
-    def _placed(self, place: int, new: Mapping[str, ColumnFile], read: Read) -> Iterator[Placed]:
-        """The chunks of a row group, with their places."""
-        shifts = iter(self._shifts[place])
+    def _placed(
+        self, part: Part, new: Mapping[str, ColumnFile], own: Mapping[str, Iterator[RowGroup]], read: Read
+    ) -> Iterator[Placed]:
+        """The chunks of a row group, with their places.
+
+        Args:
+            part: The row group.
+            new: The new columns, by name.
+            own: The row groups of their files that are still to come.
+            read: Reads the old file.
+        """
+        shifts = iter(part.shifts)
         for column in self._columns:
-            if column.copied is not None:
+            if column.name in part.new:
+                shift = next(shifts)
+                for found in next(own[column.name]).chunks:
+                    yield moved(found, shift, column.name, new[column.name].read, copied=False)
+            elif part.old is not None and column.copied is not None:
                 for leaf in column.copied.leaves:
-                    found = self._footer.row_groups[place].chunks[leaf]
-                    yield moved(found, next(shifts), column.name, read, copied=True)
-                continue
-            shift, source = next(shifts), new[column.name]
-            for found in source.footer.row_groups[place].chunks:
-                yield moved(found, shift, column.name, source.read, copied=False)
+                    yield moved(part.old.chunks[leaf], next(shifts), column.name, read, copied=True)
 
     def _write_bloom_filters(self, chunks: Sequence[Placed]) -> None:
         for placed in chunks:
@@ -296,31 +338,39 @@ class SplicedFile:
         self, groups: Sequence[Sequence[Placed]], new: Mapping[str, ColumnFile], key_values: Mapping[str, str]
     ) -> Fields:
         fields = dict(self._footer.fields)
+        fields[NUM_ROWS] = (I64, sum(part.rows for part in self._parts))
         fields[VERSION] = (I32, max(value_of(part.fields, VERSION, I32) or 1 for part in (self._footer, *footers(new))))
         elements = [{**self._footer.root, NUM_CHILDREN: (I32, len(self._columns))}]
         orders: list[Fields] = []
         own_orders = list_of(self._footer.fields, COLUMN_ORDERS, STRUCT) or []
-        leaves: list[int | None] = []
         for column in self._columns:
             source = column.copied or new[column.name].footer.columns[0]
             head, *below = source.elements
             elements.extend([{**head, ELEMENT_NAME: (BINARY, column.name.encode())}, *below])
             if column.copied is None:
                 orders.extend(list_of(new[column.name].footer.fields, COLUMN_ORDERS, STRUCT) or [])
-                leaves.extend([None] * len(source.leaves))
             else:
                 orders.extend(own_orders[leaf] for leaf in source.leaves)
-                leaves.extend(source.leaves)
         fields[SCHEMA] = (LIST, (STRUCT, elements))
         fields[COLUMN_ORDERS] = (LIST, (STRUCT, orders))
         pairs = [{KEY: (BINARY, key.encode()), VALUE: (BINARY, text.encode())} for key, text in key_values.items()]
         fields.pop(KEY_VALUES, None)
         if pairs:
             fields[KEY_VALUES] = (LIST, (STRUCT, pairs))
-        old = self._footer.row_groups
-        rows = [row_group_fields(part, group, leaves) for part, group in zip(old, groups, strict=True)]
+        rows = [
+            row_group_fields(place, part, group, self._leaves(part, new))
+            for place, (part, group) in enumerate(zip(self._parts, groups, strict=True))
+        ]
         fields[ROW_GROUPS] = (LIST, (STRUCT, rows))
         return fields
+
+    def _leaves(self, part: Part, new: Mapping[str, ColumnFile]) -> list[int | None]:
+        """For each physical column of a row group, its place in the old file; None for new chunks."""
+        found: list[int | None] = []
+        for column in self._columns:
+            source = column.copied or new[column.name].footer.columns[0]
+            found.extend(source.leaves if column.name not in part.new else [None] * len(source.leaves))
+        return found
 
 
 def footers(new: Mapping[str, ColumnFile]) -> list[Footer]:
@@ -363,15 +413,20 @@ def column_index(placed: Placed) -> bytes | None:
     return None if found is None else placed.read(*found)
 
 
-def row_group_fields(group: RowGroup, chunks: Sequence[Placed], leaves: Sequence[int | None]) -> Fields:
+def row_group_fields(place: int, part: Part, chunks: Sequence[Placed], leaves: Sequence[int | None]) -> Fields:
     """A row group as the new footer has it.
 
     Args:
-        group: The old one.
-        chunks: The chunks of the new one.
-        leaves: For each of them, its place in the old one.
+        place: Its place in the file.
+        part: What it is made of.
+        chunks: Its chunks.
+        leaves: For each of them, its place in the old file; None for new ones.
     """
-    fields = dict(group.fields)
+    fields: Fields = {} if part.old is None else dict(part.old.fields)
+    fields[GROUP_ROWS] = (I64, part.rows)
+    fields.pop(GROUP_PLACE, None)
+    if place <= MAX_PLACE:
+        fields[GROUP_PLACE] = (I16, place)
     fields[CHUNKS] = (LIST, (STRUCT, [placed.fields for placed in chunks]))
     fields[TOTAL_BYTES] = (I64, sum(value_of(placed.meta_data, UNCOMPRESSED_SIZE, I64) or 0 for placed in chunks))
     fields[GROUP_COMPRESSED_BYTES] = (
@@ -380,7 +435,7 @@ def row_group_fields(group: RowGroup, chunks: Sequence[Placed], leaves: Sequence
     )
     first = chunks[0]
     fields[GROUP_START] = (I64, first.chunk.pages[0] + first.shift)
-    order = sorting(list_of(group.fields, SORTING_COLUMNS, STRUCT) or [], leaves)
+    order = sorting(list_of(fields, SORTING_COLUMNS, STRUCT) or [], leaves)
     if order:
         fields[SORTING_COLUMNS] = (LIST, (STRUCT, order))
     else:

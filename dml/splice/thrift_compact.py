@@ -13,6 +13,7 @@ from typing import Any, Final
 __all__ = [
     "BINARY",
     "BOOL",
+    "I16",
     "I32",
     "I64",
     "LIST",

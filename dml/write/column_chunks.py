@@ -1,10 +1,11 @@
-"""Writes the new columns of a spliced file, each as a Parquet file of its own. Worker.
+"""Writes the new chunks of a spliced file, those of each column as a Parquet file of its own. Worker.
 
-Input: record batches, row group by row group. Output: the pages of each column as they are written, and in the end what
-follows them. The pages are handed on at once: only those of one row group are in memory.
+Input: record batches, row group by row group, of the columns that have new chunks there. Output: the pages of each
+column as they are written, and in the end what follows them. The pages are handed on at once: only those of one row
+group are in memory.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +14,11 @@ import pyarrow.parquet as pq
 from dml.options import WriteOptions
 from dml.splice.footer import TRAILER_BYTES, Footer, footer_length
 from dml.splice.spliced_file import ColumnFile
-from dml.write.column_metrics import NanCounter
 from dml.write.file_layout import FileLayout
+from dml.write.geometries import geometry_schema
 from dml.write.parquet import dictionary_columns, open_parquet
 
-__all__ = ["NewColumns"]
+__all__ = ["NewColumns", "written_footer"]
 
 
 class PageSink:
@@ -57,60 +58,52 @@ class NewColumns:
     """Writes columns, each into a file of its own.
 
     Args:
-        layout: The columns.
+        layout: All columns that may have new chunks.
         options: Sizes and compression.
     """
 
     def __init__(self, layout: FileLayout, options: WriteOptions) -> None:
         self._layout = layout
         self._options = options
-        self._nans = NanCounter(layout.leaves, layout.modes)
+        self._schema = stored_schema(layout)
         self._files: dict[str, tuple[PageSink, pq.ParquetWriter]] = {}
-        self.rows = 0
-
-    @property
-    def nan_counts(self) -> Mapping[int, int]:
-        """NaNs so far, by field id."""
-        return self._nans.counts
 
     def row_group(self, batches: Sequence[pa.RecordBatch]) -> dict[str, tuple[int, bytes]]:
-        """Writes a row group of each column.
+        """Writes a row group of some columns.
 
         Args:
-            batches: Its rows.
+            batches: Its rows: the columns that have new chunks there, and no others.
 
         Returns:
             By column: where its pages lie in its own file, and the pages.
         """
-        for batch in batches:
-            self._nans.add(batch.columns)
-        table = pa.Table.from_batches(batches, self._layout.arrow)
-        self.rows += table.num_rows
-        if not self._files:
-            self._open(table)
+        table = pa.Table.from_batches(batches)
+        if self._layout.has_geometries:
+            table = table.cast(pa.schema([self._schema.field(name) for name in table.column_names]))
+        repeating: list[str] | None = None
         pages = {}
-        for name, (sink, writer) in self._files.items():
+        for name in table.column_names:
+            if name not in self._files:
+                repeating = dictionary_columns(table) if repeating is None else repeating
+                self._open(name, repeating, table.num_rows)
+            sink, writer = self._files[name]
             writer.write_table(table.select([name]), row_group_size=max(1, table.num_rows))
             pages[name] = sink.take()
         return pages
 
-    def _open(self, first: pa.Table) -> None:
-        repeating = dictionary_columns(first)
-        for field in self._layout.arrow:
-            sink = PageSink()
-            own = {name: part for name, part in self._layout.bloom_filters.items() if is_part(name, field.name)}
-            writer = open_parquet(
-                pa.PythonFile(sink, mode="w"),
-                pa.schema([field]),
-                self._options,
-                dictionary=[name for name in repeating if is_part(name, field.name)],
-                footer=[],
-                bloom_filters={
-                    name: {"ndv": max(1, first.num_rows), "fpp": probability} for name, probability in own.items()
-                },
-            )
-            sink.take()  # the magic: pages are all that is wanted
-            self._files[field.name] = sink, writer
+    def _open(self, column: str, repeating: Sequence[str], rows: int) -> None:
+        sink = PageSink()
+        own = {name: part for name, part in self._layout.bloom_filters.items() if is_part(name, column)}
+        writer = open_parquet(
+            pa.PythonFile(sink, mode="w"),
+            pa.schema([self._schema.field(column)]),
+            self._options,
+            dictionary=[name for name in repeating if is_part(name, column)],
+            footer=[],
+            bloom_filters={name: {"ndv": max(1, rows), "fpp": probability} for name, probability in own.items()},
+        )
+        sink.take()  # the magic: pages are all that is wanted
+        self._files[column] = sink, writer
 
     def close(self) -> dict[str, ColumnFile]:
         """Ends the columns' files.
@@ -124,6 +117,27 @@ class NewColumns:
         """Gives the columns up."""
         for _, writer in self._files.values():
             writer.is_open = False  # else it would write its footer when it is collected
+
+
+def stored_schema(layout: FileLayout) -> pa.Schema:
+    """The columns as Arrow's Parquet writer takes them."""
+    return geometry_schema(layout.columns) if layout.has_geometries else layout.arrow
+
+
+def written_footer(layout: FileLayout, options: WriteOptions) -> Footer:
+    """The footer of a file without rows: what types its columns would get.
+
+    Args:
+        layout: The columns.
+        options: Sizes and compression.
+    """
+    sink = PageSink()
+    schema = stored_schema(layout)
+    open_parquet(pa.PythonFile(sink, mode="w"), schema, options, dictionary=False, footer=[]).close()
+    data = sink.take()[1]
+    length = footer_length(data[-TRAILER_BYTES:], len(data))
+    start = len(data) - TRAILER_BYTES - length
+    return Footer.of(data[start:-TRAILER_BYTES], start)
 
 
 def is_part(name: str, column: str) -> bool:

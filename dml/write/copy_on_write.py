@@ -4,23 +4,22 @@ Input: a task's delta, file by file, and the data files. Output: new data files,
 Spec: "Row Lineage" for carried and updated rows.
 
 The file and its delta are read side by side, a batch at a time. What no change touches goes through as it is. A file
-whose rows are only matched is not read; of a file that loses every row nothing is written. Where rows are only updated,
-the columns that are not assigned are copied undecoded, if the file allows it (`dml.write.splicing`).
+whose rows are only matched is not read; of a file that loses every row nothing is written. Row groups in which nothing
+changes, and columns that are not assigned where rows are only updated, are copied undecoded, if the file allows it
+(`dml.write.splicing`).
 """
 
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import ChangedFile
 from dml.read.reader import FileBatch
 from dml.read.target_files import TargetFiles
-from dml.write.delta_rows import ChangeCursor, Changes, FileDelta, check_live, misplaced
+from dml.write.delta_rows import ChangeCursor, Changes, FileDelta, misplaced
 from dml.write.file_layout import FileLayout
 from dml.write.rolling import DataWriter
 from dml.write.row_builder import RowBuilder
@@ -94,8 +93,7 @@ class PatchWriter:
         task = self._files.task(delta.ordinal)
         spliced = None if self._splicer is None else self._splicer.splice(task, changes)
         if spliced is not None:
-            before, updated = spliced
-            self._report(delta, task, rows_before=before, rows_carried=before - updated)
+            self._report(delta, task, rows_before=spliced.rows_before, rows_carried=spliced.rows_carried)
             return
         partition = task.partition if self._keeps_partition and task.spec_id == self._spec_id else None
         live = carried = 0
@@ -124,19 +122,7 @@ class PatchWriter:
         self, task: ScanTask, rows: FileBatch, changes: Changes | None, partition: tuple[Any, ...] | None
     ) -> int:
         """Writes what is left of neighbouring rows; gives the number of those that nothing changes."""
-        keep = None if rows.live is None or rows.live.all() else rows.live
-        arrays = rows.batch.columns
-        updates = 0
-        if changes is None:
-            batch = self._rows.carried(arrays)
-        else:
-            places = changes.positions - rows.start_position
-            check_live(rows, places)
-            batch, updates = self._patched(arrays, changes, places)
-            deleted = places[changes.operations == RowOperation.DELETE]
-            if len(deleted):
-                keep = np.ones(rows.batch.num_rows, dtype=np.bool_) if keep is None else keep.copy()
-                keep[deleted] = False
+        batch, keep, updates = self._rows.changed(rows, changes)
         if self._origins is not None:
             batch = self._origins.carried(batch, task.file_ordinal, rows.start_position)
         if keep is not None:
@@ -144,12 +130,3 @@ class PatchWriter:
         if batch.num_rows:
             self._writer.write(batch, partition)
         return int(batch.num_rows) - updates
-
-    def _patched(
-        self, arrays: list[pa.Array], changes: Changes, places: npt.NDArray[np.int64]
-    ) -> tuple[pa.RecordBatch, int]:
-        updated = changes.updates
-        number = int(updated.sum())
-        if not number:
-            return self._rows.carried(arrays), 0
-        return self._rows.patched(arrays, changes.updated().values, places[updated]), number

@@ -4,6 +4,7 @@ Input: the batches of one task, in the layout of `DeltaLayout`, sorted by file a
 its changes in the order of the file, each position once; and the inserted rows. Only a batch at a time is in memory.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -52,6 +53,11 @@ class Changes:
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    @property
+    def nbytes(self) -> int:
+        """About what they take in memory."""
+        return int(self.positions.nbytes + self.operations.nbytes + self.values.nbytes)
 
     @property
     def updates(self) -> Mask:
@@ -272,6 +278,19 @@ def first_changes(positions: Positions, operations: Operations, batch: pa.Record
     return Changes(positions=positions, operations=operations, values=values)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """Changes that are still to come.
+
+    Attributes:
+        positions: Of rows that are deleted or updated.
+        updates: How many of them are updated.
+    """
+
+    positions: Positions
+    updates: int
+
+
 class ChangeCursor:
     """The changes of a data file, handed out up to a position.
 
@@ -281,30 +300,70 @@ class ChangeCursor:
 
     def __init__(self, changes: Iterator[Changes]) -> None:
         self._changes = changes
-        self._head: Changes | None = next(changes, None)
+        self._held: deque[Changes] = deque()
+        self._held_bytes = 0
+        self._ended = False
+        self._fetch()
+
+    def _fetch(self) -> bool:
+        """Takes in the next changes; False where there are none."""
+        found = next(self._changes, None)
+        if found is None:
+            self._ended = True
+            return False
+        self._held.append(found)
+        self._held_bytes += found.nbytes
+        return True
 
     def exhausted(self) -> bool:
         """Whether all changes were handed out."""
-        return self._head is None
+        return not self._held
 
     @property
     def next_position(self) -> int:
         """The position of the next change."""
-        assert self._head is not None
-        return int(self._head.positions[0])
+        return int(self._held[0].positions[0])
 
     def before(self, position: int) -> Changes | None:
         """The changes before a position that were not handed out yet; None where there are none."""
         parts: list[Changes] = []
-        while self._head is not None:
-            end = int(np.searchsorted(self._head.positions, position))
+        while self._held:
+            head = self._held.popleft()
+            self._held_bytes -= head.nbytes
+            end = int(np.searchsorted(head.positions, position))
             if end:
-                parts.append(self._head.slice(0, end))
-            if end < len(self._head):
-                self._head = self._head.slice(end, len(self._head))
+                parts.append(head.slice(0, end))
+            if end < len(head):
+                rest = head.slice(end, len(head))
+                self._held.appendleft(rest)
+                self._held_bytes += rest.nbytes
                 break
-            self._head = next(self._changes, None)
+            if not self._held:
+                self._fetch()
         return Changes.concat(parts) if parts else None
+
+    def ahead(self, start: int, end: int, max_bytes: int) -> Ahead | None:
+        """What is going to be changed between two positions, without handing it out.
+
+        Args:
+            start: The first position.
+            end: The first position behind.
+            max_bytes: About how many bytes of changes may be kept for later.
+
+        Returns:
+            The changes; None where there are more than may be kept.
+        """
+        while self._held and int(self._held[-1].positions[-1]) < end and not self._ended:
+            if self._held_bytes > max_bytes:
+                return None
+            self._fetch()
+        parts = []
+        for held in self._held:
+            first, last = np.searchsorted(held.positions, (start, end))
+            if first < last:
+                parts.append(held.slice(int(first), int(last)))
+        positions = np.concatenate([part.positions for part in parts]) if parts else np.empty(0, np.int64)
+        return Ahead(positions=positions, updates=sum(int(part.updates.sum()) for part in parts))
 
 
 def misplaced(task: ScanTask, position: int) -> ExecutionError:

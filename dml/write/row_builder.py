@@ -1,4 +1,4 @@
-"""Delta values as rows of the table. Worker.
+"""Delta values as rows of the table, and rows of a data file with their changes. Worker.
 
 Input: value columns of a delta, rows of a data file. Output: batches of the file layout.
 """
@@ -10,13 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, DeltaLayout
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, DeltaLayout, RowOperation
+from dml.read.reader import FileBatch
 from dml.write.conversion import converted
+from dml.write.delta_rows import Changes, check_live
 from dml.write.file_layout import FileLayout
 
 __all__ = ["RowBuilder"]
 
 Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 class RowBuilder:
@@ -82,6 +85,36 @@ class RowBuilder:
             else:
                 result.append(array)
         return self._files.batch(result)
+
+    def changed(self, rows: FileBatch, changes: Changes | None) -> tuple[pa.RecordBatch, Mask | None, int]:
+        """Neighbouring rows of a data file with their changes.
+
+        Args:
+            rows: As the file holds them.
+            changes: What becomes of some of them; None for nothing.
+
+        Returns:
+            All rows, the updated ones with their new values; which of them stay, or None for all; and how many were
+            updated.
+
+        Raises:
+            DataError: a new value breaks a rule.
+            ExecutionError: a change is for a row that was deleted before, or is not in the file.
+        """
+        keep = None if rows.live is None or rows.live.all() else rows.live
+        arrays = rows.batch.columns
+        if changes is None:
+            return self.carried(arrays), keep, 0
+        places = changes.positions - rows.start_position
+        check_live(rows, places)
+        updated = changes.updates
+        number = int(updated.sum())
+        batch = self.patched(arrays, changes.updated().values, places[updated]) if number else self.carried(arrays)
+        deleted = places[changes.operations == RowOperation.DELETE]
+        if len(deleted):
+            keep = np.ones(rows.batch.num_rows, dtype=np.bool_) if keep is None else keep.copy()
+            keep[deleted] = False
+        return batch, keep, number
 
 
 def replaced(array: pa.Array, new: pa.Array, places: Positions) -> pa.Array:

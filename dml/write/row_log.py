@@ -100,10 +100,21 @@ class OriginLog:
         self._new_rows += batch.num_rows
         return with_origins(batch, np.arange(first, first + batch.num_rows, dtype=np.int64))
 
-    def copied(self, location: str, ordinal: int, rows: int) -> None:
-        """Note that a file has all rows of a data file, at their places."""
+    def copied(
+        self, location: str, ordinal: int, start: int, rows: int, keep: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        """Note that the next rows of a file are neighbouring rows of a data file.
+
+        Args:
+            location: The file.
+            ordinal: The data file.
+            start: Position of the first row.
+            rows: How many.
+            keep: Which of them; None for all.
+        """
         if not self._given_up:
-            self._note(origins(ordinal, 0, rows), location)
+            numbers = origins(ordinal, start, rows)
+            self._note(numbers if keep is None else numbers[keep], location)
 
     def take(self, batch: pa.RecordBatch, location: str) -> pa.RecordBatch:
         """The batch without origins: its rows are the next ones of a file.

@@ -14,16 +14,27 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
+from pyiceberg.transforms import IdentityTransform
 
 from dml.errors import DmlError, ExecutionError
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from dml.model.manifest import is_unpartitioned
 from dml.model.write_task import TaskCommit, TaskMetrics
 from dml.read.packed_groups import settle
+from dml.write.chosen_by_file import ChosenByFile
 from dml.write.copy_on_write import PatchWriter
-from dml.write.delete_files import DeleteWriter, DeletionVectorWriter, PositionDeleteWriter, delete_file_options
+from dml.write.delete_files import (
+    DeleteResult,
+    DeleteWriter,
+    DeletionVectorWriter,
+    PositionDeleteWriter,
+    delete_file_options,
+)
 from dml.write.delta_rows import DeltaCounts, FileDelta, delta_runs
 from dml.write.file_layout import FileLayout, file_layout
+from dml.write.file_splice import SpliceJob
 from dml.write.held_rows import HoldingDataWriter
 from dml.write.merge_on_read import NewRows, PositionDeltaWriter
 from dml.write.output_files import OutputFileFactory, TaskIdentity, current_task
@@ -34,7 +45,7 @@ from dml.write.row_builder import RowBuilder
 from dml.write.row_log import MAX_ENCODED_BYTES, OriginLog, within_limit
 from dml.write.sorting import SortingDataWriter, row_order
 from dml.write.splicing import Splicer
-from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriteJob, WriterSpec, current_spec
+from dml.write.writer_spec import DELETE_FILE_VERSION, DELETION_VECTOR_VERSION, WriteJob, WriterSpec, current_spec
 
 __all__ = ["TASK_COMMIT", "TASK_COMMIT_SCHEMA", "WriteTask", "data_writer", "run_job", "write_task"]
 
@@ -54,6 +65,8 @@ def run_job(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[pa.Re
             return rewrite_files(spec, output, batches)
         case WriteJob.MERGE_ON_READ:
             return write_row_delta(spec, output, batches)
+        case WriteJob.CHOSEN_BY_FILE:
+            return write_chosen(spec, output, batches)
 
 
 def open_data_writer(
@@ -129,29 +142,9 @@ def rewrite_files(spec: WriterSpec, output: OutputFileFactory, batches: Iterable
     layout = file_layout(spec.context, row_lineage=spec.row_lineage)
     max_encoded_bytes = min(MAX_ENCODED_BYTES, spec.max_report_bytes)
     origins = OriginLog(max_encoded_bytes=max_encoded_bytes) if spec.tracks_origins else None
-    splicer = None
-    if spec.splices:
-        splicer = Splicer(
-            files=spec.files,
-            layout=layout,
-            delta=spec.layout,
-            output=output,
-            context=spec.context,
-            row_lineage=spec.row_lineage,
-            origins=origins,
-        )
+    splicer = open_splicer(spec, layout, output, origins)
     with data_writer(spec, layout, output, origins) as writer:
-        patch = PatchWriter(
-            files=spec.files,
-            layout=layout,
-            delta=spec.layout,
-            writer=writer,
-            row_lineage=spec.row_lineage,
-            spec_id=spec.context.default_spec_id,
-            source_ids=PartitionRouter(current_spec(spec.context), layout.columns).source_ids,
-            origins=origins,
-            splicer=splicer,
-        )
+        patch = patch_writer(spec, layout, writer, origins, splicer)
         counts = apply_delta(spec, batches, change=patch.patch, insert=patch.insert)
         return TaskCommit(
             data_files=(*writer.close(), *(() if splicer is None else splicer.data_files)),
@@ -159,6 +152,83 @@ def rewrite_files(spec: WriterSpec, output: OutputFileFactory, batches: Iterable
             removed_data_files=patch.removed_data_files,
             changed_files=within_limit(patch.changed_files, spec.max_report_bytes),
             row_origins=() if origins is None else origins.report(),
+            metrics=counts.metrics(rows_carried=patch.rows_carried),
+        )
+
+
+def open_splicer(
+    spec: WriterSpec, layout: FileLayout, output: OutputFileFactory, origins: OriginLog | None
+) -> Splicer | None:
+    """What splices data files, where rows stay in their order."""
+    if not spec.splices or spec.files is None:
+        return None
+    identities = (
+        field.source_id for field in current_spec(spec.context).fields if isinstance(field.transform, IdentityTransform)
+    )
+    job = SpliceJob(
+        layout=layout,
+        delta=spec.layout,
+        output=output,
+        context=spec.context,
+        schema=Schema.model_validate_json(spec.context.schema_json),
+        constant_ids=frozenset(identities),
+        lineage=(ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if spec.row_lineage else (),
+        origins=origins,
+    )
+    return Splicer(spec.files, job, deletes=spec.deletes)
+
+
+def patch_writer(
+    spec: WriterSpec, layout: FileLayout, writer: DataWriter, origins: OriginLog | None, splicer: Splicer | None
+) -> PatchWriter:
+    """What writes data files anew."""
+    assert spec.files is not None
+    return PatchWriter(
+        files=spec.files,
+        layout=layout,
+        delta=spec.layout,
+        writer=writer,
+        row_lineage=spec.row_lineage,
+        spec_id=spec.context.default_spec_id,
+        source_ids=PartitionRouter(current_spec(spec.context), layout.columns).source_ids,
+        origins=origins,
+        splicer=splicer,
+    )
+
+
+def write_chosen(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
+    """Each data file that a delta changes in the way that suits it: written anew, or its rows marked as deleted."""
+    assert spec.files is not None
+    layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+    splicer = open_splicer(spec, layout, output, None)
+    marks, delete_writer = None, None
+    with data_writer(spec, layout, output) as writer, new_row_writer(spec, layout, output) as new_writer:
+        new_rows = NewRows(
+            files=spec.files, layout=layout, delta=spec.layout, writer=new_writer, row_lineage=spec.row_lineage
+        )
+        if spec.context.format_version >= DELETE_FILE_VERSION:
+            delete_writer = open_delete_writer(spec, output)
+            marks = PositionDeltaWriter(deletes=delete_writer, new_rows=new_rows)
+        patch = patch_writer(spec, layout, writer, None, splicer)
+        chosen = ChosenByFile(
+            files=spec.files,
+            rewrites=patch,
+            marks=marks,
+            max_deleted_ratio=spec.context.options.auto_max_deleted_ratio,
+        )
+        counts = apply_delta(spec, batches, change=chosen.change, insert=new_rows.insert)
+        rewritten, new = writer.close(), new_writer.close()
+        deletes = DeleteResult() if delete_writer is None else delete_writer.close()
+        return TaskCommit(
+            data_files=(*rewritten, *(() if splicer is None else splicer.data_files), *new),
+            spliced_files=() if splicer is None else tuple(splicer.spliced_files),
+            removed_data_files=patch.removed_data_files,
+            delete_files=deletes.delete_files,
+            rewritten_delete_files=deletes.rewritten_delete_files,
+            referenced_data_files=deletes.referenced_data_files,
+            held_rows=new_writer.held(),
+            held_deletes=deletes.held,
+            changed_files=within_limit(chosen.changed_files, spec.max_report_bytes),
             metrics=counts.metrics(rows_carried=patch.rows_carried),
         )
 

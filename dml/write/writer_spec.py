@@ -21,10 +21,10 @@ from dml.write.orc import check_orc_codec
 from dml.write.parquet import check_codec
 from dml.write.partition_values import PartitionRouter
 
-__all__ = ["DELETION_VECTOR_VERSION", "WriteJob", "WriterSpec", "check_writable", "current_spec"]
+__all__ = ["DELETE_FILE_VERSION", "DELETION_VECTOR_VERSION", "WriteJob", "WriterSpec", "check_writable", "current_spec"]
 
-DELETION_VECTOR_VERSION = 3
-DELETE_FILE_VERSION = 2
+DELETION_VECTOR_VERSION: Final = 3
+DELETE_FILE_VERSION: Final = 2
 
 MAX_REPORT_BYTES = 256 * 2**20
 """What all tasks together may report of single rows; Spark gives up a job whose results are larger than 1 GB."""
@@ -43,6 +43,7 @@ class WriteJob(StrEnum):
     ROWS = "rows"
     COPY_ON_WRITE = "copy-on-write"
     MERGE_ON_READ = "merge-on-read"
+    CHOSEN_BY_FILE = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,8 @@ class WriterSpec:
         max_failures: Attempts that Spark gives a task (`spark.task.maxFailures`).
         sorts_rows: Whether writers put rows in the table's sort order: they do not come in it.
         tracks_origins: Copy-on-write: whether tasks report where the rows of new files come from.
-        splices: Copy-on-write: whether rows are only updated, and stay where they are in their files.
+        splices: Copy-on-write: whether rows stay in the order of their files, so that these can be spliced.
+        deletes: Whether the statement may delete rows.
         tasks: About how many tasks write.
         joins_tasks: Whether tasks with few rows leave them to the driver, so that they share a file for each partition.
     """
@@ -70,6 +72,7 @@ class WriterSpec:
     sorts_rows: bool = False
     tracks_origins: bool = False
     splices: bool = False
+    deletes: bool = False
     tasks: int = 1
     joins_tasks: bool = False
 
@@ -120,13 +123,13 @@ def check_writable(spec: WriterSpec) -> None:
                 hint=f"Set '{DEFAULT_FILE_FORMAT}' = 'parquet': a table may have files of several formats",
             )
         PartitionRouter(current_spec(spec.context), layout.columns)
-    if spec.job is WriteJob.MERGE_ON_READ:
-        if spec.context.format_version < DELETE_FILE_VERSION:
+    if spec.job in {WriteJob.MERGE_ON_READ, WriteJob.CHOSEN_BY_FILE}:
+        if spec.job is WriteJob.MERGE_ON_READ and spec.context.format_version < DELETE_FILE_VERSION:
             raise NotSupportedError(
                 "Merge-on-read needs delete files, which tables of format version 1 do not have",
                 hint="Set 'format-version' = '2', or the mode of the command to 'copy-on-write'",
             )
-        if spec.context.format_version < DELETION_VECTOR_VERSION:
+        if DELETE_FILE_VERSION <= spec.context.format_version < DELETION_VECTOR_VERSION:
             check_format(DELETE_DEFAULT_FILE_FORMAT, options.delete_file_format, options)
 
 

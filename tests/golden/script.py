@@ -35,6 +35,8 @@ __all__ = ["Combination", "Expectation", "ExpectationKind", "Script", "ScriptErr
 
 MARK = "-->"
 ROW_MARK = "--|"
+MODES = (RowLevelOperationMode.COPY_ON_WRITE, RowLevelOperationMode.MERGE_ON_READ)
+"""Iceberg's: what scripts expect of files is about these."""
 HEADER = re.compile(r"--\s*(?P<key>ids|partitioned by|formats|modes|readers):\s*(?P<value>.+)")
 DIRECTIVE = re.compile(
     r"-->\s*(?P<kind>unchanged|error|result|snapshot|rows)\b\s*(\[(?P<words>[\w\s-]+)\])?\s*(?P<head>[^:]*?)\s*(:\s*(?P<text>.*))?"
@@ -110,7 +112,7 @@ class Script:
     ids: tuple[str, ...]
     partitioning: str | None = None
     versions: tuple[int, ...] = (2, 3)
-    modes: tuple[RowLevelOperationMode, ...] = tuple(RowLevelOperationMode)
+    modes: tuple[RowLevelOperationMode, ...] = MODES
     readers: tuple[str, ...] = READERS
     steps: tuple[Step, ...] = field(repr=False)
 
@@ -167,7 +169,7 @@ def parse_script(path: Path) -> Script:
             break
     if "ids" not in header:
         raise ScriptError(f"{path}: no ids")
-    modes = items(header.get("modes", ", ".join(RowLevelOperationMode)))
+    modes = items(header.get("modes", ", ".join(MODES)))
     return Script(
         path=path,
         ids=items(header["ids"]),

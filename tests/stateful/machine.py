@@ -308,8 +308,13 @@ class TableMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def set_modes(self, data) -> None:
         command = data.draw(st.sampled_from(("delete", "update", "merge")))
-        mode = data.draw(st.sampled_from(MODES))
-        self.alter(f"SET TBLPROPERTIES ('write.{command}.mode' = '{mode}')", None)
+        mode = data.draw(st.sampled_from((*MODES, "auto")))
+        if mode == "auto":  # tables are small: of a tenth of their rows none could be marked
+            self.alter(
+                "SET TBLPROPERTIES ('write.auto.enabled' = 'true', 'write.auto.max-deleted-ratio' = '0.6')", None
+            )
+        else:
+            self.alter(f"SET TBLPROPERTIES ('write.auto.enabled' = 'false', 'write.{command}.mode' = '{mode}')", None)
 
     @precondition(lambda self: self.version == 2 and self.table().format_version == 2)
     @rule()

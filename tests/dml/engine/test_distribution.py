@@ -124,11 +124,15 @@ def test_ranges_go_by_transforms_too(plain_lake: Lake) -> None:
 def test_the_mode_of_a_command_keeps_partitions_together_or_not(
     plain_lake: Lake, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """Where one partition has most files, P partitions make P files by `hash` and `range`, as in the reference."""
+    """Where one partition has most files, P partitions make P files by `hash` and `range`, as in the reference.
+
+    The session counts before the table: `range` is given to it, and `none` to the table.
+    """
     monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    conf = plain_lake.session.spark.conf
     files = {}
     for mode in ("", "none", "hash", "range", "small"):
-        modes = {f"write.{command}.distribution-mode": mode} if mode else {}
+        modes = {f"write.{command}.distribution-mode": "none" if mode == "range" else mode} if mode else {}
         if mode == "small":
             modes = {f"write.{command}.distribution-mode": "hash", "write.spark.advisory-partition-size-bytes": "1"}
         name = plain_lake.create("id BIGINT, k INT", BY_K, **{"format-version": "2"}, **modes)
@@ -140,7 +144,12 @@ def test_the_mode_of_a_command_keeps_partitions_together_or_not(
             "merge": f"MERGE INTO {name} t USING (SELECT id * 2 AS id FROM range(10)) s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET id = t.id + 100",
         }[command]
-        result = plain_lake.session.sql(statement)
+        if mode == "range":
+            conf.set("spark.sql.iceberg.distribution-mode", mode)
+        try:
+            result = plain_lake.session.sql(statement)
+        finally:
+            conf.unset("spark.sql.iceberg.distribution-mode")
         assert (result.data_files_removed, (result.rows_deleted or 0) + (result.rows_updated or 0)) == (4, 20)
         files[mode] = result.data_files_added
     assert files == {"": 3, "none": 3, "hash": 2, "range": 2, "small": 3}

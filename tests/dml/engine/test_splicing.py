@@ -46,7 +46,8 @@ def test_an_update_copies_the_other_columns_and_says_so(lake: Lake, version: int
     before = {file.path: file for file in lake.data_files(name)}
     rows = lake.rows(name)
     explained = lake.session.sql(f"EXPLAIN UPDATE {name} SET k = k + 100 WHERE id % 10 = 3").collect()[0][0]
-    assert "splicing: in 2 of 2 data files columns that are not assigned are copied" in explained
+    kept = "row groups in which nothing changes, and columns that are not assigned,"
+    assert f"splicing: in 2 of 2 data files {kept} are copied" in explained
     assert explained.count("(40 rows, spliced if rows change)") == 2
     result = lake.session.sql(f"UPDATE {name} SET k = k + 100 WHERE id % 10 = 3 AND id < 40")
     assert (result.rows_updated, result.data_files_rewritten, result.data_files_spliced) == (4, 1, 1)
@@ -75,7 +76,7 @@ def test_a_second_update_of_a_spliced_file_and_what_follows(lake: Lake) -> None:
             f"UPDATE {name} SET note = repeat('x', {number}), inner.a = -id WHERE id % 7 = {number}"
         )
         assert result.data_files_spliced == 2
-    assert lake.session.sql(f"DELETE FROM {name} WHERE id % 7 = 3").data_files_spliced == 0
+    assert lake.session.sql(f"DELETE FROM {name} WHERE id % 7 = 3").data_files_spliced == 0  # in every row group
     assert lake.session.sql(f"UPDATE {name} SET amount = NULL WHERE id = 5").data_files_spliced == 1
     assert dict(lake.rows(f"SELECT id, _row_id FROM {name}")) == {key: row for key, row in ids.items() if key % 7 != 3}
     sequences = dict(lake.rows(f"SELECT id, _last_updated_sequence_number FROM {name}"))
@@ -120,6 +121,46 @@ def test_a_merge_that_only_updates_is_spliced(lake: Lake) -> None:
     assert lake.rows(f"SELECT note FROM {name} WHERE id % 20 = 0") == [("m0",), ("m20",), ("m40",), ("m60",)]
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_delete_copies_the_row_groups_without_its_rows(lake: Lake, version: int) -> None:
+    name = filled(lake, version=version, **{"write.delete.mode": "merge-on-read"})
+    lake.session.sql(f"DELETE FROM {name} WHERE id = 41")
+    lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
+    before = {file.path: file for file in lake.data_files(name)}
+    rows, ids = lake.rows(name), dict(lake.rows(f"SELECT id, _row_id FROM {name}")) if version == 3 else {}
+    condition = "id IN (1, 2, 70)"
+    explained = lake.session.sql(f"EXPLAIN DELETE FROM {name} WHERE {condition}").collect()[0][0]
+    assert "splicing: in 2 of 2 data files row groups in which nothing changes are copied" in explained
+    result = lake.session.sql(f"DELETE FROM {name} WHERE {condition}")
+    assert (result.rows_deleted, result.data_files_rewritten, result.data_files_spliced) == (3, 2, 2)
+    assert repr(lake.rows(name)) == repr([row for row in rows if row[0] not in {1, 2, 70}])
+    if version == 3:
+        assert dict(lake.rows(f"SELECT id, _row_id FROM {name}")) == {
+            key: row for key, row in ids.items() if key not in {1, 2, 70}
+        }
+    new = sorted(lake.data_files(name), key=lambda file: file.lower_bounds[1])
+    old = sorted(before.values(), key=lambda file: file.lower_bounds[1])
+    assert [(file.record_count, file.nan_value_counts[4]) for file in new] == [(38, 1), (38, 0)]
+    # The second file had lost a row of its first row group, and loses one of its second: the third is copied.
+    for was, file, kept in zip(old, new, ([1, 2], [2]), strict=True):
+        for path, sizes in chunks(was.path).items():
+            assert [sizes[place] for place in kept] == chunks(file.path)[path][-len(kept) :], path
+    assert [int.from_bytes(file.lower_bounds[1], "little") for file in new] == [0, 40]
+    assert lake.session.verify(name).ok
+
+
+def test_a_merge_that_deletes_and_updates_is_spliced(lake: Lake) -> None:
+    name = filled(lake)
+    result = lake.session.sql(
+        f"MERGE INTO {name} t USING (SELECT id FROM VALUES (0), (20), (79) s(id)) s ON t.id = s.id "
+        "WHEN MATCHED AND t.id = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET note = 'm', k = 7"
+    )
+    assert (result.rows_updated, result.rows_deleted, result.data_files_spliced) == (2, 1, 2)
+    assert lake.rows(f"SELECT id FROM {name} WHERE note = 'm' AND k = 7") == [(20,), (79,)]
+    assert len(lake.rows(name)) == 79
+    assert lake.session.verify(name).ok
+
+
 MERGE = (
     "MERGE INTO {name} t USING (SELECT 4L AS id) s ON t.id = s.id WHEN MATCHED AND k > 9 THEN DELETE "
     "WHEN MATCHED THEN UPDATE SET note = 'x'"
@@ -130,12 +171,12 @@ MERGE = (
     ("clause", "properties", "statement"),
     [
         ("PARTITIONED BY (k)", {}, "UPDATE {name} SET k = 1 WHERE id = 4"),
-        ("", {}, MERGE),
+        ("", {}, MERGE + " WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"),
         ("", {"write.splice.enabled": "false"}, "UPDATE {name} SET note = 'x' WHERE id = 4"),
         ("", {"write.splice.min-file-size-bytes": "1000000"}, "UPDATE {name} SET note = 'x' WHERE id = 4"),
         ("", {"write.format.default": "orc"}, "UPDATE {name} SET note = 'x' WHERE id = 4"),
     ],
-    ids=["partition source", "delete clause", "off", "small", "orc"],
+    ids=["partition source", "insert clause", "off", "small", "orc"],
 )  # fmt: skip
 def test_everything_else_is_rewritten(lake: Lake, clause: str, properties: dict, statement: str) -> None:
     name = filled(lake, clause=clause, **properties)
@@ -147,7 +188,7 @@ def test_everything_else_is_rewritten(lake: Lake, clause: str, properties: dict,
 def test_a_file_with_deletes_and_a_sorted_table(lake: Lake) -> None:
     name = filled(lake, **{"write.delete.mode": "merge-on-read"})
     lake.session.sql(f"DELETE FROM {name} WHERE id = 3")
-    assert lake.session.sql(f"UPDATE {name} SET note = 'x' WHERE id IN (4, 44)").data_files_spliced == 1
+    assert lake.session.sql(f"UPDATE {name} SET note = 'x' WHERE id IN (4, 44)").data_files_spliced == 2
     lake.session.sql(f"ALTER TABLE {name} WRITE ORDERED BY note")
     assert lake.session.sql(f"UPDATE {name} SET note = 'y' WHERE id IN (4, 44)").data_files_spliced == 0
     assert lake.session.sql(f"UPDATE {name} SET k = 9 WHERE id IN (4, 44)").data_files_spliced == 1

@@ -31,8 +31,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from dml.engine.spliced import copied_metrics
 from dml.errors import CorruptFileError, DataError, DmlError, ErrorKind
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
+from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
 from dml.model.write_task import TaskCommit
 from dml.options import WriteOptions
@@ -40,7 +42,8 @@ from dml.read.target_files import TargetFiles
 from dml.splice import spliced_file
 from dml.splice.footer import Footer, footer_length, is_old_writer
 from dml.splice.thrift_compact import decode_struct, encode_struct
-from dml.write import splicing
+from dml.write import file_splice, spliceable, splicing
+from dml.write.column_metrics import NanCounter, parquet_metrics
 from dml.write.file_layout import file_layout
 from dml.write.splicing import may_splice
 from dml.write.writer_spec import WriteJob
@@ -167,6 +170,28 @@ def duck(path: str) -> list[tuple]:
     return duckdb.sql(f"SELECT * FROM read_parquet('{path.removeprefix('file://')}')").fetchall()
 
 
+def entry_of(path: Path, schema: Schema, folder: Path) -> ContentFile:
+    """The manifest entry of a file, as its writer would have made it."""
+    layout = file_layout(context(folder, schema=schema), row_lineage=False)
+    nans = NanCounter(layout.leaves, layout.modes)
+    for batch in pq.read_table(path).combine_chunks().to_batches():
+        nans.add(batch.columns)
+    metrics = parquet_metrics(pq.read_metadata(path), layout.leaves, layout.modes, nans.counts)
+    return ContentFile(
+        content=FileContent.DATA, path=str(path), file_format="parquet", spec_id=0, partition=(),
+        record_count=pq.read_metadata(path).num_rows, file_size_in_bytes=path.stat().st_size,
+        **{name: getattr(metrics, name) for name in metrics.__slots__},
+    )  # fmt: skip
+
+
+def published(commit: TaskCommit, entry: ContentFile, schema: Schema, folder: Path) -> ContentFile:
+    """The new file as the driver publishes it."""
+    (file,), (spliced,) = commit.data_files, commit.spliced_files
+    return copied_metrics(
+        file, spliced, entry, file_layout(context(folder, schema=schema), row_lineage=False).modes, schema
+    )
+
+
 WRITERS = st.fixed_dictionaries(
     {
         "compression": st.sampled_from(["none", "snappy", "gzip", "zstd", "brotli", "lz4"]),
@@ -223,6 +248,7 @@ def test_random_splices_are_as_full_rewrites(
     assert mine.file_size_in_bytes == Path(mine.path.removeprefix("file://")).stat().st_size
     (mine_origins,), (their_origins,) = spliced.row_origins, whole.row_origins
     assert [part.tolist() for part in mine_origins.decoded()] == [part.tolist() for part in their_origins.decoded()]
+    mine = published(spliced, entry_of(path, schema, tmp_path), schema, tmp_path)
     for leaf in file_layout(context(tmp_path, schema=schema), row_lineage=False).leaves:
         if schema.fields[leaf.path[0]].name in assigned:
             for metric in ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds"):
@@ -341,15 +367,17 @@ def test_row_lineage_is_written_for_all_rows(tmp_path: Path) -> None:
         ({}, {"write.splice.min-file-size-bytes": "1000000"}),
         (
             {
-                "deletion_vector": DeleteFileRef(
-                    path="v", file_format="puffin", content_offset=4, record_count=1, file_size_in_bytes=50,
-                    data_sequence_number=8,
+                "equality_deletes": (
+                    DeleteFileRef(
+                        path="e", file_format="parquet", equality_ids=(1,), record_count=1, file_size_in_bytes=50,
+                        data_sequence_number=8,
+                    ),
                 )
             },
             {},
         ),
     ],
-    ids=["format", "spec", "small", "deletes"],
+    ids=["format", "spec", "small", "equality deletes"],
 )  # fmt: skip
 def test_what_a_manifest_says_decides_first(tmp_path: Path, task: dict, properties: dict) -> None:
     found = target_files(old_file(tmp_path), TWO, 50, **task).task(0)
@@ -542,13 +570,13 @@ def test_indexes_are_read_at_once(tmp_path: Path) -> None:
     table = arrow_table(schema, rows, tmp_path)
     pq.write_table(table, path, row_group_size=20, write_page_index=True, bloom_filter_options=filters)
     reads: list[int] = []
-    real = splicing.read_exactly
+    real = spliceable.read_exactly
 
     def counted(stream: Any, start: int, length: int) -> bytes:
         reads.append(length)
         return real(stream, start, length)
 
-    with mock.patch.object(splicing, "read_exactly", counted):
+    with mock.patch.object(spliceable, "read_exactly", counted):
         commit = update(tmp_path, target_files(path, schema, 60), schema, changing([4], [pa.array([7])], (15,)), (15,))
     assert len(commit.spliced_files) == 1
     # The footer; two runs of columns in each row group; offset indexes; column indexes and bloom filters.
@@ -626,7 +654,7 @@ def test_columns_that_do_not_fit_in_memory_are_rewritten_in_parts(tmp_path: Path
 def test_what_fails_while_a_file_is_written_is_not_the_old_files_fault(tmp_path: Path) -> None:
     error = pa.ArrowMemoryError("malloc of size 4096 failed")
     with (
-        mock.patch.object(splicing.NewColumns, "row_group", side_effect=error),
+        mock.patch.object(file_splice.NewColumns, "row_group", side_effect=error),
         pytest.raises(DmlError, match="Writing failed in the task of partition 3: ArrowMemoryError") as found,
     ):
         update(tmp_path, target_files(old_file(tmp_path), TWO, 50), TWO, TEXT, (2,))

@@ -1,0 +1,287 @@
+"""Which columns of a file are copied in which of its row groups. Worker.
+
+Input: the footer of a file that is to be spliced, the columns of new files, and the footer that these would get.
+Output: for each kind of row group the columns that are written anew. Spec: "Column Projection" for columns that were
+dropped, renamed or added since the file was written.
+
+A column that is copied in one row group and new in another has one type for both, and its metrics are those that the
+footer gives for each: where the old file's types or statistics are not as we would write them, the column is new
+throughout.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, DoubleType, FloatType, NestedField, StructType
+
+from dml.model.columns import DeltaLayout
+from dml.splice.footer import (
+    CHUNK_TYPE,
+    COLUMN_ORDERS,
+    ELEMENT_NAME,
+    ELEMENT_TYPE,
+    NULL_COUNT,
+    NUM_CHILDREN,
+    STATISTICS,
+    FileColumn,
+    Footer,
+    RowGroup,
+)
+from dml.splice.pages import decoded_bytes
+from dml.splice.spliced_file import SplicedColumn
+from dml.splice.thrift_compact import I32, I64, STRUCT, Fields, list_of, value_of
+from dml.write.column_metrics import Leaf, leaves
+from dml.write.file_layout import FileLayout
+
+__all__ = [
+    "SpliceColumns",
+    "absent_leaves",
+    "is_floating",
+    "key_values",
+    "new_bytes",
+    "physical_leaves",
+    "splice_columns",
+]
+
+ICEBERG_SCHEMA: Final = "iceberg.schema"
+
+UNKNOWN: Final = Leaf(field=NestedField(-1, "unknown", BinaryType(), required=False), path=())
+"""A physical column of a field that the table has dropped: it has no metrics."""
+
+ARROW: Final = "parquet-cpp-arrow "
+"""Leaves NaNs out of its statistics, as those of a rewritten file would."""
+
+# SchemaElement
+TYPE_LENGTH: Final = 2
+CONVERTED_TYPE: Final = 6
+LOGICAL_TYPE: Final = 10
+IMPLIED: Final = (CONVERTED_TYPE, 7, 8)
+"""What a logical type says as well."""
+FIXED_LENGTH: Final = 7
+PLAIN_INTEGERS: Final = {1: 17, 2: 18}
+"""By physical type, the converted type that adds nothing to it."""
+FLOATING: Final = (4, 5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpliceColumns:
+    """What of a file is copied.
+
+    Attributes:
+        columns: The columns of the new file.
+        untouched: Those that are new where no row changes.
+        updated: Those that are new where rows are only updated.
+        rewritten: Those that are new where rows leave: all.
+        loses_rows: Whether rows may leave.
+    """
+
+    columns: tuple[SplicedColumn, ...]
+    untouched: FileLayout
+    updated: FileLayout
+    rewritten: FileLayout
+    loses_rows: bool
+
+    def copies(self, layout: FileLayout) -> bool:
+        """Whether a column is copied where these are new."""
+        new = {column.name for column in layout.columns}
+        return any(column.copied is not None and column.name not in new for column in self.columns)
+
+
+def splice_columns(
+    footer: Footer, layout: FileLayout, delta: DeltaLayout, written: Footer, *, lineage: int, loses_rows: bool
+) -> SpliceColumns:
+    """What of a file is copied; a column that it lacks, and that is not assigned, the new one lacks as well.
+
+    Args:
+        footer: The file's.
+        layout: The columns of new files.
+        delta: The columns of the delta.
+        written: The footer that new files get.
+        lineage: How many of the last columns of the layout are of row lineage.
+        loses_rows: Whether rows may leave the file.
+    """
+    held = {column.field_id: column for column in footer.columns}
+    ours = {column.field_id: column for column in written.columns}
+    last = {column.field_id for column in layout.columns[len(layout.columns) - lineage :]}
+    orders, own_orders = (list_of(part.fields, COLUMN_ORDERS, STRUCT) or [] for part in (footer, written))
+    columns, always = [], set()
+    for column in layout.columns:
+        field_id = column.field_id
+        assigned = field_id in delta.assigned_ids
+        if field_id not in held and not assigned and field_id not in last:
+            continue
+        found, own = held.get(field_id), ours[field_id]
+        copied = None if field_id in last else found
+        if copied is not None and (assigned or loses_rows):
+            same_orders = [orders[leaf] for leaf in copied.leaves] == [own_orders[leaf] for leaf in own.leaves]
+            if not (same_orders and same_type(copied, own) and has_metrics(copied, footer)):
+                copied = None
+        if copied is None:
+            always.add(field_id)
+        columns.append(SplicedColumn(name=column.name, copied=copied))
+    ids = {column.field_id for column in layout.columns if column.field_id in held} | always
+    return SpliceColumns(
+        columns=tuple(columns),
+        untouched=part_of(layout, always),
+        updated=part_of(layout, always | {*delta.assigned_ids}),
+        rewritten=part_of(layout, ids),
+        loses_rows=loses_rows,
+    )
+
+
+def part_of(layout: FileLayout, ids: Collection[int]) -> FileLayout:
+    """The layout of some of the columns."""
+    places = [place for place, column in enumerate(layout.columns) if column.field_id in ids]
+    columns = tuple(layout.columns[place] for place in places)
+    return replace(
+        layout,
+        columns=columns,
+        arrow=pa.schema([layout.arrow.field(place) for place in places]),
+        checks=tuple(layout.checks[place] for place in places),
+        leaves=leaves(columns),
+    )
+
+
+def same_type(column: FileColumn, own: FileColumn) -> bool:
+    """Whether chunks of a file's column may stand among those that we write."""
+    parts = zip_longest(column.elements, own.elements)
+    return all(
+        found is not None and ours is not None and in_short(found, inner=place > 0) == in_short(ours, inner=place > 0)
+        for place, (found, ours) in enumerate(parts)
+    )
+
+
+def in_short(element: Fields, *, inner: bool) -> Fields:
+    """What a schema's element says, without what says it twice."""
+    said = dict(element)
+    kind = value_of(element, ELEMENT_TYPE, I32)
+    if not inner:
+        said.pop(ELEMENT_NAME, None)  # columns may be renamed
+    if kind != FIXED_LENGTH:
+        said.pop(TYPE_LENGTH, None)
+    if kind is not None and value_of(element, CONVERTED_TYPE, I32) == PLAIN_INTEGERS.get(kind):
+        said.pop(LOGICAL_TYPE, None)
+        said.pop(CONVERTED_TYPE, None)
+    if LOGICAL_TYPE in said:
+        for implied in IMPLIED:
+            said.pop(implied, None)
+    if kind is not None:
+        said.pop(NUM_CHILDREN, None)  # some writers say that there are none
+    return said
+
+
+def has_metrics(column: FileColumn, footer: Footer) -> bool:
+    """Whether the footer says of each of a column's chunks what it would say of ours."""
+    for leaf, repeated in zip(column.leaves, column.repeated, strict=True):
+        if repeated:
+            continue  # has no metrics but its size
+        for group in footer.row_groups:
+            meta_data = group.chunks[leaf].meta_data
+            statistics = value_of(meta_data, STATISTICS, STRUCT)
+            if statistics is None or value_of(statistics, NULL_COUNT, I64) is None:
+                return False
+            if value_of(meta_data, CHUNK_TYPE, I32) in FLOATING and not footer.created_by.startswith(ARROW):
+                return False
+    return True
+
+
+def new_bytes(footer: Footer, group: RowGroup, layout: FileLayout) -> int:
+    """About what the new columns of a row group take in memory."""
+    ids = {column.field_id for column in layout.columns}
+    return sum(
+        decoded_bytes(group.chunks[leaf])
+        for column in footer.columns
+        if column.field_id in ids
+        for leaf in column.leaves
+    )
+
+
+def key_values(footer: Footer, columns: Sequence[SplicedColumn], layout: FileLayout, schema: Schema) -> dict[str, str]:
+    """The new file's own metadata: its Iceberg schema, where the old one has it.
+
+    It says what is in the file, and some readers go by it: copied columns keep the types, and the fields inside, that
+    they were written with.
+
+    Args:
+        footer: The old file's.
+        columns: The new file's columns.
+        layout: The columns of new files.
+        schema: The table's schema.
+    """
+    held = held_fields(footer)
+    own = {column.name: column for column in layout.columns}
+    fields = []
+    for column in columns:
+        if column.copied is None:
+            fields.append(own[column.name])
+            continue
+        field = held.get(column.copied.field_id)
+        if field is None or {leaf.field.field_id for leaf in leaves((field,))} != {*column.copied.leaf_ids}:
+            return {}
+        fields.append(field.model_copy(update={"name": column.name}))
+    ids = {field.field_id for field in fields}
+    identifiers = [field_id for field_id in schema.identifier_field_ids if field_id in ids]
+    found = Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=identifiers)
+    return {ICEBERG_SCHEMA: found.model_dump_json()}
+
+
+def held_fields(footer: Footer) -> dict[int | None, NestedField]:
+    """The columns of a file by field id, as its own Iceberg schema has them; none where it has none."""
+    try:
+        text = footer.key_values.get(ICEBERG_SCHEMA)
+        schema = None if text is None else Schema.model_validate_json(text)
+    except ValueError:
+        return {}
+    return {} if schema is None else {field.field_id: field for field in schema.fields}
+
+
+def physical_leaves(columns: Iterable[SplicedColumn], layout: FileLayout) -> list[tuple[Leaf, ...]]:
+    """The physical columns of each column; a copied one may hold fields that the table has dropped.
+
+    Args:
+        columns: The columns of a new file.
+        layout: Those of all new files.
+    """
+    known: Mapping[int, Leaf] = {leaf.field.field_id: leaf for leaf in layout.leaves}
+    own: dict[str, list[Leaf]] = {}
+    for leaf in layout.leaves:
+        own.setdefault(layout.columns[leaf.path[0]].name, []).append(leaf)
+    return [
+        tuple(own.get(column.name, ()))
+        if column.copied is None
+        else tuple(UNKNOWN if leaf is None else known.get(leaf, UNKNOWN) for leaf in column.copied.leaf_ids)
+        for column in columns
+    ]
+
+
+def absent_leaves(
+    physical: Iterable[Iterable[Leaf]], layout: FileLayout, constant_ids: Collection[int]
+) -> Iterator[Leaf]:
+    """The physical columns that a file lacks, and that are NULL in each of its rows, outside of lists and maps.
+
+    Args:
+        physical: Those that it has.
+        layout: The columns of new files.
+        constant_ids: The columns whose values are those of a partition.
+    """
+    held = {leaf.field.field_id for found in physical for leaf in found}
+    for leaf in layout.leaves:
+        if leaf.field.field_id in held or leaf.field.field_id in constant_ids or leaf.repeated:
+            continue
+        field = layout.columns[leaf.path[0]]
+        fields = [field]
+        for place in leaf.path[1:]:
+            assert isinstance(field.field_type, StructType)
+            field = field.field_type.fields[place]
+            fields.append(field)
+        if all(field.initial_default is None for field in fields):
+            yield leaf
+
+
+def is_floating(leaf: Leaf) -> bool:
+    """Whether a physical column may have NaNs."""
+    return isinstance(leaf.field.field_type, FloatType | DoubleType)

@@ -1,0 +1,54 @@
+"""The named measurements: tables of growing size, and a picture of each on the page that shows them."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.cases import CASES, ModuleCase, SqlCase
+from benchmarks.pictures import nice, picture, short
+
+DOCS = Path(__file__).parents[2] / "docs"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_can_be_run_and_is_shown(name: str) -> None:
+    case = CASES[name]
+    readme = (DOCS.parent / "benchmarks" / "README.md").read_text()
+    assert f"`{name}`" in readme
+    if isinstance(case, ModuleCase):
+        assert find_spec(f"benchmarks.{case.module}") is not None
+        return
+    sizes = case.sizes(1_000_000)
+    assert [size.at for size in sizes] == sorted({size.at for size in sizes})
+    assert all("{table}" in size.statement for size in sizes)
+    assert f"(pictures/{name}.svg)" in (DOCS / "performance.md").read_text()
+    drawn = ElementTree.fromstring((DOCS / "pictures" / f"{name}.svg").read_text())
+    assert len(drawn.findall(f"{SVG}polyline")) >= 1 + len(case.variants)
+
+
+def test_a_picture_has_a_line_for_each_engine() -> None:
+    lines = {"one <1>": [(10, 0.5), (1000, 2.0)], "two": [(10, 0.5), (1000, 2.01)]}
+    drawn = ElementTree.fromstring(picture("A & B", "rows", lines, logarithmic=True))
+    texts = [found.text for found in drawn.findall(f"{SVG}text")]
+    assert texts[:3] == ["A & B", "rows", "seconds"]
+    assert {"one <1>", "two", "10", "1 k", "0", "0.5", "2.5"} <= set(texts)
+    points = [line.get("points", "").split() for line in drawn.findall(f"{SVG}polyline")]
+    assert [[place.split(",")[0] for place in line] for line in points] == [["60.0", "570.0"]] * 2
+    labels = [float(found.get("y", "")) for found in drawn.findall(f"{SVG}text") if found.text in lines]
+    assert abs(labels[0] - labels[1]) >= 15
+
+
+@pytest.mark.parametrize(("value", "round_number"), [(0.11, 0.2), (0.2, 0.2), (3, 5), (51, 100), (0, 1)])
+def test_round_numbers(value: float, round_number: float) -> None:
+    assert nice(value) == pytest.approx(round_number)
+
+
+def test_short_numbers() -> None:
+    assert [short(number) for number in (6, 300, 2_000, 1_500_000)] == ["6", "300", "2 k", "1.5 M"]
+
+
+def test_both_kinds_of_cases_are_there() -> None:
+    assert {type(case) for case in CASES.values()} == {SqlCase, ModuleCase}
