@@ -1,8 +1,14 @@
 """Row-level DML, timed: one JSON line an operation.
 
     python -m benchmarks [--rows 6000000] [--files 8] [--rounds 3] [--mode copy-on-write --format-version 2 ...]
+    python -m benchmarks --case update-wide --case delete-groups [--rows 2000000] [--pictures docs/pictures]
+                         [--java "python .../java_server.py"]
 
-Operations, in this order, on a table fresh for each round (`datasets`): load; scan; DELETE k = 7 (0.1 % of the rows,
+With `--case` the named measurements of `cases`, or `all` of them: each beside delta-rs, where that has such a
+statement, and beside Iceberg's Java library, where a program runs it (`peers.Java`); `ratio` says how many times as
+long as RowDelta the others take. Without:
+
+operations, in this order, on a table fresh for each round (`datasets`): load; scan; DELETE k = 7 (0.1 % of the rows,
 scattered over all files); UPDATE of one column of 1 %; MERGE of 2 %, 5/6 matched; a second DELETE; scan. A warm-up
 round on a small table comes first. `seconds` is the median of the rounds, `peak_rss_mb` the greatest resident memory of
 the process tree during that operation in any round. `ratio_to_delta_rs` compares with delta-rs in the same run.
@@ -21,8 +27,10 @@ from typing import Any
 
 import dml
 from benchmarks import delta_rs, rowdelta
+from benchmarks.cases import CASES
 from benchmarks.datasets import ROWS, SOURCE
 from benchmarks.memory import PeakMemory
+from benchmarks.named import JAVA, run_cases
 
 CONFIGURATIONS = (
     ("copy-on-write", 2),
@@ -122,7 +130,14 @@ def main() -> None:
     parser.add_argument("--mode", choices=("copy-on-write", "merge-on-read"))
     parser.add_argument("--format-version", type=int, choices=(2, 3))
     parser.add_argument("--no-delta-rs", action="store_true")
+    parser.add_argument("--case", action="append", choices=[*CASES, "all"], help="named measurements instead")
+    parser.add_argument("--pictures", type=Path, help="where pictures of the named measurements go")
+    parser.add_argument("--java", help=f"a program that runs Iceberg's JAR; else what {JAVA} says, or none")
     options = parser.parse_args()
+    if options.case:
+        options.case = list(CASES) if "all" in options.case else options.case
+        run_cases(options)
+        return
     folder = Path(tempfile.mkdtemp(prefix="rowdelta-benchmark-"))
     settings = {
         "spark.master": f"local[{options.cores}]",
