@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from deltalake import write_deltalake
+
 from benchmarks.datasets import ROWS
 
 __all__ = ["CASES", "ModuleCase", "Size", "SqlCase"]
@@ -158,6 +160,24 @@ def many_files(rows: int) -> list[Size]:
     ]
 
 
+def inserted(columns: str) -> Callable[[int], list[Size]]:
+    """A table's own rows, appended to it."""
+
+    def sizes(rows: int) -> list[Size]:
+        return [
+            Size(
+                at=rows // part,
+                rows=ROWS.format(rows=rows // part, files=4),
+                files=4,
+                statement=f"INSERT INTO {{table}} SELECT {columns} FROM {{table}}",
+                peer=lambda table: write_deltalake(table, table.to_pyarrow_table(), mode="append"),
+            )
+            for part in (8, 4, 2, 1)
+        ]
+
+    return sizes
+
+
 CASES: dict[str, SqlCase | ModuleCase] = {
     "update-wide": SqlCase(
         title="UPDATE of one column, 1 % of the rows", axis="columns of the table", sizes=wide, variants=REWRITTEN
@@ -187,6 +207,12 @@ CASES: dict[str, SqlCase | ModuleCase] = {
         sizes=many_files,
         logarithmic=True,
         variants={"merge-on-read": {"write.delete.mode": "merge-on-read"}},
+    ),
+    "insert-scanned": SqlCase(title="INSERT of a table's rows", axis="rows", sizes=inserted("*")),
+    "insert-computed": SqlCase(
+        title="INSERT of a table's rows, one column computed",
+        axis="rows",
+        sizes=inserted("id + 0, k, grp, amt, note, ts"),
     ),
     "partitions": ModuleCase(module="partitions", rows="--rows"),
     "stream-append": ModuleCase(module="streams", arguments=("--case", "append")),

@@ -23,12 +23,14 @@ from dml.ddl import schema_from_json
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import PLAIN, InsertOptions, plan_rows_write, write_rows
 from dml.engine.query import query_views
+from dml.engine.scanned_rows import scanned_rows
 from dml.engine.target import target_of
 from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
 from dml.model.columns import value_name
 from dml.result import Result
 from dml.spark.jvm import empty_frame
 from dml.sqlparse.statements import CreateTable
+from dml.views import StatementTables
 
 __all__ = ["Creation", "create_table", "drop_empty", "run_create"]
 
@@ -45,12 +47,13 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame 
         ddl.execute(statement, engine.registry, time_zone=settings.time_zone)
         return nothing
     started = time.perf_counter()
-    views = query_views(engine, statement.query, sql, settings)
+    tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
+    views = query_views(engine, statement.query, tables, settings)
     rows = views.sql(views.text(statement.query))
     if statement.if_not_exists and engine.registry.resolve(statement.table.parts) is not None:
         return nothing
     try:
-        return run_create(Creation(engine, statement, sql, rows, settings, started))
+        return run_create(Creation(engine, statement, sql, rows, settings, started, tables=tables))
     except AlreadyExistsError:
         if not statement.if_not_exists:
             raise
@@ -69,6 +72,7 @@ class Creation:
         settings: The session's settings.
         started: When it started, by `time.perf_counter`.
         options: Write options for its rows.
+        tables: Those that its query names; None where the rows are a DataFrame's.
     """
 
     engine: Engine
@@ -78,6 +82,7 @@ class Creation:
     settings: StatementSettings
     started: float
     options: InsertOptions = PLAIN
+    tables: StatementTables | None = None
 
 
 def run_create(creation: Creation) -> Result:
@@ -106,7 +111,6 @@ def write_query(creation: Creation, table: Table, load_state: LoadState | None) 
     catalog_name, identifier = creation.engine.registry.split(reference.parts)
     resolved = ResolvedTable(catalog_name=catalog_name, catalog=table.catalog, identifier=identifier, table=table)
     target = target_of(resolved, reference, creation.sql, settings)
-    rows = creation.rows.toDF(*(value_name(index) for index in range(len(creation.rows.columns))))
     write = plan_rows_write(
         creation.engine,
         target,
@@ -115,7 +119,15 @@ def write_query(creation: Creation, table: Table, load_state: LoadState | None) 
         options=creation.options,
         load_state=load_state,
     )
-    return write_rows(write, rows)
+    query, found = creation.statement.query, creation.rows.schema
+    if query is not None and creation.tables is not None:
+        targets = [(column, place) for place, column in enumerate(table.schema().fields)]
+        scanned = scanned_rows(
+            creation.engine, settings, creation.tables, query, found, targets, table, write.context.properties
+        )
+        if scanned is not None:
+            return write_rows(write, scanned)
+    return write_rows(write, creation.rows.toDF(*(value_name(index) for index in range(len(found.fields)))))
 
 
 @contextmanager

@@ -5,27 +5,39 @@ changes. Output: the same rows, distributed.
 Source: Iceberg documentation, "Writing distribution modes"; docs/semantics.md, F1 to F7.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, expr, lit
 
-from dml.engine.scans import advisory_size
+from dml.deletes.delete_file_index import partition_key
+from dml.engine.engine import StatementSettings
+from dml.engine.scans import advisory_size, task_groups
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.scan_task import ScanTask
 from dml.options import WRITE_DISTRIBUTION_MODE, DistributionMode, WriteOptions, choice
-from dml.scan.split import whole_file_groups
+from dml.scan.split import partition_groups, whole_file_groups
 from dml.spark.partition_number import partition_number, partition_number_sql, transformed_sql
 from dml.spark.versions import repartition_by_id
 from dml.sqlparse.quoting import quoted
 from dml.write.sorting import row_order
 
-__all__ = ["FEW_ROWS", "distribute_delta", "distribute_rows", "distribution_mode", "orders_rows", "scatters", "sorts"]
+__all__ = [
+    "FEW_ROWS",
+    "distribute_delta",
+    "distribute_rows",
+    "distribution_mode",
+    "groups_in_place",
+    "orders_rows",
+    "scatters",
+    "sorts",
+]
 
 FEW_ROWS: Final = 10_000
 """So many new rows are not worth a task, and a file, for each core."""
@@ -73,6 +85,61 @@ def orders_rows(table: Table) -> bool:
     """Whether Spark can sort rows by the table's sort order: every field of it is a column as it is."""
     order = table.sort_order()
     return not order.is_unsorted and len(sort_columns(table)) == len(order.fields)
+
+
+def groups_in_place(
+    tasks: Sequence[ScanTask],
+    source: Table,
+    settings: StatementSettings,
+    value_ids: Mapping[int, int],
+    table: Table,
+    properties: Mapping[str, str],
+) -> tuple[tuple[ScanTask, ...], ...] | None:
+    """Scan tasks of a table, grouped so that whoever reads a group can write its rows into another table.
+
+    Args:
+        tasks: Of whole files.
+        source: The table that they are of.
+        settings: The session's settings.
+        value_ids: By field id of the other table, the field id of the column that its values come from.
+        table: The other table.
+        properties: Its properties, the statement's own options over them.
+
+    Returns:
+        The tasks of each Spark task; None where Spark has to move the rows, or to order them.
+    """
+    if not table.sort_order().is_unsorted:
+        return None
+    clustered = WriteOptions.from_properties(properties).fanout is False and not is_unpartitioned(table.spec())
+    mode = distribution_mode(table, properties)
+    if mode is DistributionMode.NONE and not clustered:
+        return task_groups(tasks, source, settings, whole_files=False)
+    if mode is not DistributionMode.HASH or clustered:
+        return None
+    partitions = {task.file_ordinal: written_partition(task, source, value_ids, table.spec()) for task in tasks}
+    if None in partitions.values():
+        return None
+    return partition_groups(tasks, lambda task: partitions[task.file_ordinal], parallelism=settings.parallelism)
+
+
+def written_partition(
+    task: ScanTask, source: Table, value_ids: Mapping[int, int], spec: PartitionSpec
+) -> Hashable | None:
+    """The partition of a spec in which all rows of a file are, as far as the partition of the file tells; else None."""
+    known = {
+        (field.source_id, field.transform): value
+        for field, value in zip(source.specs()[task.spec_id].fields, task.partition, strict=True)
+    }
+    values = []
+    for field in spec.fields:
+        key = (value_ids.get(field.source_id), field.transform)
+        if key[0] is None:  # NULL in all rows
+            values.append(None)
+        elif key in known:
+            values.append(known[key])
+        elif not isinstance(field.transform, VoidTransform):
+            return None
+    return partition_key(spec.spec_id, tuple(values))
 
 
 def distribute_rows(rows: DataFrame, table: Table, properties: Mapping[str, str]) -> DataFrame:

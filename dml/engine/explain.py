@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from dml.ddl.terms import term_text
 from dml.engine.distribution import distribution_mode
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import aligned_rows, insert_options, insert_query, insert_views
+from dml.engine.insert import aligned_rows, insert_options, insert_query, insert_views, rows_as_scanned
 from dml.engine.query import query_views
 from dml.engine.replaced_rows import replaced_rows
 from dml.engine.row_level import delta_of
@@ -24,6 +24,7 @@ from dml.plan.row_delta_plan import DefaultValue
 from dml.pruning.filter_text import filter_text
 from dml.scan.planner import ScanPlan
 from dml.sqlparse.statements import DeleteStatement, Explain, InsertStatement, MergeStatement, Query, UpdateStatement
+from dml.views import StatementTables
 from dml.write.splicing import may_splice
 
 __all__ = ["explain"]
@@ -49,7 +50,8 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
         case InsertStatement() as insert:
             return engine.spark.createDataFrame([("\n".join(insert_lines(engine, insert, sql)),)], "plan string")
         case Query(fragment=fragment):
-            views = query_views(engine, fragment, sql, StatementSettings.of(engine.spark))
+            tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
+            views = query_views(engine, fragment, tables, StatementSettings.of(engine.spark))
             return views.sql(f"{statement.prefix}{views.text(fragment)}")
         case _:
             return engine.spark.sql(sql)
@@ -68,12 +70,15 @@ def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterat
     plan = plan_insert(statement, target.names, query.columns)
     aligned_rows(query, plan, views, fitted.assign(settings, by_name=plan.by_name), fills=fitted.fills)
     properties = target.table.properties
-    overriding = write_properties(options.write, target.session, properties)
-    mode = distribution_mode(target.table, {**properties, **overriding})
+    written = {**properties, **write_properties(options.write, target.session, properties)}
+    mode = distribution_mode(target.table, written)
+    scanned = rows_as_scanned(engine, start, statement, query, plan, target, written)
     yield f"INSERT {target.resolved.name} (branch {target.branch}, {statement.mode})"
     yield f"  distribution: {mode}; partitioned by: {partitioning(target.table.metadata)}"
     for field, source in plan.columns:
         yield f"  {field.name} <- {'default' if isinstance(source, DefaultValue) else 'query'}"
+    if scanned is not None:
+        yield f"  rows: written by the {len(scanned.groups.groups)} tasks that read them; they do not go through Spark"
     yield f"  query: {views.text(statement.query)}"
 
 

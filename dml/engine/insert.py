@@ -30,6 +30,7 @@ from dml.engine.publish import Outcome, publish
 from dml.engine.query import statement_views
 from dml.engine.replaced_rows import Replaced, replaced_rows
 from dml.engine.row_level_commit import check_rows
+from dml.engine.scanned_rows import ScannedRows, plain_targets, scanned_rows, write_scanned_rows
 from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fitted_insert
 from dml.engine.snapshot_properties import SNAPSHOT_PROPERTY, check_snapshot_properties
 from dml.engine.target import StatementStart, Target, start_statement
@@ -64,6 +65,7 @@ __all__ = [
     "insert_query",
     "insert_views",
     "plan_rows_write",
+    "rows_as_scanned",
     "rows_by_name",
     "run_insert",
     "write_rows",
@@ -201,11 +203,43 @@ def run_insert(
     )
     target = fitted.target
     plan = plan_insert(statement, target.names, query.columns)
-    rows = aligned_rows(query, plan, views, fitted.assign(settings, by_name=plan.by_name), fills=fitted.fills)
     if replaced is not None:
         name = (target.resolved.catalog_name, *target.resolved.identifier)
         replaced = replace(replaced, reads_table=name in tables)
-    return write_rows(plan_rows_write(engine, target, command, started, replaced=replaced, options=options), rows)
+    write = plan_rows_write(engine, target, command, started, replaced=replaced, options=options)
+    if given is None:
+        scanned = rows_as_scanned(engine, start, statement, query, plan, target, write.context.properties)
+        if scanned is not None:
+            return write_rows(write, scanned)
+    rows = aligned_rows(query, plan, views, fitted.assign(settings, by_name=plan.by_name), fills=fitted.fills)
+    return write_rows(write, rows)
+
+
+def rows_as_scanned(
+    engine: Engine,
+    start: StatementStart,
+    statement: InsertStatement,
+    query: DataFrame,
+    plan: InsertPlan,
+    target: Target,
+    properties: Mapping[str, str],
+) -> ScannedRows | None:
+    """The rows to insert, if they are rows of a table that Spark need not see.
+
+    Args:
+        engine: The session and its catalogs.
+        start: What the statement began with.
+        statement: The statement.
+        query: Its query.
+        plan: Where the value of each column comes from.
+        target: The table that they go to.
+        properties: Its properties, the statement's own options over them.
+    """
+    targets = plain_targets(plan) if statement.ctes is None else None
+    if targets is None:
+        return None
+    tables, fragment = start.tables, statement.query
+    return scanned_rows(engine, start.settings, tables, fragment, query.schema, targets, target.table, properties)
 
 
 def insert_views(engine: Engine, start: StatementStart, statement: InsertStatement) -> StatementViews:
@@ -354,20 +388,23 @@ def plan_rows_write(
     )
 
 
-def write_rows(write: RowsWrite, rows: DataFrame) -> Result:
+def write_rows(write: RowsWrite, rows: DataFrame | ScannedRows) -> Result:
     """Write rows and commit them.
 
     Args:
         write: The write.
-        rows: Columns `v0`, `v1`, ... for the table's columns, in its order.
+        rows: Columns `v0`, `v1`, ... for the table's columns, in its order; or rows of a table as they are.
 
     Raises:
         DmlError: writing or committing failed; no file is left then.
     """
     engine, target, table = write.engine, write.target, write.target.table
     with progress_bar(engine.spark, f"{write.command} {target.resolved.name}", enabled=engine.progress):
-        rows = distribute_rows(rows, table, write.context.properties)
-        written = run_writer(rows, write.task, table, write.task.spec)
+        if isinstance(rows, ScannedRows):
+            written = write_scanned_rows(engine.spark, rows, table, write.task.spec)
+        else:
+            rows = distribute_rows(rows, table, write.context.properties)
+            written = run_writer(rows, write.task, table, write.task.spec)
     return commit_rows(write, written)
 
 

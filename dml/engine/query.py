@@ -76,11 +76,10 @@ def statement_views(
 
 
 def query_views(
-    engine: Engine, fragment: Fragment, statement: str, settings: StatementSettings, *, is_joined: bool = False
+    engine: Engine, fragment: Fragment, tables: StatementTables, settings: StatementSettings, *, is_joined: bool = False
 ) -> StatementViews:
     """The views of a query, which has no target; `is_joined` where other queries will name it."""
-    tables = StatementTables(statement=statement, spark=engine.spark, registry=engine.registry)
-    return views_of(tables, [fragment], frames_of(engine, settings, statement, is_joined=is_joined))
+    return views_of(tables, [fragment], frames_of(engine, settings, tables.statement, is_joined=is_joined))
 
 
 def frames_of(engine: Engine, settings: StatementSettings, statement: str, *, is_joined: bool) -> TableFrame:
@@ -106,7 +105,8 @@ def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool =
         DmlError: a name is unknown, or time travel goes nowhere.
     """
     settings = StatementSettings.of(engine.spark)
-    views = query_views(engine, query.fragment, statement, settings, is_joined=is_joined)
+    tables = StatementTables(statement=statement, spark=engine.spark, registry=engine.registry)
+    views = query_views(engine, query.fragment, tables, settings, is_joined=is_joined)
     text = views.text(query.fragment)
     return views.sql(stars_without(text, hidden_columns(views)) if query.fragment.has_star else text)
 

@@ -33,7 +33,15 @@ from dml.spark.workers import check_workers
 from dml.write.joined_files import write_joined_files
 from dml.write.writer_spec import WriterSpec
 
-__all__ = ["UncommittedFiles", "WriteOutcome", "run_writer", "write_context", "written_by"]
+__all__ = [
+    "TASK_COMMIT_SCHEMA",
+    "UncommittedFiles",
+    "WriteOutcome",
+    "run_writer",
+    "run_writing_tasks",
+    "write_context",
+    "written_by",
+]
 
 LOG = logging.getLogger(__name__)
 
@@ -175,10 +183,29 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
         DmlError: the first failure that a task reported; the files of all tasks are deleted.
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
-    check_workers(frame.sparkSession)
+    return run_writing_tasks(frame.mapInArrow(function, TASK_COMMIT_SCHEMA), table, spec)
+
+
+def run_writing_tasks(commits: DataFrame, table: Table, spec: WriterSpec) -> WriteOutcome:
+    """Run the tasks of a write.
+
+    Args:
+        commits: Of `TASK_COMMIT_SCHEMA`: running it writes, and gives a `TaskCommit` a task.
+        table: The table.
+        spec: The job.
+
+    Returns:
+        What all tasks wrote, and the driver of what they left to it.
+
+    Raises:
+        SetupError: the workers run a Python without this package.
+        DmlError: the first failure that a task reported; the files of all tasks are deleted.
+        PySparkException: Spark failed; the files of all tasks are deleted.
+    """
+    check_workers(commits.sparkSession)
     try:
-        with ended_on_failure(frame.sparkSession):
-            rows = frame.mapInArrow(function, TASK_COMMIT_SCHEMA).collect()
+        with ended_on_failure(commits.sparkSession):
+            rows = commits.collect()
     except BaseException:  # a failure, or an interrupt: the job's other tasks have been asked to stop, and have ended
         delete_uncommitted(table, spec.context)
         raise

@@ -43,6 +43,7 @@ __all__ = [
     "ValueSource",
     "old_columns",
     "raw_name",
+    "raw_place",
 ]
 
 RAW_PREFIX: Final = f"{INTERNAL_PREFIX}r"
@@ -52,6 +53,11 @@ OLD_PREFIX: Final = f"{INTERNAL_PREFIX}old_"
 def raw_name(index: int) -> str:
     """Name of the n-th raw column, or of the n-th column of the query of an INSERT."""
     return f"{RAW_PREFIX}{index}"
+
+
+def raw_place(name: str) -> int:
+    """Which raw column has a name."""
+    return int(name.removeprefix(RAW_PREFIX))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

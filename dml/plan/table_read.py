@@ -22,7 +22,7 @@ from dml.plan.row_delta_plan import PlanContext
 from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, TableReference
 
-__all__ = ["TableRead", "table_read"]
+__all__ = ["TableRead", "is_alone", "read_context", "table_node", "table_read"]
 
 FILTERING_JOINS: Final = frozenset({"", "INNER", "CROSS"})
 
@@ -83,7 +83,30 @@ def table_read(
         if name in fragment.names and name not in own and (row_lineage or name not in METADATA_COLUMNS[4:])
     )
     alias = reference.alias or reference.parts[-1]
-    context = PlanContext(
+    context = read_context(
+        fragment, alias, schema, case_sensitive=case_sensitive, time_zone=time_zone, trees=trees, catalogs=catalogs
+    )
+    return TableRead(
+        field_ids=field_ids,
+        metadata_columns=metadata,
+        row_filter=row_filter(fragment, reference, alias, context),
+        is_all_known=is_alone(fragment, reference) and not counts_rows(fragment),
+        extremes=shown_extremes(fragment) if is_alone(fragment, reference) else (),
+    )
+
+
+def read_context(
+    fragment: Fragment,
+    alias: str,
+    schema: Schema,
+    *,
+    case_sensitive: bool,
+    time_zone: str,
+    trees: TreeReading,
+    catalogs: Collection[str],
+) -> PlanContext:
+    """What conditions on a table that a fragment reads are read with; the rest as for `table_read`."""
+    return PlanContext(
         sql=fragment.text,
         schema=schema,
         target_view="",
@@ -94,13 +117,6 @@ def table_read(
         time_zone=time_zone,
         trees=trees,
         catalogs=catalogs,
-    )
-    return TableRead(
-        field_ids=field_ids,
-        metadata_columns=metadata,
-        row_filter=row_filter(fragment, reference, alias, context),
-        is_all_known=is_alone(fragment, reference) and not counts_rows(fragment),
-        extremes=shown_extremes(fragment) if is_alone(fragment, reference) else (),
     )
 
 

@@ -7,6 +7,7 @@ this only keeps rows from crossing into the JVM in vain.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ from dml.deletes.equality import EqualityDeleteSet
 from dml.pruning.bound_expressions import bound_filter, folded
 from dml.read.projection import arrow_type
 
-__all__ = ["KeySet", "RowFilter", "RowMask", "row_filter"]
+__all__ = ["KeySet", "RowFilter", "RowMask", "filters_exactly", "row_filter"]
 
 RowMask = Callable[[Mapping[int, pa.Array]], pa.Array]
 """From top-level columns, by field id, to a boolean mask without nulls."""
@@ -91,6 +92,23 @@ def row_filter(expression: BooleanExpression, schema: Schema, *, case_sensitive:
     bound = bound_filter(expression, schema, case_sensitive=case_sensitive)
     # Binding folds AND and OR, so that TRUE and FALSE stand alone; for "never" the planner makes no task.
     return folded(bound, leaf=on_column, both=both, either=either, always=None, never=None)
+
+
+def filters_exactly(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> bool:
+    """Whether the filter of an expression leaves no row for which it is not true, so that nobody need look again.
+
+    Args:
+        expression: An unbound expression.
+        schema: The table's schema.
+        case_sensitive: How names match.
+    """
+    top_level = {field.field_id for field in schema.fields}
+
+    def decides(predicate: BoundPredicate) -> bool:
+        return predicate.term.ref().field.field_id in top_level and leaf(predicate) is not None
+
+    bound = bound_filter(expression, schema, case_sensitive=case_sensitive)
+    return folded(bound, leaf=decides, both=and_, either=and_, always=True, never=False)
 
 
 def both(left: RowFilter | None, right: RowFilter | None) -> RowFilter | None:

@@ -6,7 +6,7 @@ Source: Iceberg documentation, "Read properties" (`read.split.*`); Java's `Table
 """
 
 import heapq
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ from dml.deletes.delete_file_index import partition_key
 from dml.model.scan_task import ScanTask
 from dml.options import DistributionMode
 
-__all__ = ["OPEN_FILE_COST", "TARGET_SIZE", "split", "whole_file_groups"]
+__all__ = ["OPEN_FILE_COST", "TARGET_SIZE", "partition_groups", "split", "whole_file_groups"]
 
 TARGET_SIZE = 128 * 1024 * 1024
 """The default of `read.split.target-size`."""
@@ -135,6 +135,37 @@ def whole_file_groups(
     together = packed(partition_units(tasks, count, open_file_cost), count, open_file_cost)
     heaviest, least = (sum(weight(task, open_file_cost) for task in groups[0]) for groups in (together, apart))
     return together if heaviest <= least * UNEVEN else apart
+
+
+def partition_groups(
+    tasks: Sequence[ScanTask],
+    partition: Callable[[ScanTask], Hashable],
+    target_size: int = TARGET_SIZE,
+    parallelism: int = 1,
+    *,
+    open_file_cost: int = OPEN_FILE_COST,
+) -> tuple[tuple[ScanTask, ...], ...]:
+    """Groups whole files for tasks of which each writes all rows of its partitions.
+
+    Args:
+        tasks: Tasks of whole files.
+        partition: In which partition the rows of a file are written.
+        target_size: About the greatest bytes of a group of several partitions; `read.split.target-size`.
+        parallelism: How many tasks run at once.
+        open_file_cost: What opening a file weighs, in bytes; `read.split.open-file-cost`.
+
+    Returns:
+        The groups, heaviest first; in each, the files of a partition next to each other, in their order.
+    """
+    partitions: dict[Hashable, list[ScanTask]] = {}
+    for task in tasks:
+        partitions.setdefault(partition(task), []).append(task)
+    total = sum(task.length for task in tasks)
+    useful = min(parallelism, -(-total // SMALL_SIZE))
+    count = min(len(partitions), max(useful, -(-total // target_size), 1))
+    order = {key: number for number, key in enumerate(partitions)}
+    groups = packed(list(partitions.values()), count, open_file_cost)
+    return tuple(tuple(sorted(group, key=lambda task: order[partition(task)])) for group in groups)
 
 
 def partition_units(tasks: Sequence[ScanTask], groups: int, open_file_cost: int) -> Units:
