@@ -6,7 +6,7 @@ Source: Iceberg documentation, "Writing distribution modes"; docs/semantics.md, 
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
@@ -130,7 +130,7 @@ def written_partition(
         (field.source_id, field.transform): value
         for field, value in zip(source.specs()[task.spec_id].fields, task.partition, strict=True)
     }
-    values = []
+    values: list[Any] = []
     for field in spec.fields:
         key = (value_ids.get(field.source_id), field.transform)
         if key[0] is None:  # NULL in all rows
