@@ -26,9 +26,15 @@ from pyiceberg.table.snapshots import Snapshot
 from dml.deletes.delete_file_index import DeleteEntry, DeleteFileIndex, DeleteKind
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CorruptFileError, NotFoundError
-from dml.manifests.cache import cache_of
-from dml.manifests.entry_columns import FILE_PATH, FILE_SIZE, FIRST_ROW_ID, RECORD_COUNT
-from dml.manifests.packed_entries import FILE_FORMAT, SEQUENCE_NUMBER, SPLIT_OFFSETS, PackedEntries
+from dml.manifests.cache import Entries, cache_of
+from dml.manifests.entry_columns import CONTENT, FILE_PATH, FILE_SIZE, FIRST_ROW_ID, RECORD_COUNT
+from dml.manifests.packed_entries import (
+    FILE_FORMAT,
+    REFERENCED_DATA_FILE,
+    SEQUENCE_NUMBER,
+    SPLIT_OFFSETS,
+    PackedEntries,
+)
 from dml.manifests.read import damage_named
 from dml.model.manifest import (
     ContentFile,
@@ -136,9 +142,9 @@ def plan_scan(
     live = [manifest for manifest in manifests if manifest.has_live_files and pruner.manifest(manifest)]
     data = [manifest for manifest in live if manifest.content is ManifestContent.DATA]
     deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if data else []
-    applicable = read_all(deletes, partial(read_delete_manifest, table=table, pruner=pruner))
+    listed = read_all(deletes, partial(read_delete_manifest, table=table, pruner=pruner))
     # Metrics are most of an entry: they are kept where the caller or equality deletes ask for them.
-    by_equality = any(entry.data_file.equality_ids for entries in applicable for entry in entries)
+    by_equality = any(of_manifest.by_equality for of_manifest in listed)
     with_metrics = keep_metrics or by_equality
     read = read_all(
         data,
@@ -152,6 +158,8 @@ def plan_scan(
     )
     files = [file for of_manifest in read for file in of_manifest.files]
     columns = metric_columns(table.schema()) if by_equality else {}
+    paths = frozenset(file.path for file in files)
+    applicable = [of_manifest.entries_for(paths) for of_manifest in listed]
     index = delete_index((entry for entries in applicable for entry in entries), table.specs())
     data_manifests = {
         file.path: manifest.manifest_path
@@ -325,17 +333,72 @@ def planned_files(
     )
 
 
-def read_delete_manifest(manifest: ManifestFile, table: Table, pruner: Pruner) -> tuple[ManifestEntry, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteManifest:
+    """The delete files of a manifest whose partitions may have matching rows.
+
+    Attributes:
+        location: The manifest.
+        entries: Its entries.
+        places: Which of them these are.
+    """
+
+    location: str
+    entries: Entries
+    places: npt.NDArray[np.int64]
+
+    @property
+    def by_equality(self) -> bool:
+        """Whether one of them deletes by values."""
+        if isinstance(self.entries, PackedEntries):
+            contents = self.entries.numbers(CONTENT)[self.places]
+            return bool((contents == FileContent.EQUALITY_DELETES).any())
+        return any(self.entries[place].data_file.equality_ids for place in self.places.tolist())
+
+    def entries_for(self, paths: frozenset[str]) -> tuple[ManifestEntry, ...]:
+        """Those that may apply to some data files: not those that say that they are for another one.
+
+        A table that is changed often has a deletion vector for nearly every file, of which a statement needs few.
+
+        Args:
+            paths: The data files.
+        """
+        with damage_named(self.location):
+            if isinstance(self.entries, PackedEntries):
+                by_position = self.entries.numbers(CONTENT)[self.places] == FileContent.POSITION_DELETES
+                referenced = self.entries.values(REFERENCED_DATA_FILE, self.places)
+                known = zip(self.places.tolist(), by_position.tolist(), referenced, strict=True)
+                wanted = (place for place, positions, path in known if may_apply(positions, path, paths))
+                return tuple(map(self.entries.entry, wanted))
+            entries = map(self.entries.__getitem__, self.places.tolist())
+            files = ((entry, entry.data_file) for entry in entries)
+            return tuple(
+                entry
+                for entry, file in files
+                if may_apply(file.content is FileContent.POSITION_DELETES, file.referenced_data_file, paths)
+            )
+
+
+def may_apply(by_position: bool, referenced_data_file: str | None, paths: frozenset[str]) -> bool:
+    """Whether a delete file may apply to one of some data files, as far as it says of positions of which it is."""
+    return not by_position or referenced_data_file is None or referenced_data_file in paths
+
+
+def read_delete_manifest(manifest: ManifestFile, table: Table, pruner: Pruner) -> DeleteManifest:
     """The delete files of a manifest that may apply to data files with matching rows: their partitions decide."""
     entries = cache_of(table).entries(manifest, table.io)
     with damage_named(manifest.manifest_path):
         if isinstance(entries, PackedEntries):
-            return tuple(map(entries.entry, np.flatnonzero(pruner.partitions_of(entries)).tolist()))
-        return tuple(
-            entry
-            for entry in entries
-            if entry.is_live and pruner.partition(manifest.partition_spec_id, entry.data_file.partition)
-        )
+            chosen = pruner.partitions_of(entries)
+        else:
+            chosen = np.array(
+                [
+                    entry.is_live and pruner.partition(manifest.partition_spec_id, entry.data_file.partition)
+                    for entry in entries
+                ],
+                np.bool_,
+            )
+        return DeleteManifest(location=manifest.manifest_path, entries=entries, places=np.flatnonzero(chosen))
 
 
 Read = TypeVar("Read")

@@ -1,6 +1,7 @@
 """Manifests are read once, as long as they have room."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from dml.commit import AppendFiles, RowDelta, commit
 from dml.errors import AnalysisError
 from dml.manifests import cache, read
 from dml.manifests.cache import CACHE_ENABLED, CACHE_MAX_BYTES, ManifestCache, cache_of
+from dml.manifests.packed_entries import PackedEntries
 from dml.options import Command
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import data_file, deletes, new_table
@@ -88,6 +90,38 @@ def test_few_entries_and_many_are_planned_alike(catalog: Catalog, monkeypatch: p
             plans.append(plan_scan(table, None, row_filter, find_whole_files=True))
         assert plans[0] == plans[1]
     assert [len(task.position_deletes) for task in plan_scan(table, None).tasks] == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_of_many_deletes_those_of_the_files_at_hand_become_objects(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Position deletes that name their data file, and deletion vectors; a table changed often has one for each file."""
+    monkeypatch.setattr(cache, "FEW", 0)
+    unpacked: list[int] = []
+    real = PackedEntries.entry
+
+    def entry(entries: PackedEntries, place: int) -> ManifestEntry:
+        unpacked.append(place)
+        return real(entries, place)
+
+    monkeypatch.setattr(PackedEntries, "entry", entry)
+    table = new_table(catalog, version)
+    files = [data_file(table, range(start, start + 4)) for start in range(0, 40, 4)]
+    commit(table, AppendFiles(data_files=tuple(files)))
+    table = table.refresh()
+    start = table.current_snapshot()
+    assert start is not None
+    removed = tuple(replace(deletes(table, of, [1]), referenced_data_file=of.path) for of in files)
+    commit(table, RowDelta(command=Command.DELETE, delete_files=removed, starting_snapshot_id=start.snapshot_id))
+    table = table.refresh()
+    unpacked.clear()
+    (task,) = plan_scan(table, None, EqualTo("id", 17)).tasks
+    assert task.path == files[4].path
+    assert task.has_deletes
+    assert len(unpacked) == 1
+    assert all(task.has_deletes for task in plan_scan(table, None).tasks)
+    assert len(unpacked) == 11
 
 
 @pytest.mark.parametrize("properties", [{CACHE_ENABLED: "false"}, {CACHE_MAX_BYTES: "0"}])
