@@ -16,6 +16,7 @@ from dml.errors import AnalysisError
 from dml.manifests import cache, read
 from dml.manifests.cache import CACHE_ENABLED, CACHE_MAX_BYTES, ManifestCache, cache_of
 from dml.manifests.packed_entries import PackedEntries
+from dml.model.manifest import ManifestEntry
 from dml.options import Command
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import data_file, deletes, new_table
