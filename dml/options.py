@@ -288,13 +288,9 @@ def row_level_operation_mode(properties: Mapping[str, str], command: Command) ->
     return mode
 
 
-def change_distribution(
-    properties: Mapping[str, str], session: Mapping[str, str], command: Command
-) -> DistributionMode | None:
-    """How the session, or else the table, wants the rows of a command to come to tasks; None where neither says."""
-    key, of_session = f"write.{command}.distribution-mode", "distribution-mode"
-    given = {**properties, **({key: session[of_session]} if of_session in session else {})}
-    return choice(given, key, DistributionMode, DistributionMode.HASH) if key in given else None
+def distribution_mode_of(command: Command) -> str:
+    """The property that says which data files one task of a command changes."""
+    return f"write.{command}.distribution-mode"
 
 
 def isolation_level(properties: Mapping[str, str], command: Command) -> IsolationLevel:

@@ -17,13 +17,22 @@ from pyspark.sql.functions import col, expr, lit
 
 from dml.deletes.delete_file_index import partition_key
 from dml.engine.engine import StatementSettings
-from dml.engine.scans import advisory_size, task_groups
+from dml.engine.scans import task_groups
+from dml.engine.write_settings import ChangeDistribution
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.scan_task import ScanTask
-from dml.options import WRITE_DISTRIBUTION_MODE, DistributionMode, WriteOptions, choice
-from dml.scan.split import partition_groups, whole_file_groups
+from dml.options import (
+    ADVISORY_PARTITION_SIZE,
+    WRITE_DISTRIBUTION_MODE,
+    DistributionMode,
+    WriteOptions,
+    choice,
+    integer,
+)
+from dml.scan.split import TARGET_SIZE, partition_groups, whole_file_groups
 from dml.spark.partition_number import partition_number, partition_number_sql, transformed_sql
+from dml.spark.rebalanced import rebalanced
 from dml.spark.versions import repartition_by_id
 from dml.sqlparse.quoting import quoted
 from dml.write.sorting import row_order
@@ -41,6 +50,11 @@ __all__ = [
 
 FEW_ROWS: Final = 10_000
 """So many new rows are not worth a task, and a file, for each core."""
+
+COLUMNAR_RATIO: Final = 3.0
+ROW_BASED_RATIO: Final = 1.5
+"""How much smaller rows are in a data file than on their way to it, by Iceberg's `SparkCompressionUtil` for Spark's and
+Iceberg's usual compression: by default a task gets what makes a file of 128 MB."""
 
 MAX_PLACED: Final = 1_000
 """Up to so many files a query says of each where it goes."""
@@ -157,13 +171,23 @@ def distribute_rows(rows: DataFrame, table: Table, properties: Mapping[str, str]
     clustered = WriteOptions.from_properties(properties).fanout is False
     match mode:
         case DistributionMode.HASH if partition:
-            rows = rows.repartition(*partition)
+            rows = rebalanced(rows.repartition(*partition), shuffled_size(properties))
         case DistributionMode.RANGE if partition or ranges:
-            rows = rows.repartitionByRange(*partition, *ranges)
+            rows = rebalanced(rows.repartitionByRange(*partition, *ranges), shuffled_size(properties))
         case _:
             pass
     # A writer that has one file open at a time wants the rows of a partition together; Spark's sort goes to disk.
     return rows.sortWithinPartitions(*partition, *order) if order or (clustered and partition) else rows
+
+
+def shuffled_size(properties: Mapping[str, str]) -> int:
+    """About how many bytes of shuffled rows one task of an INSERT writes.
+
+    Args:
+        properties: The table's properties, the write's own options over them.
+    """
+    ratio = ROW_BASED_RATIO if WriteOptions.from_properties(properties).file_format == "avro" else COLUMNAR_RATIO
+    return integer(properties, ADVISORY_PARTITION_SIZE, int(TARGET_SIZE * ratio), minimum=1)
 
 
 def distribute_delta(
@@ -175,7 +199,7 @@ def distribute_delta(
     inserts: bool,
     few_inserts: bool,
     clustered: bool,
-    distribution: DistributionMode | None = None,
+    distribution: ChangeDistribution,
 ) -> DataFrame:
     """Distribute the rows of a delta: all of a file to one task, in the order of the file.
 
@@ -190,10 +214,10 @@ def distribute_delta(
         inserts: Whether it may insert rows.
         few_inserts: Whether these are no more than `FEW_ROWS`.
         clustered: Whether inserted rows come by partition: `write.spark.fanout.enabled` is false.
-        distribution: What the table says of the command; None decides by what it costs.
+        distribution: What the session and the table say of the command.
     """
     groups = whole_file_groups(
-        files, parallelism=parallelism, distribution=distribution, advisory_size=advisory_size(table)
+        files, parallelism=parallelism, distribution=distribution.mode, advisory_size=distribution.advisory_size
     )
     tasks = max(1, len(groups)) if few_inserts or not inserts else max(parallelism, len(groups))
     # As text: of an expression that is put together here the JVM makes every part at a command of its own.
@@ -205,7 +229,7 @@ def distribute_delta(
         if not is_unpartitioned(spec):
             partition = partition_number_sql(spec, schema, value_name)
             order += [expr(f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {partition} END")] if clustered else []
-            inserted = inserted if distribution is DistributionMode.NONE else partition
+            inserted = inserted if distribution.mode is DistributionMode.NONE else partition
         if tasks > 1:
             task = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN pmod({inserted}, {tasks}) ELSE {task} END"
     if tasks == 1 and few_inserts:

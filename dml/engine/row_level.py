@@ -21,16 +21,16 @@ from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
-from dml.engine.scans import Scan, advisory_size, scan_table, task_groups
+from dml.engine.scans import Scan, scan_table, task_groups
 from dml.engine.spliced import deletes_rows, splices, with_copied_metrics
 from dml.engine.target import Target, start_statement
-from dml.engine.write_settings import write_properties
+from dml.engine.write_settings import change_distribution, write_properties
 from dml.engine.writes import UncommittedFiles, run_writer, write_context
 from dml.errors import DataError, ErrorKind
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
-from dml.options import Command, RowLevelOperationMode, change_distribution
+from dml.options import Command, RowLevelOperationMode
 from dml.progress import progress_bar
 from dml.read.target_files import TargetFiles
 from dml.result import Result
@@ -193,12 +193,15 @@ def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) 
 def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context: WriteContext) -> WriterSpec:
     """What the statement's tasks write."""
     plan, scan, table, parallelism = planned.plan, delta.scan, planned.target.table, planned.settings.parallelism
-    mode = change_distribution(table.properties, planned.target.session, plan.command)
+    distribution = change_distribution(table.properties, planned.target.session, plan.command)
     groups = (
-        task_groups(scan.plan.tasks, table, planned.settings, whole_files=True, distribution=mode)
+        task_groups(scan.plan.tasks, table, planned.settings, whole_files=True, distribution=distribution)
         if delta.whole_files
         else whole_file_groups(
-            scan.plan.tasks, parallelism=parallelism, distribution=mode, advisory_size=advisory_size(table)
+            scan.plan.tasks,
+            parallelism=parallelism,
+            distribution=distribution.mode,
+            advisory_size=distribution.advisory_size,
         )
     )
     copy_on_write = planned.mode is RowLevelOperationMode.COPY_ON_WRITE

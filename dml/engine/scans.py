@@ -5,6 +5,7 @@ Input: a table, a snapshot, columns and filters. Output: a plan, and a DataFrame
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
@@ -12,14 +13,17 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 
 from dml.engine.engine import StatementSettings
+from dml.engine.write_settings import ChangeDistribution
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
-from dml.options import ADVISORY_PARTITION_SIZE, SPLIT_OPEN_FILE_COST, SPLIT_SIZE, DistributionMode, integer
+from dml.options import SPLIT_OPEN_FILE_COST, SPLIT_SIZE, integer
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.source import dataframe, scan_context
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, split, whole_file_groups
 from dml.spark.workers import check_workers
 
-__all__ = ["Scan", "advisory_size", "scan_files", "scan_table", "task_groups"]
+__all__ = ["Scan", "scan_files", "scan_table", "task_groups"]
+
+ANY_DISTRIBUTION: Final = ChangeDistribution()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,7 @@ def scan_table(
     row_filter: BooleanExpression | None = None,
     key_filter: KeyFilter | None = None,
     whole_files: bool = False,
-    distribution: DistributionMode | None = None,
+    distribution: ChangeDistribution = ANY_DISTRIBUTION,
     find_whole_files: bool = False,
     planned_frame: Callable[[ScanPlan], DataFrame | None] | None = None,
 ) -> Scan:
@@ -133,18 +137,13 @@ def scan_files(
     return dataframe(spark, task_groups(tasks, table, settings, whole_files=False), context)
 
 
-def advisory_size(table: Table) -> int:
-    """About so many bytes of a partition one task changes, where the table wants partitions to stay together."""
-    return integer(table.properties, ADVISORY_PARTITION_SIZE, TARGET_SIZE, minimum=1)
-
-
 def task_groups(
     tasks: Sequence[ScanTask],
     table: Table,
     settings: StatementSettings,
     *,
     whole_files: bool,
-    distribution: DistributionMode | None = None,
+    distribution: ChangeDistribution = ANY_DISTRIBUTION,
 ) -> tuple[tuple[ScanTask, ...], ...]:
     """The tasks of each Spark task."""
     target_size = integer(table.properties, SPLIT_SIZE, TARGET_SIZE, minimum=1)
@@ -156,6 +155,6 @@ def task_groups(
         target_size,
         settings.parallelism,
         open_file_cost=open_file_cost,
-        distribution=distribution,
-        advisory_size=advisory_size(table),
+        distribution=distribution.mode,
+        advisory_size=distribution.advisory_size,
     )

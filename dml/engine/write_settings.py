@@ -15,6 +15,7 @@ from pyiceberg.transforms import VoidTransform
 
 from dml.errors import AnalysisError, ErrorKind
 from dml.options import (
+    ADVISORY_PARTITION_SIZE,
     AVRO_COMPRESSION,
     DEFAULT_FILE_FORMAT,
     DELETE_AVRO_COMPRESSION,
@@ -29,9 +30,22 @@ from dml.options import (
     SPARK_FANOUT_ENABLED,
     WRITE_DISTRIBUTION_MODE,
     WRITE_TARGET_FILE_SIZE,
+    Command,
+    DistributionMode,
+    choice,
+    distribution_mode_of,
+    integer,
 )
 
-__all__ = ["PLACES", "WRITE_OPTIONS", "Place", "output_spec", "write_properties"]
+__all__ = [
+    "PLACES",
+    "WRITE_OPTIONS",
+    "ChangeDistribution",
+    "Place",
+    "change_distribution",
+    "output_spec",
+    "write_properties",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +78,7 @@ PLACES: Final = (
     Place(name="target-file-size-bytes", properties=(WRITE_TARGET_FILE_SIZE,), option=True),
     Place(name="fanout-enabled", properties=(SPARK_FANOUT_ENABLED,), option=True),
     Place(name="distribution-mode", properties=(WRITE_DISTRIBUTION_MODE,), option=True, session=True),
+    Place(name="advisory-partition-size", properties=(ADVISORY_PARTITION_SIZE,), option=True, session=True),
     Place(name=CODEC, properties=(*CODECS.values(), *DELETE_CODECS.values()), option=True, session=True),
     Place(name="compression-level", properties=(PARQUET_COMPRESSION_LEVEL,), option=True, session=True),
     Place(name="compression-strategy", properties=(ORC_COMPRESSION_STRATEGY,), option=True, session=True),
@@ -95,6 +110,41 @@ def write_properties(
         codecs = (CODECS.get(data), DELETE_CODECS.get(deletes))
         found |= {key: given[CODEC] for key in codecs if key is not None}
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeDistribution:
+    """Which data files one task of a DELETE, UPDATE or MERGE changes.
+
+    Attributes:
+        mode: Whether it is those of a partition; None decides by what it costs.
+        advisory_size: About so many bytes of a partition stay together at most.
+    """
+
+    mode: DistributionMode | None = None
+    advisory_size: int = 128 * 1024 * 1024
+
+
+def change_distribution(
+    properties: Mapping[str, str], session: Mapping[str, str], command: Command
+) -> ChangeDistribution:
+    """How the session, or else the table, wants the rows of a command to come to tasks.
+
+    Args:
+        properties: The table's properties.
+        session: The session's settings below `spark.sql.iceberg.`, by the rest of their names.
+        command: The command.
+
+    Raises:
+        AnalysisError: a value that there is not.
+    """
+    key = distribution_mode_of(command)
+    places = {"distribution-mode": key, "advisory-partition-size": ADVISORY_PARTITION_SIZE}
+    given = {**properties, **{key: session[name] for name, key in places.items() if name in session}}
+    return ChangeDistribution(
+        mode=choice(given, key, DistributionMode, DistributionMode.HASH) if key in given else None,
+        advisory_size=integer(given, ADVISORY_PARTITION_SIZE, ChangeDistribution().advisory_size, minimum=1),
+    )
 
 
 def output_spec(table: Table, spec_id: int | None) -> PartitionSpec:

@@ -204,3 +204,29 @@ def test_a_task_keeps_a_file_of_each_partition_open(plain_lake: Lake, properties
     files = plain_lake.data_files(name)
     assert sorted(file.partition for file in files) == [(k,) for k in range(PARTITIONS)]
     assert sum(file.record_count for file in files) == ROWS
+
+
+@pytest.mark.proves("F1")
+@pytest.mark.parametrize("place", ["none", "property", "session", "option"])
+@pytest.mark.parametrize("order", ["", "ORDERED BY id"])
+def test_a_task_of_an_insert_gets_about_so_many_bytes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, place: str, order: str
+) -> None:
+    """Spark splits what would be one task of a large partition, or range, and else puts small ones together."""
+    monkeypatch.setattr(insert, "scatters", lambda *_, **__: False)
+    few = {"write.spark.advisory-partition-size-bytes": "1" if place == "property" else str(1 << 30)}
+    name = lake.create("id BIGINT, k INT", BY_K, **(few if place != "none" else {}))
+    if order:
+        lake.session.sql(f"ALTER TABLE {name} WRITE {order}")
+    conf, key = lake.session.spark.conf, "spark.sql.iceberg.advisory-partition-size"
+    options = "WITH ('advisory-partition-size' = '1')" if place == "option" else ""
+    if place == "session":
+        conf.set(key, "1")
+    try:
+        lake.session.sql(f"INSERT INTO {name} {options} SELECT id, 1 AS k FROM ({SOURCE})")
+    finally:
+        conf.unset(key)
+    files = [ids_of(file) for file in lake.data_files(name)]
+    assert sorted(i for ids in files for i in ids) == list(range(ROWS))
+    assert len(files) == 1 if place == "none" else len(files) >= TASKS
+    assert not order or all(ids == sorted(ids) for ids in files)
