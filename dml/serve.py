@@ -23,6 +23,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from dml.active_session import connect
+from dml.connector import register_format
 from dml.errors import SetupError
 from dml.session import Session
 from dml.spark.extension import is_remote
@@ -214,6 +215,7 @@ def serving(
         options: dict[str, Any] = dict(properties or {})
         session = connect(warehouse, catalog=catalog, progress=False, settings=chosen, **options)
         try:
+            register_format(session.spark)  # whose clients name it, the server does not see
             thrift = None if listen.thrift_port is None else start_thrift(session.spark, listen)
             server = Server(session=session, listen=listen, port=start_connect(session.spark, listen), thrift=thrift)
             try:

@@ -18,7 +18,15 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import CommitKey, IdempotencyKey
-from dml.connector import execute_and_refresh, frames_of_reads, inheriting, install, table_frame, uninstall
+from dml.connector import (
+    execute_and_refresh,
+    frames_of_reads,
+    inheriting,
+    install,
+    register_format,
+    table_frame,
+    uninstall,
+)
 from dml.dataframe_writers import take_writers
 from dml.engine.current import follow_spark
 from dml.engine.engine import Engine, StatementSettings
@@ -398,7 +406,7 @@ class Session:
         interception.enable(self.spark, self.handler)
         install(self.engine)
         take_writers(self.spark)
-        take_format_calls(self.spark)
+        take_format_calls(self.spark, register_format)
         take_stream_calls(self.spark)
         take_connect_calls(self.spark)
         return self

@@ -6,6 +6,15 @@ statements too; nothing is decided here. `install` puts the catalogs of a sessio
 
 from dml.connector.caches import execute_and_refresh
 from dml.connector.frames import frames_of_reads, table_frame
+from dml.connector.iceberg_format import register_format
 from dml.connector.install import inheriting, install, uninstall
 
-__all__ = ["execute_and_refresh", "frames_of_reads", "inheriting", "install", "table_frame", "uninstall"]
+__all__ = [
+    "execute_and_refresh",
+    "frames_of_reads",
+    "inheriting",
+    "install",
+    "register_format",
+    "table_frame",
+    "uninstall",
+]

@@ -7,27 +7,44 @@ finds the JAR's.
 """
 
 import importlib
+import threading
 from typing import Any, Final
 
-from py4j.java_gateway import JavaObject
+from pyspark.sql import SparkSession
 
 from dml.connector.java import java_class
-from dml.connector.workers import PYTHON_SOURCES
+from dml.connector.workers import PYTHON_SOURCES, has_python_readers
 from dml.errors import NotSupportedError
-from dml.spark.jvm import python_function
+from dml.spark.jvm import python_function, session_state
 
-__all__ = ["register_format"]
+__all__ = ["inherit_format", "register_format"]
 
 ICEBERG: Final = "iceberg"
 
+LOOKED_UP: Final = threading.Event()
+"""Whether a session of this process has the format."""
 
-def register_format(session_state: JavaObject) -> None:
+
+def register_format(spark: SparkSession) -> None:
     """Let a session have the format, unless it has one of that name.
 
+    Spark looks then for data sources of Python packages, once, in a Python process that it starts for it: nearly a
+    second, which a program that never names the format need not spend.
+
     Args:
-        session_state: What the session keeps in the JVM.
+        spark: The session.
     """
-    manager = session_state.dataSourceManager()
+    if not has_python_readers():
+        return
+    LOOKED_UP.set()
+    inherit_format(spark)
+
+
+def inherit_format(spark: SparkSession) -> None:
+    """Let a session have the format where another one has it: Spark knows by then what else there is."""
+    if not LOOKED_UP.is_set():
+        return
+    manager = session_state(spark).dataSourceManager()
     if not manager.dataSourceExists(ICEBERG):
         source = java_class(PYTHON_SOURCES + "UserDefinedPythonDataSource")(python_function(data_source()))
         manager.registerDataSource(ICEBERG, source)

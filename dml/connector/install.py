@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from dml.catalog.registry import CatalogRegistry
 from dml.connector.catalog import SparkCatalog
-from dml.connector.iceberg_format import register_format
+from dml.connector.iceberg_format import inherit_format
 from dml.connector.java import java_class
 from dml.connector.workers import has_python_readers
 from dml.engine.current import SESSION_CATALOG
@@ -74,7 +74,7 @@ def put(engine: Engine, provide: Callable[[], Engine]) -> bool:
     if catalogs is None or not has_python_readers():
         return False
     take_callbacks()
-    register_format(session_state(engine.spark))
+    inherit_format(engine.spark)
     for name in engine.registry.catalogs:
         if name != SESSION_CATALOG and engine.spark.conf.get(f"spark.sql.catalog.{name}", None) is None:
             catalogs.put(name, SparkCatalog(provide, name))

@@ -16,7 +16,7 @@ from pyspark.sql.functions import lit
 
 from dml.errors import NotSupportedError
 from dml.spark.connect_plans import frame_of_plan
-from dml.spark.handlers import find_calls, is_classic
+from dml.spark.handlers import calls_of, find_calls, is_classic
 from dml.spark.replaced_methods import Method, replace_method
 from dml.spark.versions import Feature, has
 from dml.sqlparse.names import name_parts
@@ -26,13 +26,32 @@ __all__ = ["is_name", "loading", "names_ours", "take_format_calls"]
 ICEBERG: Final = "iceberg"
 
 
-def take_format_calls(spark: SparkSession) -> None:
-    """Let `load` and `save` look whether a table of ours is meant; before Spark 4.0 no such call finds our tables."""
+def take_format_calls(spark: SparkSession, register: Callable[[SparkSession], None]) -> None:
+    """Let `load` and `save` look whether a table of ours is meant; before Spark 4.0 no such call finds our tables.
+
+    Args:
+        spark: A session.
+        register: Lets a classic session have the format, when a writer names it.
+    """
     if has(Feature.DATA_SOURCE_V2):
         package = "pyspark.sql" if is_classic(spark) else "pyspark.sql.connect"
         readwriter = importlib.import_module(f"{package}.readwriter")
         replace_method(readwriter.DataFrameReader, "load", functools.partial(loading, state=state_of_reader))
         replace_method(readwriter.DataFrameWriter, "save", saving)
+        if is_classic(spark):
+            replace_method(readwriter.DataFrameWriter, "format", functools.partial(naming, register=register))
+
+
+def naming(original: Method, *, register: Callable[[SparkSession], None]) -> Method:
+    """`df.write.format(source)`."""
+
+    @functools.wraps(original)
+    def format(self: Any, source: str) -> Any:  # noqa: A001  PySpark's name
+        if str(source).lower() == ICEBERG and calls_of(self._spark) is not None:
+            register(self._spark)
+        return original(self, source)
+
+    return format
 
 
 def loading(original: Method, *, state: Callable[[Any], tuple[Any, str | None, bool]]) -> Method:
