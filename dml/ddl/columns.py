@@ -19,6 +19,7 @@ from dml.ddl.terms import term_text
 from dml.ddl.types import parse_type, type_text
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX, METADATA_COLUMNS, ROW_OPERATION
+from dml.model.variants import VariantType
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import AddColumns, AlterColumn, ColumnDefinition, DropColumns
@@ -225,7 +226,7 @@ def altered_column(action: AlterColumn, schema: Schema, format_version: int, tim
 def promoted(field: NestedField, action: AlterColumn, data_type: str) -> IcebergType:
     old, new = field.field_type, parse_type(data_type)
     change = f"The type of {quote_name(action.column)} cannot change from {type_text(old)} to {type_text(new)}"
-    if not (old.is_primitive and new.is_primitive):
+    if any(isinstance(kind, StructType | ListType | MapType) for kind in (old, new)):
         raise NotSupportedError(
             change,
             hint="Add, drop or alter the fields inside it one by one",
@@ -315,6 +316,8 @@ def widened(old: IcebergType, new: IcebergType) -> IcebergType | None:
     if old.is_primitive and new.is_primitive:
         return new if is_promotion(old, new) else None
     match old, new:
+        case VariantType(), VariantType():
+            return old
         case ListType(), ListType():
             element = widened(old.element_type, new.element_type)
             if element is not None:

@@ -37,6 +37,7 @@ from pyiceberg.types import (
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.type_names import primitive_name
+from dml.model.variants import VariantType
 from dml.sqlparse.quoting import quote_identifier, quote_string, string_value, unquoted
 from dml.suggestions import did_you_mean
 
@@ -56,6 +57,7 @@ SPELLINGS: dict[PrimitiveType, tuple[str, ...]] = {
     StringType(): ("string",),
     BinaryType(): ("binary",),
     UUIDType(): ("uuid",),
+    VariantType(): ("variant",),
 }
 """What a type without parameters is called; the first is `primitive_name`."""
 
@@ -63,7 +65,6 @@ PRIMITIVES = {word: kind for kind, words in SPELLINGS.items() for word in words}
 
 REFUSED: dict[str, str] = {
     "interval": "Keep a number of units in a BIGINT column instead",
-    "variant": "Keep the JSON text in a STRING column instead",
     "void": "Give the column a type; NULL fits any",
     "null": "Give the column a type; NULL fits any",
     "object": "Use STRUCT, ARRAY or MAP instead",

@@ -14,6 +14,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, expr, lit
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from dml.deletes.delete_file_index import partition_key
 from dml.engine.engine import StatementSettings
@@ -250,13 +251,25 @@ def task_of_file(groups: Sequence[Sequence[ScanTask]], files: int) -> str:
 
 
 def spread(frame: DataFrame) -> str:
-    """A number that spreads rows by their values; Spark has no hash of maps."""
+    """A number that spreads rows by their values; Spark has no hash of maps and variants."""
     names = [
         quoted(field.name)
         for field in frame.schema.fields
-        if field.name not in {FILE_ORDINAL, POS, ROW_OPERATION} and "map<" not in field.dataType.simpleString()
+        if field.name not in {FILE_ORDINAL, POS, ROW_OPERATION} and has_hash(field.dataType)
     ]
     return f"hash({', '.join(names)})" if names else "0"
+
+
+def has_hash(kind: DataType) -> bool:
+    """Whether Spark has a hash of values of a type."""
+    match kind:
+        case StructType():
+            return all(has_hash(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return has_hash(kind.elementType)
+        case MapType():
+            return False
+    return kind.simpleString() != "variant"
 
 
 def sort_columns(table: Table) -> list[Column]:

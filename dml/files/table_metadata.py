@@ -20,11 +20,12 @@ from pyiceberg.types import NestedField
 
 from dml.errors import CorruptFileError, NotSupportedError, storage_failure
 from dml.files.snapshot_texts import parsed_metadata
+from dml.model import variants  # noqa: F401 - from then on PyIceberg can load tables with variants
 
 __all__ = ["only_adds_a_snapshot", "plain_json", "read_table_metadata", "with_snapshots_of", "without_snapshots"]
 
 PYICEBERG: Final = version("pyiceberg")
-OF_LATER_VERSIONS: Final = re.compile(r"(variant|geometry|geography)( *\(.*\))?")
+OF_LATER_VERSIONS: Final = re.compile(r"(geometry|geography)( *\(.*\))?")
 """Types of format version 3 that PyIceberg does not know, or not as the specification writes them."""
 
 GZIP: Final = b"\x1f\x8b"

@@ -30,6 +30,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from dml.model.variants import VariantType
 from dml.read.metadata_columns import partition_fields
 
 __all__ = ["READABLE_METRICS", "MetadataTable", "metric_fields", "table_schema", "unified_partition"]
@@ -228,8 +229,11 @@ def metric_fields(schema: Schema) -> tuple[NestedField, ...]:
 
 
 def is_shown(kind: IcebergType) -> bool:
-    """Whether Spark has a type for such a bound: it has none for nanoseconds, nor for what bounds geometries."""
-    return not isinstance(kind, TimestampNanoType | TimestamptzNanoType | GeometryType | GeographyType)
+    """Whether Spark has a type for such a bound: it has none for nanoseconds, nor for what bounds geometries.
+
+    The bounds of a variant are of the fields inside, and Spark 3.5 has no type for them.
+    """
+    return not isinstance(kind, TimestampNanoType | TimestamptzNanoType | GeometryType | GeographyType | VariantType)
 
 
 def readable_metrics(metadata: TableMetadata) -> NestedField:

@@ -36,6 +36,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from dml.model.variants import VARIANT_ARROW, VariantType
+
 __all__ = ["PARQUET_FIELD_ID", "arrow_type_of", "primitive_arrow_type"]
 
 PARQUET_FIELD_ID: Final = b"PARQUET:field_id"
@@ -58,6 +60,7 @@ PLAIN: Final[dict[type[IcebergType], pa.DataType]] = {
     TimestamptzType: pa.timestamp("us", tz="UTC"),
     TimestampNanoType: pa.timestamp("ns"),
     TimestamptzNanoType: pa.timestamp("ns", tz="UTC"),
+    VariantType: VARIANT_ARROW,
 }
 
 

@@ -25,6 +25,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from dml.model.variants import VariantType
+
 __all__ = ["NAMES", "primitive_name"]
 
 NAMES: Final[dict[type[IcebergType], str]] = {
@@ -42,6 +44,7 @@ NAMES: Final[dict[type[IcebergType], str]] = {
     StringType: "string",
     BinaryType: "binary",
     UUIDType: "uuid",
+    VariantType: "variant",
 }
 
 

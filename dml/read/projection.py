@@ -32,7 +32,9 @@ from pyiceberg.types import (
 from dml.errors import CorruptFileError, ErrorKind, NotSupportedError
 from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
 from dml.model.type_names import primitive_name
+from dml.model.variants import METADATA, VALUE, VARIANT_FOR_SPARK, VariantType
 from dml.read.data_file import FileField
+from dml.read.variant_values import whole_variants
 
 __all__ = ["Projector", "arrow_field", "arrow_type", "constant_array", "projector"]
 
@@ -44,6 +46,7 @@ FOR_SPARK: dict[type[IcebergType], pa.DataType | None] = {
     TimestamptzNanoType: None,
     GeometryType: None,
     GeographyType: None,
+    VariantType: VARIANT_FOR_SPARK,
 }
 """Where Spark takes another form than files have, or none."""
 
@@ -112,6 +115,8 @@ def projector(field: NestedField, source: FileField, *, spark: bool) -> Projecto
             return list_projector(field.field_type, source, target, spark=spark)
         case MapType():
             return map_projector(field.field_type, source, target, spark=spark)
+        case VariantType():
+            return variant_projector(field, source, target)
     return primitive_projector(field, source, target)
 
 
@@ -228,6 +233,23 @@ def cast(array: pa.Array, target: pa.DataType) -> pa.Array:
         return array.cast(target)
     # A file's nanoseconds end as the table's microseconds, and instants keep their value whatever zone the file names.
     return pc.cast(array, target, safe=not pa.types.is_timestamp(target))
+
+
+def variant_projector(field: NestedField, source: FileField, target: pa.DataType) -> Projector:
+    """Variants as their metadata and value, whatever is shredded in the file."""
+    if not pa.types.is_struct(source.type):
+        raise CorruptFileError(
+            f"The column '{field.name}' is of the type variant, but the file holds {source.type} for it"
+        )
+    fields = [target.field(place) for place in range(target.num_fields)]
+
+    def project(array: pa.Array) -> pa.Array:
+        metadata, value = whole_variants(array)
+        parts = {METADATA: metadata, VALUE: value}
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays([parts[part.name] for part in fields], fields=fields, mask=mask)
+
+    return project
 
 
 def uuid_projector(target: pa.DataType) -> Projector:

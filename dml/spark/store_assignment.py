@@ -189,7 +189,7 @@ class Assign:
                 f"A value of type {shown_type(source)} cannot be stored in the column '{name}' of type "
                 f"{shown_type(target)}",
                 kind=ErrorKind.TYPE_MISMATCH,
-                hint=f"Convert it in the statement, with CAST(... AS {shown_type(target)}) for example",
+                hint=f"Convert it in the statement, with {conversion(source, target)} for example",
                 column=name,
             )
         kind = type_text(target)
@@ -248,6 +248,13 @@ class Assign:
     def folded(self, name: str) -> str:
         """A name as it is compared."""
         return name if self.case_sensitive else name.lower()
+
+
+def conversion(source: DataType, target: DataType) -> str:
+    """A conversion to a type, for a hint."""
+    if isinstance(source, StringType) and target.simpleString() == "variant":
+        return "parse_json(...)"
+    return f"CAST(... AS {shown_type(target)})"
 
 
 def default_sql(target: iceberg.NestedField) -> str:

@@ -31,6 +31,7 @@ from pyspark.sql import types as spark
 
 from dml.errors import NotSupportedError
 from dml.model.type_names import primitive_name
+from dml.model.variants import VariantType
 from dml.sqlparse.quoting import quote_identifier, quoted
 
 __all__ = ["shown_type", "spark_field", "spark_type", "type_text"]
@@ -66,6 +67,8 @@ def spark_type(iceberg_type: IcebergType) -> spark.DataType:
             return spark.DecimalType(iceberg_type.precision, iceberg_type.scale)
         case TimeType() if hasattr(spark, "TimeType"):
             return spark.TimeType(6)
+        case VariantType() if hasattr(spark, "VariantType"):
+            return spark.VariantType()
         case StructType():
             return spark.StructType([spark_field(child) for child in iceberg_type.fields])
         case ListType():

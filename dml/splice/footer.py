@@ -38,6 +38,9 @@ REPETITION: Final = 3
 ELEMENT_NAME: Final = 4
 NUM_CHILDREN: Final = 5
 FIELD_ID: Final = 9
+LOGICAL_TYPE: Final = 10
+# LogicalType
+VARIANT: Final = 16
 # KeyValue
 KEY: Final = 1
 VALUE: Final = 2
@@ -106,7 +109,7 @@ class FileColumn:
         leaves: Its physical columns, as places among all of them.
         paths: The names from the column to each of them.
         repeated: For each of them, whether a row can have several values.
-        leaf_ids: The field id of each of them.
+        leaf_ids: The field id of each of them; of the parts of a variant, the variant's.
     """
 
     name: str
@@ -302,7 +305,7 @@ def columns_of(elements: list[Fields]) -> tuple[Fields, tuple[FileColumn, ...]]:
     root, place, leaf = elements[0], 1, 0
     columns = []
     for _ in range(children_of(root, len(elements))):
-        end, paths, repeated = subtree(elements, place)
+        end, paths, repeated, ids = subtree(elements, place)
         head = elements[place]
         columns.append(
             FileColumn(
@@ -312,7 +315,7 @@ def columns_of(elements: list[Fields]) -> tuple[Fields, tuple[FileColumn, ...]]:
                 leaves=range(leaf, leaf + len(paths)),
                 paths=tuple(paths),
                 repeated=tuple(repeated),
-                leaf_ids=tuple(field_id_of(part) for part in elements[place:end] if ELEMENT_TYPE in part),
+                leaf_ids=tuple(ids),
             )
         )
         place, leaf = end, leaf + len(paths)
@@ -321,16 +324,18 @@ def columns_of(elements: list[Fields]) -> tuple[Fields, tuple[FileColumn, ...]]:
     return root, tuple(columns)
 
 
-def subtree(elements: list[Fields], start: int) -> tuple[int, list[tuple[bytes, ...]], list[bool]]:
-    """Where a field and what it holds end in the list, the paths of its physical columns, and which are repeated."""
+def subtree(elements: list[Fields], start: int) -> tuple[int, list[tuple[bytes, ...]], list[bool], list[int | None]]:
+    """Where a field and what it holds end in the list; of its physical columns paths, which are repeated, and ids."""
     place = start
     paths: list[tuple[bytes, ...]] = []
     repeated: list[bool] = []
-    above: list[tuple[tuple[bytes, ...], bool]] = [((), False)]  # of fields that are still to come, the next one last
+    ids: list[int | None] = []
+    # Of fields that are still to come, the next one last; with the id of the variant that they are in.
+    above: list[tuple[tuple[bytes, ...], bool, int | None]] = [((), False, None)]
     while above:
         if place >= len(elements):
             raise ValueError("its schema breaks off")
-        element, (prefix, many) = elements[place], above.pop()
+        element, (prefix, many, variant_id) = elements[place], above.pop()
         path, many = (*prefix, name_of(element)), many or value_of(element, REPETITION, I32) == REPEATED
         place += 1
         if ELEMENT_TYPE in element:
@@ -338,6 +343,7 @@ def subtree(elements: list[Fields], start: int) -> tuple[int, list[tuple[bytes, 
                 raise ValueError("its schema has a field with values and with fields inside")
             paths.append(path)
             repeated.append(many)
+            ids.append(field_id_of(element) if variant_id is None else variant_id)
             continue
         children = children_of(element, len(elements))
         if not children:
@@ -346,8 +352,10 @@ def subtree(elements: list[Fields], start: int) -> tuple[int, list[tuple[bytes, 
             raise ValueError("its schema breaks off")
         if len(path) > MAX_LEVELS:
             raise ValueError(f"its schema is nested more than {MAX_LEVELS} levels deep")
-        above.extend([(path, many)] * children)
-    return place, paths, repeated
+        if variant_id is None and VARIANT in (value_of(element, LOGICAL_TYPE, STRUCT) or ()):
+            variant_id = field_id_of(element)
+        above.extend([(path, many, variant_id)] * children)
+    return place, paths, repeated, ids
 
 
 def children_of(element: Fields, limit: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Final
 __all__ = [
     "BINARY",
     "BOOL",
+    "BYTE",
     "I16",
     "I32",
     "I64",

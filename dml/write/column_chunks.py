@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from dml.options import WriteOptions
 from dml.splice.footer import TRAILER_BYTES, Footer, footer_length
 from dml.splice.spliced_file import ColumnFile
+from dml.splice.variant_groups import annotated
 from dml.write.file_layout import FileLayout
 from dml.write.geometries import geometry_schema
 from dml.write.parquet import dictionary_columns, open_parquet
@@ -111,7 +112,8 @@ class NewColumns:
         Returns:
             By column: what its file says of its pages.
         """
-        return {name: column_file(sink, writer) for name, (sink, writer) in self._files.items()}
+        ids = self._layout.variant_ids
+        return {name: column_file(sink, writer, ids) for name, (sink, writer) in self._files.items()}
 
     def abort(self) -> None:
         """Gives the columns up."""
@@ -137,7 +139,7 @@ def written_footer(layout: FileLayout, options: WriteOptions) -> Footer:
     data = sink.take()[1]
     length = footer_length(data[-TRAILER_BYTES:], len(data))
     start = len(data) - TRAILER_BYTES - length
-    return Footer.of(data[start:-TRAILER_BYTES], start)
+    return Footer.of(annotated(data[start:-TRAILER_BYTES], layout.variant_ids), start)
 
 
 def is_part(name: str, column: str) -> bool:
@@ -145,11 +147,11 @@ def is_part(name: str, column: str) -> bool:
     return name == column or name.startswith(f"{column}.")
 
 
-def column_file(sink: PageSink, writer: Any) -> ColumnFile:
+def column_file(sink: PageSink, writer: Any, variant_ids: frozenset[int]) -> ColumnFile:
     """The file of one column, without its pages."""
     writer.close()
     start, tail = sink.take()
     length = footer_length(tail[-TRAILER_BYTES:], sink.tell())
     end = sink.tell() - TRAILER_BYTES
-    footer = Footer.of(tail[-TRAILER_BYTES - length : -TRAILER_BYTES], end - length)
+    footer = Footer.of(annotated(tail[-TRAILER_BYTES - length : -TRAILER_BYTES], variant_ids), end - length)
     return ColumnFile(footer=footer, tail=tail, tail_start=start)

@@ -32,12 +32,14 @@ from pyiceberg.types import (
 )
 
 from dml.errors import AnalysisError, ErrorKind
+from dml.model.variants import METADATA, VARIANT_ARROW, VariantType
 from dml.options import DEFAULT_METRICS_MODE, METRICS_MAX_INFERRED_COLUMNS, METRICS_MODE_COLUMN_PREFIX, integer
 from dml.write.bounds import lower_bound, upper_bound
 
 __all__ = ["ColumnMetrics", "Leaf", "MetricsMode", "NanCounter", "leaves", "metrics_modes", "parquet_metrics"]
 
 MAX_COLUMNS = 100
+UNBOUNDED = (GeometryType, GeographyType, VariantType)
 TRUNCATE = re.compile(r"truncate\((\d+)\)")
 
 
@@ -90,7 +92,7 @@ def parsed(key: str, text: str) -> MetricsMode:
 def metrics_modes(
     schema: Schema, properties: Mapping[str, str], sorted_ids: Iterable[int] = ()
 ) -> dict[int, MetricsMode]:
-    """The mode of every primitive field.
+    """The mode of every field that has values of its own.
 
     Args:
         schema: The table's schema.
@@ -100,7 +102,7 @@ def metrics_modes(
     Raises:
         AnalysisError: a property has a value that it cannot have.
     """
-    ids = list(primitive_ids(schema.as_struct()))
+    ids = list(ids_with_metrics(schema.as_struct()))
     if DEFAULT_METRICS_MODE in properties:
         modes = dict.fromkeys(ids, parsed(DEFAULT_METRICS_MODE, properties[DEFAULT_METRICS_MODE]))
     else:
@@ -116,8 +118,9 @@ def metrics_modes(
             if field is not None and field.field_id in modes:
                 modes[field.field_id] = mode
     for field_id in ids:
-        # The bounds of geometries are points, which nobody works out here: those of their bytes would be others.
-        if modes[field_id].bounds and isinstance(schema.find_type(field_id), GeometryType | GeographyType):
+        # The bounds of geometries are points, and those of variants are of the fields inside, which nobody works out
+        # here: those of their bytes would be others.
+        if modes[field_id].bounds and isinstance(schema.find_type(field_id), UNBOUNDED):
             modes[field_id] = COUNTS
     return modes
 
@@ -129,11 +132,11 @@ def find(schema: Schema, name: str) -> NestedField | None:
         return None  # the property outlived its column
 
 
-def primitive_ids(struct: StructType) -> Iterator[int]:
-    """Primitive fields, level by level: a wide struct does not take the place of later columns."""
+def ids_with_metrics(struct: StructType) -> Iterator[int]:
+    """Primitive fields and variants, level by level: a wide struct does not take the place of later columns."""
     level: list[NestedField] = list(struct.fields)
     while level:
-        yield from (field.field_id for field in level if field.field_type.is_primitive)
+        yield from (field.field_id for field in level if isinstance(field.field_type, PrimitiveType))
         level = [child for field in level for child in children_of(field.field_type)]
 
 
@@ -153,14 +156,17 @@ class Leaf:
     """A physical column of a file.
 
     Attributes:
-        field: The primitive field.
+        field: The primitive field, or the variant.
         path: Places of the fields that lead to it: the column, then fields of structs.
         repeated: Whether it is inside a list or map.
+        counts: Whether its values and nulls are the field's. A variant is NULL where its `metadata` is; where its
+            other parts are says nothing of it.
     """
 
     field: NestedField
     path: tuple[int, ...]
     repeated: bool = False
+    counts: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +186,14 @@ def leaves(columns: tuple[NestedField, ...]) -> tuple[Leaf, ...]:
     return tuple(leaf for place, column in enumerate(columns) for leaf in leaves_of(column, (place,), repeated=False))
 
 
+VARIANT_PARTS = tuple(part.name for part in VARIANT_ARROW)
+
+
 def leaves_of(column: NestedField, path: tuple[int, ...], *, repeated: bool) -> tuple[Leaf, ...]:
+    if isinstance(column.field_type, VariantType):
+        return tuple(
+            Leaf(field=column, path=path, repeated=repeated, counts=part == METADATA) for part in VARIANT_PARTS
+        )
     children = children_of(column.field_type)
     if not children:
         return () if isinstance(column.field_type, StructType) else (Leaf(field=column, path=path, repeated=repeated),)
@@ -238,8 +251,9 @@ def parquet_metrics(
         if mode is None or not mode.counts:
             continue
         chunks = [group.column(place) for group in groups]
-        result.column_sizes[field_id] = sum(chunk.total_compressed_size for chunk in chunks)
-        if not leaf.repeated:
+        size = sum(chunk.total_compressed_size for chunk in chunks)
+        result.column_sizes[field_id] = result.column_sizes.get(field_id, 0) + size
+        if leaf.counts and not leaf.repeated:
             add_chunks(result, leaf, mode, chunks)
     return result
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from dml.errors import DataError, ErrorKind
+from dml.model.variants import is_variant
 
 __all__ = ["NullCheck", "converted", "null_check", "required_but_null"]
 
@@ -40,10 +41,12 @@ def converted(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
     Raises:
         DataError: a value does not fit the type.
     """
-    if array.type.equals(target):
+    if array.type.equals(target) and not holds_variant(target):
         return array
     if pa.types.is_dictionary(array.type):
         return converted(array.dictionary_decode(), target, column)
+    if is_variant(target):
+        array = variant(array, target)
     if pa.types.is_struct(target) and pa.types.is_struct(array.type):
         return struct(array, target, column)
     if pa.types.is_list(target) and is_list_type(array.type):
@@ -99,6 +102,24 @@ def required(child: pa.Array, parent: pa.StructArray, path: str) -> pa.Array:
     nested = [child.values] if is_list_type(child.type) or pa.types.is_map(child.type) else None
     buffers = [None, *(child.buffers()[1:2] if nested else child.buffers()[1:])]
     return pa.Array.from_buffers(child.type, len(child), buffers, null_count=0, offset=child.offset, children=nested)
+
+
+def holds_variant(kind: pa.DataType) -> bool:
+    """Whether values are, or hold, variants: readers leave NULLs in the parts of those that are NULL."""
+    if not pa.types.is_nested(kind):
+        return False
+    return is_variant(kind) or any(holds_variant(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def variant(array: pa.Array, target: pa.StructType) -> pa.Array:
+    """A variant's parts in the order of the target; Spark has another one. NULLs may come without a type."""
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), target)
+    if not pa.types.is_struct(array.type) or array.type.num_fields != target.num_fields:
+        return array
+    parts = [array.type.field(target.field(place).name) for place in range(target.num_fields)]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays([array.field(part.name) for part in parts], fields=parts, mask=mask)
 
 
 def is_list_type(source: pa.DataType) -> bool:

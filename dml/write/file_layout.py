@@ -5,7 +5,7 @@ requiredness, checks, metrics modes and bloom filters of new data files. Spec: "
 Parquet"; `write.parquet.bloom-filter-*` in Iceberg's documentation.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -19,6 +19,7 @@ from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model import columns
 from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
 from dml.model.type_names import primitive_name
+from dml.model.variants import VariantType
 from dml.model.write_task import WriteContext
 from dml.options import BLOOM_FILTER_ENABLED_PREFIX, BLOOM_FILTER_FPP_PREFIX
 from dml.write.column_metrics import Leaf, MetricsMode, leaves, metrics_modes
@@ -135,6 +136,11 @@ def probability(properties: Mapping[str, str], key: str) -> float:
     return value
 
 
+def variant_ids(physical: Iterable[Leaf]) -> frozenset[int]:
+    """The field ids of the variants among physical columns."""
+    return frozenset(leaf.field.field_id for leaf in physical if isinstance(leaf.field.field_type, VariantType))
+
+
 UNSORTED = 0
 
 
@@ -152,6 +158,7 @@ class FileLayout:
         sort_order_id: The sort order that rows follow.
         bloom_filters: False-positive probabilities of the physical columns that have a bloom filter.
         has_geometries: Whether a physical column has values of the type geometry or geography.
+        variant_ids: The field ids of variants, also of those inside other types.
     """
 
     columns: tuple[NestedField, ...]
@@ -163,6 +170,7 @@ class FileLayout:
     sort_order_id: int = UNSORTED
     bloom_filters: dict[str, float] = field(default_factory=dict)
     has_geometries: bool = False
+    variant_ids: frozenset[int] = frozenset()
 
     def batch(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
         """Rows as files hold them.
@@ -199,7 +207,7 @@ def file_layout(context: WriteContext, *, row_lineage: bool) -> FileLayout:
     filterable = frozenset(
         file_schema.find_column_name(leaf.field.field_id) or ""
         for leaf in physical
-        if not leaf.repeated and not isinstance(leaf.field.field_type, BooleanType)
+        if not leaf.repeated and not isinstance(leaf.field.field_type, BooleanType | VariantType)
     )
     return FileLayout(
         columns=columns,
@@ -211,4 +219,5 @@ def file_layout(context: WriteContext, *, row_lineage: bool) -> FileLayout:
         sort_order_id=order.order_id if context.sorted_by_table_order else UNSORTED,
         bloom_filters=bloom_filters(context.properties, filterable),
         has_geometries=any(isinstance(leaf.field.field_type, GeometryType | GeographyType) for leaf in physical),
+        variant_ids=variant_ids(physical),
     )

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dml.options import PARQUET_COMPRESSION, WriteOptions
+from dml.splice.variant_groups import with_annotated_footer
 from dml.write.column_metrics import NanCounter, parquet_metrics
 from dml.write.file_layout import FileLayout
 from dml.write.file_writer import FileStatistics, codec_of
@@ -103,6 +104,7 @@ class ParquetFileWriter:
         self._stream = stream
         self._layout = layout
         self._options = options
+        self._tail = TailHolder(stream) if layout.variant_ids else None
         self._geometries = geometry_schema(layout.columns) if layout.has_geometries else None
         self._nans = NanCounter(layout.leaves, layout.modes)
         self._writer: pq.ParquetWriter | None = None
@@ -153,7 +155,7 @@ class ParquetFileWriter:
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         writer = open_parquet(
-            self._stream,
+            self._stream if self._tail is None else pa.PythonFile(self._tail, mode="w"),
             first.schema,
             self._options,
             dictionary=dictionary_columns(first),
@@ -171,7 +173,11 @@ class ParquetFileWriter:
         self.flush()
         if self._writer is None:
             self._writer = self._open((self._geometries or self._layout.arrow).empty_table())
+        if self._tail is not None:
+            self._tail.hold()
         self._writer.close()
+        if self._tail is not None:
+            self._stream.write(with_annotated_footer(self._tail.take(), self._layout.variant_ids))
         footer = self._footer[0]
         return FileStatistics(
             record_count=self._rows,
@@ -185,6 +191,46 @@ class ParquetFileWriter:
         self._pending = []
         if self._writer is not None:
             self._writer.is_open = False  # else it would write its footer when it is collected
+
+
+class TailHolder:
+    """A stream that can keep the end of a file, for Arrow writes a footer and forgets it.
+
+    Args:
+        stream: Takes the bytes before.
+    """
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+        self._held: list[bytes] | None = None
+        self.closed = False
+
+    def hold(self) -> None:
+        """Keep what is written from now on."""
+        self._held = []
+
+    def take(self) -> bytes:
+        """What was kept."""
+        return b"".join(self._held or ())
+
+    def write(self, data: bytes) -> int:
+        """Adds bytes."""
+        if self._held is None:
+            self._stream.write(data)
+        else:
+            self._held.append(bytes(data))
+        return len(data)
+
+    def tell(self) -> int:
+        """How many bytes were written."""
+        return int(self._stream.tell()) + sum(map(len, self._held or ()))
+
+    def flush(self) -> None:
+        """Does nothing: bytes are handed on as they come."""
+
+    def close(self) -> None:
+        """Ends it; the stream stays open."""
+        self.closed = True
 
 
 def check_codec(options: WriteOptions) -> str:

@@ -19,11 +19,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, FloatType, NestedField, StructType
 
 from dml.model.columns import DeltaLayout
+from dml.model.variants import METADATA, VariantType
 from dml.splice.footer import (
     CHUNK_TYPE,
     COLUMN_ORDERS,
     ELEMENT_NAME,
     ELEMENT_TYPE,
+    LOGICAL_TYPE,
     NULL_COUNT,
     NUM_CHILDREN,
     STATISTICS,
@@ -58,7 +60,6 @@ ARROW: Final = "parquet-cpp-arrow "
 # SchemaElement
 TYPE_LENGTH: Final = 2
 CONVERTED_TYPE: Final = 6
-LOGICAL_TYPE: Final = 10
 IMPLIED: Final = (CONVERTED_TYPE, 7, 8)
 """What a logical type says as well."""
 FIXED_LENGTH: Final = 7
@@ -253,9 +254,18 @@ def physical_leaves(columns: Iterable[SplicedColumn], layout: FileLayout) -> lis
     return [
         tuple(own.get(column.name, ()))
         if column.copied is None
-        else tuple(UNKNOWN if leaf is None else known.get(leaf, UNKNOWN) for leaf in column.copied.leaf_ids)
+        else tuple(
+            part_of_variant(known.get(leaf, UNKNOWN), path) if leaf is not None else UNKNOWN
+            for leaf, path in zip(column.copied.leaf_ids, column.copied.paths, strict=True)
+        )
         for column in columns
     ]
+
+
+def part_of_variant(leaf: Leaf, path: tuple[bytes, ...]) -> Leaf:
+    """The physical column of a field at a place: of a variant that may be shredded, one of many."""
+    is_variant = isinstance(leaf.field.field_type, VariantType)
+    return replace(leaf, counts=path[-1] == METADATA.encode()) if is_variant else leaf
 
 
 def absent_leaves(

@@ -122,6 +122,11 @@ def check_writable(spec: WriterSpec) -> None:
                 f"Rows with geometries are written into Parquet files only, not into {options.file_format.upper()}",
                 hint=f"Set '{DEFAULT_FILE_FORMAT}' = 'parquet': a table may have files of several formats",
             )
+        if layout.variant_ids and options.file_format != PARQUET:
+            raise NotSupportedError(
+                f"Rows with variants are written into Parquet files only, not into {options.file_format.upper()}",
+                hint=f"Set '{DEFAULT_FILE_FORMAT}' = 'parquet': a table may have files of several formats",
+            )
         PartitionRouter(current_spec(spec.context), layout.columns)
     if spec.job in {WriteJob.MERGE_ON_READ, WriteJob.CHOSEN_BY_FILE}:
         if spec.job is WriteJob.MERGE_ON_READ and spec.context.format_version < DELETE_FILE_VERSION:
