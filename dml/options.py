@@ -41,6 +41,8 @@ __all__ = [
     "ORC_COMPRESSION_STRATEGY",
     "PARQUET_COMPRESSION",
     "PARQUET_COMPRESSION_LEVEL",
+    "PARQUET_SHRED_VARIANTS",
+    "PARQUET_VARIANT_INFERENCE_ROWS",
     "PARQUET_VECTORIZATION_ENABLED",
     "SPARK_ACCEPT_ANY_SCHEMA",
     "SPARK_AUTO_SCHEMA_EVOLUTION",
@@ -98,6 +100,8 @@ DEFAULT_FILE_FORMAT: Final = "write.format.default"
 DELETE_DEFAULT_FILE_FORMAT: Final = "write.delete.format.default"
 PARQUET_COMPRESSION: Final = "write.parquet.compression-codec"
 PARQUET_COMPRESSION_LEVEL: Final = "write.parquet.compression-level"
+PARQUET_SHRED_VARIANTS: Final = "write.parquet.shred-variants"
+PARQUET_VARIANT_INFERENCE_ROWS: Final = "write.parquet.variant-inference-buffer-size"
 ORC_COMPRESSION: Final = "write.orc.compression-codec"
 ORC_COMPRESSION_STRATEGY: Final = "write.orc.compression-strategy"
 AVRO_COMPRESSION: Final = "write.avro.compression-codec"
@@ -330,6 +334,8 @@ class WriteOptions:
         page_size: `write.parquet.page-size-bytes`.
         page_rows: `write.parquet.page-row-limit`.
         dictionary_size: `write.parquet.dict-size-bytes`.
+        shred_variants: `write.parquet.shred-variants`.
+        variant_inference_rows: `write.parquet.variant-inference-buffer-size`.
         orc_compression: `write.orc.compression-codec`, lower case.
         orc_strategy: `write.orc.compression-strategy`.
         orc_stripe_size: `write.orc.stripe-size-bytes`.
@@ -352,6 +358,8 @@ class WriteOptions:
     page_size: int = 1024 * 1024
     page_rows: int = 20_000
     dictionary_size: int = 2 * 1024 * 1024
+    shred_variants: bool = False
+    variant_inference_rows: int = 100
     orc_compression: str = "zlib"
     orc_strategy: OrcStrategy = OrcStrategy.SPEED
     orc_stripe_size: int = 64 * 1024 * 1024
@@ -389,6 +397,10 @@ class WriteOptions:
             page_size=integer(properties, "write.parquet.page-size-bytes", default.page_size, minimum=1),
             page_rows=integer(properties, "write.parquet.page-row-limit", default.page_rows, minimum=1),
             dictionary_size=integer(properties, "write.parquet.dict-size-bytes", default.dictionary_size, minimum=1),
+            shred_variants=boolean(properties, PARQUET_SHRED_VARIANTS, default=False),
+            variant_inference_rows=integer(
+                properties, PARQUET_VARIANT_INFERENCE_ROWS, default.variant_inference_rows, minimum=1
+            ),
             orc_compression=properties.get(ORC_COMPRESSION, default.orc_compression).lower(),
             orc_strategy=choice(properties, ORC_COMPRESSION_STRATEGY, OrcStrategy, default.orc_strategy),
             orc_stripe_size=integer(properties, "write.orc.stripe-size-bytes", default.orc_stripe_size, minimum=1),

@@ -27,6 +27,8 @@ from dml.options import (
     ORC_COMPRESSION_STRATEGY,
     PARQUET_COMPRESSION,
     PARQUET_COMPRESSION_LEVEL,
+    PARQUET_SHRED_VARIANTS,
+    PARQUET_VARIANT_INFERENCE_ROWS,
     SPARK_FANOUT_ENABLED,
     WRITE_DISTRIBUTION_MODE,
     WRITE_TARGET_FILE_SIZE,
@@ -82,6 +84,10 @@ PLACES: Final = (
     Place(name=CODEC, properties=(*CODECS.values(), *DELETE_CODECS.values()), option=True, session=True),
     Place(name="compression-level", properties=(PARQUET_COMPRESSION_LEVEL,), option=True, session=True),
     Place(name="compression-strategy", properties=(ORC_COMPRESSION_STRATEGY,), option=True, session=True),
+    Place(name="shred-variants", properties=(PARQUET_SHRED_VARIANTS,), option=True, session=True),
+    Place(
+        name="variant-inference-buffer-size", properties=(PARQUET_VARIANT_INFERENCE_ROWS,), option=True, session=True
+    ),
     *(Place(name=name, properties=(name,), session=True) for name in HOOK_PROPERTIES),
 )
 

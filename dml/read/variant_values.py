@@ -20,7 +20,19 @@ import pyarrow.compute as pc
 
 from dml.model.variants import METADATA, TYPED_VALUE, VALUE
 
-__all__ = ["Dictionary", "whole_variants"]
+__all__ = [
+    "ARRAY",
+    "OBJECT",
+    "PRIMITIVE",
+    "SHORT_STRING",
+    "Dictionary",
+    "dictionary_of",
+    "elements_of",
+    "fields_of",
+    "object_of",
+    "size_of",
+    "whole_variants",
+]
 
 PRIMITIVE, SHORT_STRING, OBJECT, ARRAY = range(4)
 """The basic types: the lowest two bits of a value."""
@@ -308,6 +320,26 @@ def fields_of(value: bytes, dictionary: Dictionary) -> Iterator[tuple[bytes, byt
             raise ValueError("it has a variant with a field without a name")
         at = start + number(value, offsets + place * offset_width, offset_width)
         yield dictionary.names[field_id], value[at : at + size_of(value, at)]
+
+
+def elements_of(value: bytes) -> Iterator[bytes]:
+    """The elements of an array.
+
+    Raises:
+        ValueError: it is none, or breaks the format.
+    """
+    if not value or value[0] & 3 != ARRAY:
+        raise ValueError("it has a variant that is shredded as an array and is none")
+    header = value[0] >> 2
+    width, count_width = (header & 3) + 1, 4 if header >> 2 & 1 else 1
+    count = number(value, 1, count_width)
+    offsets = 1 + count_width
+    start = offsets + (count + 1) * width
+    if start > len(value):
+        raise ValueError("a variant breaks off")
+    for place in range(count):
+        at = start + number(value, offsets + place * width, width)
+        yield value[at : at + size_of(value, at)]
 
 
 def size_of(value: bytes, at: int) -> int:

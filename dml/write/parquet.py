@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 
 from dml.options import PARQUET_COMPRESSION, WriteOptions
 from dml.splice.variant_groups import with_annotated_footer
-from dml.write.column_metrics import NanCounter, parquet_metrics
+from dml.write.column_metrics import Leaf, NanCounter, parquet_metrics
 from dml.write.file_layout import FileLayout
 from dml.write.file_writer import FileStatistics, codec_of
 from dml.write.geometries import geometry_schema
+from dml.write.variant_shredding import physical_columns, shredded_table, shreddings
 
 __all__ = ["CODECS", "ParquetFileWriter", "check_codec", "dictionary_columns", "write_parquet"]
 
@@ -106,6 +107,7 @@ class ParquetFileWriter:
         self._options = options
         self._tail = TailHolder(stream) if layout.variant_ids else None
         self._geometries = geometry_schema(layout.columns) if layout.has_geometries else None
+        self._shreddings: dict[int, pa.DataType] = {}
         self._nans = NanCounter(layout.leaves, layout.modes)
         self._writer: pq.ParquetWriter | None = None
         self._footer: list[Any] = []
@@ -146,6 +148,9 @@ class ParquetFileWriter:
         table = pa.Table.from_batches(self._pending, self._layout.arrow)
         if self._geometries is not None:
             table = table.cast(self._geometries)
+        if self._writer is None and self._layout.variant_ids and self._options.shred_variants:
+            self._shreddings = shreddings(table, self._options.variant_inference_rows)
+        table = shredded_table(table, self._shreddings)
         if self._writer is None:
             self._writer = self._open(table)
         self._writer.write_table(table, row_group_size=table.num_rows)
@@ -183,8 +188,20 @@ class ParquetFileWriter:
             record_count=self._rows,
             file_size_in_bytes=self._stream.tell(),
             split_offsets=split_offsets(footer),
-            metrics=parquet_metrics(footer, self._layout.leaves, self._layout.modes, self._nans.counts),
+            metrics=parquet_metrics(footer, self._leaves(), self._layout.modes, self._nans.counts),
         )
+
+    def _leaves(self) -> tuple[Leaf, ...]:
+        """The physical columns of the file, further ones of shredded variants included."""
+        if not self._shreddings:
+            return self._layout.leaves
+        found: list[Leaf] = []
+        for leaf in self._layout.leaves:
+            found.append(leaf)
+            typed = self._shreddings.get(leaf.path[0])
+            if typed is not None and not leaf.counts:  # its `value`, behind which `typed_value` stands
+                found.extend([leaf] * physical_columns(typed))
+        return tuple(found)
 
     def abort(self) -> None:
         """Gives the file up; its bytes are of no use."""

@@ -38,7 +38,7 @@ def value(number: int) -> Any:
     """What the row of a number holds: objects, some of them like others, and values of other types."""
     if number % 4 == 3:
         return [number, None, "x"]
-    return {"a": number, "b": f"b{number}", "c": {"d": [number, 0.5]}, **({"e": True} if number % 2 else {})}
+    return {"a": number, "b": f"b{number}", "c": {"d": [number, 1.5]}, **({"e": True} if number % 2 else {})}
 
 
 def values(lake: Lake, name: str) -> dict[int, tuple[str | None, Any]]:
@@ -279,6 +279,24 @@ def test_row_groups_are_copied_beside_others_that_are_written_anew(lake: Lake) -
     (file,) = lake.data_files(name)
     assert annotations(file.path) == 1
     assert (dict(file.value_counts or {})[3], dict(file.null_value_counts or {})[3]) == (9, 1)
+    assert lake.session.verify(name).ok
+
+
+def test_a_table_may_have_them_shredded(lake: Lake) -> None:
+    """What Spark's own reader and DuckDB put together is what was written; splicing keeps the columns."""
+    name = lake.create("id BIGINT, s STRING, v VARIANT", **V3, **SPLICED, **{"write.parquet.shred-variants": "true"})
+    rows = ", ".join(f"({number}, 's', parse_json('{json.dumps(value(number))}'))" for number in range(COUNT))
+    lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ * FROM VALUES {rows}, (8, 's', NULL)")
+    lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id + 20, s, v FROM {name} WHERE id NOT IN (3, 7)")
+    expected = {number: value(number) for number in range(COUNT)} | {8: None, 28: None}
+    expected |= {number + 20: value(number) for number in range(COUNT) if number % 4 != 3}
+    assert [is_shredded(file.path) for file in lake.data_files(name)].count(True) == 1, "arrays beside objects are not"
+    assert others(lake, name) == (expected, expected)
+    lake.session.sql(f"UPDATE {name} SET s = 'changed' WHERE id > 20")
+    lake.session.sql(f"DELETE FROM {name} WHERE variant_get(v, '$.a', 'int') = 4")
+    expected = {number: found for number, found in expected.items() if number not in {4, 24}}
+    assert {number: found for number, (_, found) in values(lake, name).items()} == expected
+    assert others(lake, name) == (expected, expected)
     assert lake.session.verify(name).ok
 
 
