@@ -29,7 +29,11 @@ pytestmark = pytest.mark.spark
 
 V3 = {"format-version": "3"}
 SPLICED = {"write.splice.min-file-size-bytes": "1"}
-ALL_MODES = (("copy-on-write", {}), ("copy-on-write", SPLICED), ("merge-on-read", {}))
+ALL_MODES: tuple[tuple[str, dict[str, str]], ...] = (
+    ("copy-on-write", {}),
+    ("copy-on-write", SPLICED),
+    ("merge-on-read", {}),
+)
 MODES = by_night(ALL_MODES, always=lambda one: one[1] or "read" in one[0])
 COUNT = 8
 
@@ -203,8 +207,10 @@ def test_they_stand_inside_other_types_and_where_a_value_is_required(lake: Lake)
     read, in_files = others(lake, name)
     assert read == in_files == {2: {"x": True, "n": 3}}
     lake.session.sql(f"ALTER TABLE {name} ADD COLUMN w VARIANT")
+    lake.session.sql(f"ALTER TABLE {name} ADD COLUMN v.y VARIANT")
+    assert lake.rows(f"SELECT w, v.y, v.n FROM {name}") == [(None, None, 3)]
     lake.session.sql(f"UPDATE {name} SET w = r, l = array(r)")
-    assert lake.rows(f"SELECT to_json(w), to_json(l) FROM {name}") == [("1", "[1]")]
+    assert lake.rows(f"SELECT to_json(w), to_json(l), v.y FROM {name}") == [("1", "[1]", None)]
 
 
 def test_dataframes_and_tables_of_queries_have_them(lake: Lake, spark: SparkSession) -> None:
@@ -264,6 +270,7 @@ def test_row_groups_are_copied_beside_others_that_are_written_anew(lake: Lake) -
     name = lake.create("id BIGINT, s STRING, v VARIANT", **V3, **SPLICED, **{"write.parquet.row-group-limit": "2"})
     query = "SELECT id, 's' AS s, IF(id = 4, NULL, parse_json(concat('{\"a\":', id, '}'))) AS v FROM range(0, 10, 1, 1)"
     lake.session.sql(f"INSERT INTO {name} {query}")
+    expected: dict[int, tuple[str, Any]]
     expected = {number: ("s", None if number == 4 else {"a": number}) for number in range(10)}
     result = lake.session.sql(
         f"""MERGE INTO {name} t USING (SELECT * FROM VALUES (3), (5), (6)) s(id) ON t.id = s.id
@@ -294,7 +301,9 @@ def test_a_table_may_have_them_shredded(lake: Lake) -> None:
     assert others(lake, name) == (expected, expected)
     lake.session.sql(f"UPDATE {name} SET s = 'changed' WHERE id > 20")
     lake.session.sql(f"DELETE FROM {name} WHERE variant_get(v, '$.a', 'int') = 4")
+    lake.session.sql(f'UPDATE {name} SET v = parse_json(\'{{"b":"new"}}\') WHERE id IN (5, 8, 25)')
     expected = {number: found for number, found in expected.items() if number not in {4, 24}}
+    expected |= {number: {"b": "new"} for number in (5, 8, 25)}
     assert {number: found for number, (_, found) in values(lake, name).items()} == expected
     assert others(lake, name) == (expected, expected)
     assert lake.session.verify(name).ok

@@ -31,6 +31,17 @@ def test_the_option_counts_before_the_session_and_that_before_the_table():
     assert write_properties({}, {}, table) == {}
 
 
+def test_variants_are_shredded_where_the_nearest_place_says_so():
+    table = {"write.parquet.shred-variants": "true", "write.parquet.variant-inference-buffer-size": "7"}
+    for options, session, expected in (
+        ({}, {}, (True, 7)),
+        ({}, {"shred-variants": "false"}, (False, 7)),
+        ({"shred-variants": "true"}, {"shred-variants": "false", "variant-inference-buffer-size": "9"}, (True, 9)),
+    ):
+        found = WriteOptions.from_properties({**table, **write_properties(options, session, table)})
+        assert (found.shred_variants, found.variant_inference_rows) == expected
+
+
 @pytest.mark.parametrize(
     ("options", "table", "keys"),
     [

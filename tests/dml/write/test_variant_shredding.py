@@ -33,7 +33,7 @@ SHRED = {"write.parquet.shred-variants": "true"}
 
 def group_of(values: list[Any]) -> pa.StructArray:
     """Variants of Python values; None is NULL."""
-    rows = []
+    rows: list[dict[str, bytes] | None] = []
     for value in values:
         if value is None:
             rows.append(None)
