@@ -41,6 +41,11 @@ OpenPartition = Callable[[tuple[Any, ...]], PartitionWriter]
 MAX_OPEN_FILES = 256
 MAX_BUFFERED_BYTES = 512 * 2**20
 
+SPLIT_ROWS = 131_072
+SPLIT_BYTES = 16 * 2**20
+"""About so many rows are split at once. Spark sends 10,000: of a hundred partitions these are pieces of a hundred rows,
+and each piece costs more than its rows do."""
+
 
 class FanoutDataWriter:
     """Writes any number of partitions at once.
@@ -52,7 +57,8 @@ class FanoutDataWriter:
         router: Finds the partitions of rows.
         open_partition: Makes the writer of one partition.
         max_open_files: How many files may be open.
-        max_buffered_bytes: How many bytes of rows may be kept in memory.
+        max_buffered_bytes: How many bytes of rows may be kept in memory, beside those that wait to be split.
+        split_rows: How many rows may wait to be split, with `SPLIT_BYTES` at most.
     """
 
     def __init__(
@@ -62,22 +68,40 @@ class FanoutDataWriter:
         *,
         max_open_files: int = MAX_OPEN_FILES,
         max_buffered_bytes: int = MAX_BUFFERED_BYTES,
+        split_rows: int = SPLIT_ROWS,
     ) -> None:
         self._router = router
         self._open_partition = open_partition
         self._max_open_files = max_open_files
         self._max_buffered_bytes = max_buffered_bytes
+        self._split_rows = split_rows
         self._writers: dict[Hashable, PartitionWriter] = {}
         self._open: OrderedDict[Hashable, PartitionWriter] = OrderedDict()
         self._buffered = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
-        """Writes rows into the files of their partitions."""
+        """Writes rows into the files of their partitions, those of a partition in the order in which they come."""
         if partition is not None:
+            self._split()
             self._write(partition, batch)
             return
-        for found, rows in self._router.split(batch):
-            self._write(found, rows)
+        rows, size = self._waiting_rows + batch.num_rows, self._waiting_bytes + batch.nbytes
+        if rows > self._split_rows or size > SPLIT_BYTES:
+            self._split()
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+
+    def _split(self) -> None:
+        """Gives the rows that wait to the writers of their partitions."""
+        waiting, self._waiting = self._waiting, []
+        self._waiting_rows = self._waiting_bytes = 0
+        if waiting:
+            for found, rows in self._router.split(waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)):
+                self._write(found, rows)
 
     def _write(self, partition: tuple[Any, ...], rows: pa.RecordBatch) -> None:
         key = partition_key(0, partition)
@@ -106,10 +130,12 @@ class FanoutDataWriter:
 
     def close(self) -> tuple[ContentFile, ...]:
         """Finishes all files."""
+        self._split()
         return tuple(file for writer in self._writers.values() for file in writer.close())
 
     def abort(self) -> None:
-        """Gives up the open files."""
+        """Gives up the rows and the open files."""
+        self._waiting = []
         for writer in self._writers.values():
             writer.abort()
 

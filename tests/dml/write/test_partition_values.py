@@ -2,12 +2,15 @@
 
 import math
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -246,7 +249,7 @@ def test_a_clustered_writer_opens_another_file_for_a_partition_that_comes_back(t
 
 
 def test_fanout_keeps_its_limit_of_open_files_and_loses_no_row(tmp_path: Path) -> None:
-    writer, layout = writers(tmp_path, FanoutDataWriter, max_open_files=2)
+    writer, layout = writers(tmp_path, FanoutDataWriter, max_open_files=2, split_rows=1)
     for _ in range(2):
         for name in "abcd":
             writer.write(layout.batch(table([1, 2], [name, name]).to_batches()[0].columns))
@@ -256,13 +259,52 @@ def test_fanout_keeps_its_limit_of_open_files_and_loses_no_row(tmp_path: Path) -
 
 
 def test_fanout_frees_memory_without_closing_files(tmp_path: Path) -> None:
-    writer, layout = writers(tmp_path, FanoutDataWriter, max_buffered_bytes=100)
+    writer, layout = writers(tmp_path, FanoutDataWriter, max_buffered_bytes=100, split_rows=1)
     for _ in range(5):
         for name in "ab":
             writer.write(layout.batch(table([1, 2], [name, name]).to_batches()[0].columns))
     files = writer.close()
     assert [file.record_count for file in files] == [10, 10]
     assert all(len(file.split_offsets) > 1 for file in files)
+
+
+def test_fanout_splits_the_rows_of_many_batches_at_once_and_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition that the caller names comes in its turn; of what waits there are never more rows than the limit."""
+    writer, layout = writers(tmp_path, FanoutDataWriter, split_rows=6)
+    split, sizes = PartitionRouter.split, []
+
+    def counted(router: PartitionRouter, batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+        sizes.append(batch.num_rows)
+        return split(router, batch)
+
+    monkeypatch.setattr(PartitionRouter, "split", counted)
+    for start in range(0, 20, 2):
+        rows = layout.batch(table([start, start + 1], ["a", "b"]).to_batches()[0].columns)
+        if start == 8:
+            writer.write(rows.slice(0, 1), ("a",))
+            rows = rows.slice(1)
+        writer.write(rows)
+    files = {file.partition: pq.read_table(file.path, partitioning=None)["id"].to_pylist() for file in writer.close()}
+    assert files == {("a",): list(range(0, 20, 2)), ("b",): list(range(1, 20, 2))}
+    assert sizes == [6, 2, 5, 6]
+
+
+@pytest.mark.parametrize("values", [3, 255, 256, 300], ids=str)
+def test_partitions_come_as_they_first_appear_however_many_there_could_be(values: int) -> None:
+    """Two fields of 256 values have as many combinations as 16 bits have numbers."""
+    spec = PartitionSpec(*(PartitionField(place, 1000 + place, IDENTITY, f"p{place}") for place in (1, 2)))
+    chosen = PartitionRouter(spec, tuple(NestedField(place, f"c{place}", LongType()) for place in (1, 2)))
+    rng = np.random.default_rng(7)
+    first, second = rng.permutation(values).repeat(2), rng.permutation(values).repeat(2)
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for place, key in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
+        found.setdefault(key, []).append(place)
+    first, second, places = (np.concatenate([part, part[::-1]]) for part in (first, second, np.arange(len(first))))
+    batch = pa.record_batch([first, second, places], names=["c1", "c2", "place"])
+    groups = [(key, rows["place"].to_pylist()) for key, rows in chosen.split(batch)]
+    assert groups == [(key, [*rows, *rows[::-1]]) for key, rows in found.items()]
 
 
 ROWS = DeltaLayout(value_ids=(1, 2, 3))
