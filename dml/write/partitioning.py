@@ -1,11 +1,12 @@
 """Rows into the files of their partitions. Worker.
 
-Input: batches of any partitions. Output: data files, each of one partition. `FanoutDataWriter` keeps a file open for
-each partition; `ClusteredDataWriter` keeps one, for rows that lie together by partition.
+Input: batches of any partitions. Output: data files, each of one partition. `FanoutDataWriter` writes all partitions at
+once; `ClusteredDataWriter` one after the other, for rows that lie together by partition.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -41,17 +42,82 @@ OpenPartition = Callable[[tuple[Any, ...]], PartitionWriter]
 MAX_OPEN_FILES = 256
 MAX_BUFFERED_BYTES = 512 * 2**20
 
+KEPT_SHARE = 0.75
+"""So much stays when memory is freed: the largest of thousands of partitions are looked for now and then only."""
+
 SPLIT_ROWS = 131_072
 SPLIT_BYTES = 16 * 2**20
 """About so many rows are split at once. Spark sends 10,000: of a hundred partitions these are pieces of a hundred rows,
 and each piece costs more than its rows do."""
 
 
+MAX_HELD_BYTES = 16 * 2**20
+"""So many rows a partition has before its file is opened: of thousands of small ones none is open before the end."""
+
+
+class LatePartitionWriter:
+    """Keeps the rows of one partition until there are enough for a file, or nobody waits for more.
+
+    Args:
+        open_writer: Makes what writes them.
+    """
+
+    def __init__(self, open_writer: Callable[[], PartitionWriter]) -> None:
+        self._open_writer = open_writer
+        self._writer: PartitionWriter | None = None
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of rows that are kept in memory."""
+        return self._held_bytes + (0 if self._writer is None else self._writer.buffered_bytes)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is open."""
+        return self._writer is not None and self._writer.is_open
+
+    def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:  # noqa: ARG002
+        """Takes rows of the partition."""
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        if self.is_open or self._held_bytes > MAX_HELD_BYTES:
+            self._released()
+
+    def flush(self) -> None:
+        """Frees the memory of the rows that are kept."""
+        self._released().flush()
+
+    def finish_file(self) -> None:
+        """Writes all rows, and closes the open file; later rows go to a new one."""
+        self._released().finish_file()
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Finishes the last file."""
+        return self._released().close()
+
+    def abort(self) -> None:
+        """Gives up the rows and the open file."""
+        self._held, self._held_bytes = [], 0
+        if self._writer is not None:
+            self._writer.abort()
+
+    def _released(self) -> PartitionWriter:
+        """The writer, when it has the rows that were held."""
+        if self._writer is None:
+            self._writer = self._open_writer()
+        held, self._held, self._held_bytes = self._held, [], 0
+        for batch in held:
+            self._writer.write(batch)
+        return self._writer
+
+
 class FanoutDataWriter:
     """Writes any number of partitions at once.
 
-    With too many files open, the one that was not written to for longest is finished; with too many rows in memory, the
-    partition that holds most writes a row group.
+    With too many rows in memory, the partition that holds most writes a row group; with too many files open, the one
+    that was not written to for longest is finished.
 
     Args:
         router: Finds the partitions of rows.
@@ -82,6 +148,11 @@ class FanoutDataWriter:
         self._waiting_rows = 0
         self._waiting_bytes = 0
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of rows that are kept in memory, beside those that wait to be split."""
+        return self._buffered
+
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
         """Writes rows into the files of their partitions, those of a partition in the order in which they come."""
         if partition is not None:
@@ -107,26 +178,32 @@ class FanoutDataWriter:
         key = partition_key(0, partition)
         writer = self._writers.get(key)
         if writer is None:
-            writer = self._writers[key] = self._open_partition(partition)
+            writer = self._writers[key] = LatePartitionWriter(partial(self._open_partition, partition))
         before = writer.buffered_bytes
         writer.write(rows)
         self._buffered += writer.buffered_bytes - before
+        self._note(key, writer)
+        if self._buffered > self._max_buffered_bytes:
+            self._free()
+
+    def _note(self, key: Hashable, writer: PartitionWriter) -> None:
+        """Remembers whether a partition that was written to has a file open, and keeps no more open than may be."""
+        self._open.pop(key, None)
         if writer.is_open:
             self._open[key] = writer
-            self._open.move_to_end(key)
-        else:
-            self._open.pop(key, None)
-        self._keep_limits()
-
-    def _keep_limits(self) -> None:
         while len(self._open) > self._max_open_files:
             _, oldest = self._open.popitem(last=False)
             self._buffered -= oldest.buffered_bytes
             oldest.finish_file()
-        while self._buffered > self._max_buffered_bytes:
-            largest = max(self._open.values(), key=lambda writer: writer.buffered_bytes)
-            self._buffered -= largest.buffered_bytes
-            largest.flush()
+
+    def _free(self) -> None:
+        """Writes the rows of the partitions that have most, until there is room for a while."""
+        for key, writer in sorted(self._writers.items(), key=lambda item: item[1].buffered_bytes, reverse=True):
+            if self._buffered <= self._max_buffered_bytes * KEPT_SHARE:
+                break
+            self._buffered -= writer.buffered_bytes
+            writer.flush()
+            self._note(key, writer)
 
     def close(self) -> tuple[ContentFile, ...]:
         """Finishes all files."""

@@ -49,13 +49,14 @@ from pyiceberg.types import (
 
 from dml.errors import NotSupportedError
 from dml.model.columns import DeltaLayout
+from dml.write import partitioning
 from dml.write.file_layout import arrow_field, file_layout
-from dml.write.output_files import OutputFileFactory
+from dml.write.output_files import OutputFile, OutputFileFactory
 from dml.write.partition_values import PartitionRouter
 from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter
 from dml.write.rolling import RollingDataWriter
 from dml.write.writer_spec import WriteJob
-from tests.dml.write.builders import BY_NAME, SCHEMA, TASK, UNPARTITIONED, context, read_back, run, table
+from tests.dml.write.builders import BY_NAME, SCHEMA, TASK, UNPARTITIONED, context, read_back, run, stored_files, table
 
 MICROS = st.integers(-(2**52), 2**52)
 STRINGS = st.text(max_size=6)
@@ -248,7 +249,8 @@ def test_a_clustered_writer_opens_another_file_for_a_partition_that_comes_back(t
     assert [(file.partition, file.record_count) for file in files] == [(("a",), 1), (("b",), 2), (("a",), 1)]
 
 
-def test_fanout_keeps_its_limit_of_open_files_and_loses_no_row(tmp_path: Path) -> None:
+def test_fanout_keeps_its_limit_of_open_files_and_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitioning, "MAX_HELD_BYTES", 0)
     writer, layout = writers(tmp_path, FanoutDataWriter, max_open_files=2, split_rows=1)
     for _ in range(2):
         for name in "abcd":
@@ -256,6 +258,45 @@ def test_fanout_keeps_its_limit_of_open_files_and_loses_no_row(tmp_path: Path) -
     files = writer.close()
     assert sum(file.record_count for file in files) == 16
     assert len(files) == 8
+
+
+@pytest.mark.parametrize("fanout_limits", [{}, {"max_buffered_bytes": 2_000}], ids=["enough memory", "little memory"])
+def test_more_partitions_than_files_may_be_open_get_one_file_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fanout_limits: dict[str, int]
+) -> None:
+    """Small ones wait for the end; where memory is short, the one with most rows does not."""
+    opened: list[int] = []
+    original = OutputFileFactory.open
+
+    def counted(factory: OutputFileFactory, *args: Any, **more: Any) -> OutputFile:
+        file = original(factory, *args, **more)
+        opened.append(len(factory._streams))
+        return file
+
+    monkeypatch.setattr(OutputFileFactory, "open", counted)
+    writer, layout = writers(tmp_path, FanoutDataWriter, max_open_files=2, split_rows=1, **fanout_limits)
+    expected = dict.fromkeys([(name,) for name in "abcdefgh"], 3) | {("a",): 123}
+    for number in range(3):
+        for name in "abcdefgh":
+            rows = [number] * (41 if name == "a" else 1)
+            writer.write(layout.batch(table(rows, [name] * len(rows)).to_batches()[0].columns))
+            assert writer.buffered_bytes <= 2_000 or not fanout_limits
+    assert len(opened) == len(fanout_limits)
+    files = writer.close()
+    assert {file.partition: file.record_count for file in files} == expected
+    assert len(files) == len(expected)
+    assert max(opened) <= 2
+    for file in files:
+        ids = pq.read_table(file.path, partitioning=None)["id"].to_pylist()
+        assert ids == sorted(ids)
+
+
+def test_rows_that_wait_for_a_file_are_given_up_with_it(tmp_path: Path) -> None:
+    writer, layout = writers(tmp_path, FanoutDataWriter, split_rows=1)
+    for name in "aba":
+        writer.write(layout.batch(table([1], [name]).to_batches()[0].columns))
+    writer.abort()
+    assert not stored_files(tmp_path)
 
 
 def test_fanout_frees_memory_without_closing_files(tmp_path: Path) -> None:
