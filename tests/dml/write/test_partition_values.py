@@ -260,6 +260,7 @@ def test_fanout_keeps_its_limit_of_open_files_and_loses_no_row(tmp_path: Path, m
     assert len(files) == 8
 
 
+@pytest.mark.proves("F4")
 @pytest.mark.parametrize("fanout_limits", [{}, {"max_buffered_bytes": 2_000}], ids=["enough memory", "little memory"])
 def test_more_partitions_than_files_may_be_open_get_one_file_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fanout_limits: dict[str, int]
