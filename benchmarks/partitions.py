@@ -3,7 +3,8 @@
     python -m benchmarks.partitions [--rows 6000000] [--partitions 100] [--rounds 3]
 
 `hash` brings the rows of a partition to one task; with `fanout` each task keeps a file of every partition open.
-`seconds` is the median of the rounds after one that warms up; `files` are those that an INSERT added.
+`seconds` is the median of the rounds after one that warms up, `cpu` that of the CPU of
+driver, JVM and workers; `files` are those that an INSERT added.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import dml
 from benchmarks.datasets import COLUMNS, ROWS
+from benchmarks.statements import tree_cpu
 
 WAYS = {
     "hash": {"write.distribution-mode": "hash"},
@@ -42,21 +44,23 @@ def main() -> None:
     try:
         lake.sql("CREATE NAMESPACE bench")
         for way, properties in WAYS.items():
-            seconds, files = [], 0
+            seconds, cpu, files = [], [], 0
             for number in range(options.rounds + 1):
                 listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
                 table = f"bench.{way}{number}"
                 lake.sql(f"CREATE TABLE {table} ({COLUMNS}, p INT) PARTITIONED BY (p) TBLPROPERTIES ({listed})")
-                start = time.perf_counter()
+                start, used = time.perf_counter(), tree_cpu()
                 result = lake.sql(
                     f"INSERT INTO {table} SELECT *, CAST(pmod(hash(id), {options.partitions}) AS INT) FROM ({rows})"
                 )
                 seconds.append(time.perf_counter() - start)
+                cpu.append(tree_cpu() - used)
                 assert isinstance(result, dml.Result)
                 files = result.data_files_added
                 assert result.rows_inserted == options.rows, result
                 lake.sql(f"DROP TABLE {table} PURGE")
-            line = {"way": way, "seconds": round(statistics.median(seconds[1:]), 2), "files": files}
+            medians = {"seconds": statistics.median(seconds[1:]), "cpu": statistics.median(cpu[1:])}
+            line = {"way": way, **{name: round(value, 2) for name, value in medians.items()}, "files": files}
             print(json.dumps({**line, "rows": options.rows, "partitions": options.partitions}), flush=True)
     finally:
         lake.spark.stop()
