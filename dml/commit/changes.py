@@ -39,7 +39,7 @@ class RowLevelChanges:
         tasks: The data files that were read, by path, with the delete files that applied.
         loader: Reads the positions that delete files delete.
         write_deletes: Writes new delete files: on version 3 a deletion vector for each data file.
-        row_origins: Copy-on-write: where the rows of the new data files were, as far as that is known.
+        row_origins: Where the rows of new data files that replace others were, as far as that is known.
     """
 
     changed: Mapping[str, ChangedFile] = field(repr=False)

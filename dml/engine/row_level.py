@@ -205,6 +205,7 @@ def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context
         )
     )
     copy_on_write = planned.mode is RowLevelOperationMode.COPY_ON_WRITE
+    rewrites = planned.mode is not RowLevelOperationMode.MERGE_ON_READ
     value_ids = tuple(column.field.field_id for column in plan.query.values)
     return WriterSpec(
         job=WriteJob(planned.mode),
@@ -220,7 +221,7 @@ def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context
         sorts_rows=context.sorted_by_table_order,
         splices=splices(plan, planned.mode, planned.target.table, context.options),
         deletes=deletes_rows(plan),
-        tracks_origins=copy_on_write and context.format_version > 1 and compares_rows(planned),
+        tracks_origins=rewrites and context.format_version > 1 and compares_rows(planned),
         tasks=max(parallelism, len(groups)),
         joins_tasks=not copy_on_write and (len(groups) > 1 or (plan.inserts and not delta.inserts_few)),
     )

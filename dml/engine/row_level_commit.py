@@ -157,12 +157,8 @@ def row_level_changes(
 
 
 def compares_rows(planned: PlannedStatement) -> bool:
-    """Whether the statement's commit compares rows, if it meets others: not where each file got its own mode."""
-    return (
-        planned.mode is not RowLevelOperationMode.AUTO
-        and not planned.reads_itself
-        and row_level_concurrency(planned.target.table.properties)
-    )
+    """Whether the statement's commit compares rows, if it meets others."""
+    return not planned.reads_itself and row_level_concurrency(planned.target.table.properties)
 
 
 def rests_on_rows(planned: PlannedStatement, outcome: WriteOutcome) -> bool:

@@ -140,8 +140,7 @@ def rewrite_files(spec: WriterSpec, output: OutputFileFactory, batches: Iterable
     """Copy-on-write: the data files that a delta changes are written anew."""
     assert spec.files is not None
     layout = file_layout(spec.context, row_lineage=spec.row_lineage)
-    max_encoded_bytes = min(MAX_ENCODED_BYTES, spec.max_report_bytes)
-    origins = OriginLog(max_encoded_bytes=max_encoded_bytes) if spec.tracks_origins else None
+    origins = origin_log(spec)
     splicer = open_splicer(spec, layout, output, origins)
     with data_writer(spec, layout, output, origins) as writer:
         patch = patch_writer(spec, layout, writer, origins, splicer)
@@ -154,6 +153,13 @@ def rewrite_files(spec: WriterSpec, output: OutputFileFactory, batches: Iterable
             row_origins=() if origins is None else origins.report(),
             metrics=counts.metrics(rows_carried=patch.rows_carried),
         )
+
+
+def origin_log(spec: WriterSpec) -> OriginLog | None:
+    """What notes where the rows of rewritten data files were."""
+    if not spec.tracks_origins:
+        return None
+    return OriginLog(max_encoded_bytes=min(MAX_ENCODED_BYTES, spec.max_report_bytes))
 
 
 def open_splicer(
@@ -200,16 +206,17 @@ def write_chosen(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[
     """Each data file that a delta changes in the way that suits it: written anew, or its rows marked as deleted."""
     assert spec.files is not None
     layout = file_layout(spec.context, row_lineage=spec.row_lineage)
-    splicer = open_splicer(spec, layout, output, None)
+    origins = origin_log(spec)
+    splicer = open_splicer(spec, layout, output, origins)
     marks, delete_writer = None, None
-    with data_writer(spec, layout, output) as writer, new_row_writer(spec, layout, output) as new_writer:
+    with data_writer(spec, layout, output, origins) as writer, new_row_writer(spec, layout, output) as new_writer:
         new_rows = NewRows(
             files=spec.files, layout=layout, delta=spec.layout, writer=new_writer, row_lineage=spec.row_lineage
         )
         if spec.context.format_version >= DELETE_FILE_VERSION:
             delete_writer = open_delete_writer(spec, output)
             marks = PositionDeltaWriter(deletes=delete_writer, new_rows=new_rows)
-        patch = patch_writer(spec, layout, writer, None, splicer)
+        patch = patch_writer(spec, layout, writer, origins, splicer)
         chosen = ChosenByFile(
             files=spec.files,
             rewrites=patch,
@@ -229,6 +236,7 @@ def write_chosen(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[
             held_rows=new_writer.held(),
             held_deletes=deletes.held,
             changed_files=within_limit(chosen.changed_files, spec.max_report_bytes),
+            row_origins=() if origins is None else origins.report(),
             metrics=counts.metrics(rows_carried=patch.rows_carried),
         )
 

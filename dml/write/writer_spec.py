@@ -57,8 +57,8 @@ class WriterSpec:
         files: The data files that a delta changes; None for `ROWS`.
         max_failures: Attempts that Spark gives a task (`spark.task.maxFailures`).
         sorts_rows: Whether writers put rows in the table's sort order: they do not come in it.
-        tracks_origins: Copy-on-write: whether tasks report where the rows of new files come from.
-        splices: Copy-on-write: whether rows stay in the order of their files, so that these can be spliced.
+        tracks_origins: Whether tasks report where the rows of files that replace others come from.
+        splices: Whether files may be written anew, and rows stay in the order of their files, so that these can be spliced.
         deletes: Whether the statement may delete rows.
         tasks: About how many tasks write.
         joins_tasks: Whether tasks with few rows leave them to the driver, so that they share a file for each partition.

@@ -115,26 +115,36 @@ def test_no_file_keeps_more_dead_rows_than_the_table_allows(lake: Lake, version:
     others_agree(lake, name)
 
 
+UPDATES = "UPDATE {t} SET v = 'mine' WHERE id IN (1, 2) OR id >= 100 AND id < 150"
+"""Marks two rows of the first file, and writes the second one anew."""
+DELETES = "DELETE FROM {t} WHERE id IN (1, 2) OR id >= 100 AND id < 150 OR id >= 200 AND id < 300"
+"""The same; of the third file every row goes."""
+
+
 @pytest.mark.parametrize("version", VECTORS_FIRST)
 @pytest.mark.parametrize(
-    ("theirs", "conflicts"),
+    ("statement", "theirs", "conflict"),
     [
-        ("DELETE FROM {t} WHERE id = 5", True),  # in the file of which rows are marked
-        ("DELETE FROM {t} WHERE id = 105", True),  # in the one that is written anew
-        (
-            "DELETE FROM {t} WHERE id = 305",
-            True,
-        ),  # deletes that may be of rows of the condition, as in Iceberg's library
-        ("DELETE FROM {t} WHERE id >= 100 AND id < 200", True),
-        ("INSERT INTO {t} VALUES (1000, 0, 'theirs')", False),
-        ("INSERT INTO {t} VALUES (1, 0, 'theirs')", True),
+        # Of the file of which rows are marked, of the one that is written anew, and of one that is left alone.
+        (UPDATES, "DELETE FROM {t} WHERE id IN (5, 99, 160, 199, 305)", None),
+        (DELETES, "DELETE FROM {t} WHERE id IN (5, 99, 160, 199, 305)", None),
+        (UPDATES, "UPDATE {t} SET v = 'theirs' WHERE id IN (5, 160)", None),
+        (UPDATES, "DELETE FROM {t} WHERE id IN (1, 5)", "ROWS"),
+        (UPDATES, "DELETE FROM {t} WHERE id IN (120, 160)", "ROWS"),
+        (DELETES, "DELETE FROM {t} WHERE id = 250", "ROWS"),
+        (UPDATES, "DELETE FROM {t} WHERE id >= 100 AND id < 200", "V3"),
+        (UPDATES, "DELETE FROM {t} WHERE id < 100", "V4"),
+        (DELETES, "DELETE FROM {t} WHERE id < 100", None),  # their deletes are ours
+        (DELETES, "DELETE FROM {t} WHERE id >= 200 AND id < 300", "V3"),
+        (UPDATES, "INSERT INTO {t} VALUES (1000, 0, 'theirs')", None),
+        (UPDATES, "INSERT INTO {t} VALUES (1, 0, 'theirs')", "V1"),
     ],
 )
 def test_commits_of_others(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, version: str, theirs: str, conflicts: bool
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, version: str, statement: str, theirs: str, conflict: str | None
 ) -> None:
-    """Files of both kinds are compared with what others did meanwhile; whole files, not rows."""
-    name = filled(lake, version)
+    """Rows are compared in files of every kind, and what others deleted is deleted in the new files as well."""
+    name, serial = filled(lake, version), filled(lake, version)
     commit = publish.commit
 
     def after_them(*args: Any, **kwargs: Any) -> Any:
@@ -143,13 +153,16 @@ def test_commits_of_others(
             lake.session.sql(theirs.format(t=name))
         return commit(*args, **kwargs)
 
+    lake.session.sql(theirs.format(t=serial))
     monkeypatch.setattr(publish, "commit", after_them)
-    statement = f"UPDATE {name} SET v = 'mine' WHERE id IN (1, 2) OR id >= 100 AND id < 150"
-    if conflicts:
-        with pytest.raises(CommitConflictError):
-            lake.session.sql(statement)
-        assert lake.rows(f"SELECT * FROM {name} WHERE v = 'mine'") == []
+    if conflict is None:
+        result = lake.session.sql(statement.format(t=name))
+        assert (result.mode, result.delete_files_added > 0) == ("auto", "id < 100" not in theirs)
+        assert ("rowdelta.deletes-reapplied" in result.summary) == ("160" in theirs)
+        lake.session.sql(statement.format(t=serial))
     else:
-        assert lake.session.sql(statement).rows_updated == 52
-        assert len(lake.rows(f"SELECT * FROM {name} WHERE v = 'mine'")) == 52
+        with pytest.raises(CommitConflictError) as raised:
+            lake.session.sql(statement.format(t=name))
+        assert {one.label for one in raised.value.context["conflicts"]} == {conflict}
+    assert lake.rows(name) == lake.rows(serial)
     others_agree(lake, name)
