@@ -218,6 +218,7 @@ CASES: dict[str, SqlCase | ModuleCase] = {
     "stream-append": ModuleCase(module="streams", arguments=("--case", "append")),
     "stream-merge": ModuleCase(module="streams", arguments=("--case", "merge")),
     "ways-in": ModuleCase(module="ways_in", rows="--rows"),
+    "modes": ModuleCase(module="modes", rows="--rows"),
     "metadata-tables": ModuleCase(module="metadata_tables"),
     "statements": ModuleCase(module="statements"),
 }

@@ -56,6 +56,7 @@ class Result:
         data_files_rewritten: Of those, how many were replaced by a new file with the rows that stay.
         data_files_spliced: Of these, how many were replaced by a file that copies undecoded what the statement leaves
             as it is.
+        data_files_marked: In mode `auto`, data files that stay and of which rows were marked as deleted.
         delete_files_added: New position delete files and deletion vectors.
         delete_files_removed: Those that new ones replaced.
         bytes_added: Bytes of the files added.
@@ -80,6 +81,7 @@ class Result:
     data_files_removed: int = 0
     data_files_rewritten: int = 0
     data_files_spliced: int = 0
+    data_files_marked: int = 0
     delete_files_added: int = 0
     delete_files_removed: int = 0
     bytes_added: int = 0
@@ -145,6 +147,7 @@ class Result:
             ("data files removed", self.data_files_removed),
             ("data files rewritten", self.data_files_rewritten),
             ("of these spliced", self.data_files_spliced),
+            ("data files marked", self.data_files_marked),
             ("delete files added", self.delete_files_added),
             ("delete files removed", self.delete_files_removed),
         ):

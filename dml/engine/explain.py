@@ -113,6 +113,7 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
     if planned.mode is RowLevelOperationMode.AUTO:
         ratio = WriteOptions.from_properties(target.table.properties).auto_max_deleted_ratio
         yield f"  by file: rows are marked as deleted while no more than {ratio:.0%} are; else the file is written anew"
+        yield "  by file: one that loses every row leaves unread; one that is updated in few columns may be spliced"
     spliced = spliced_files(planned, scan)
     if spliced:
         kept = "row groups in which nothing changes" + (

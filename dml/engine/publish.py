@@ -38,6 +38,8 @@ from dml.errors import CorruptFileError
 from dml.hooks import Finished, after_statement
 from dml.model.summary_keys import (
     COMMAND,
+    DATA_FILES_MARKED,
+    DATA_FILES_REWRITTEN,
     DATA_FILES_SPLICED,
     MODE,
     ROWS_CARRIED,
@@ -273,12 +275,14 @@ def with_files(result: Result, operation: str, summary: Mapping[str, str], *, re
         rewrites: Whether rows of the files that left stand in new ones.
     """
     removed = count(summary, "deleted-data-files")
+    rewritten = recorded(summary, DATA_FILES_REWRITTEN)
     return replace(
         result,
         data_files_added=count(summary, "added-data-files"),
         data_files_removed=removed,
-        data_files_rewritten=removed if rewrites else 0,
+        data_files_rewritten=rewritten if rewritten is not None else removed if rewrites else 0,
         data_files_spliced=count(summary, DATA_FILES_SPLICED),
+        data_files_marked=count(summary, DATA_FILES_MARKED),
         delete_files_added=count(summary, "added-delete-files"),
         delete_files_removed=count(summary, "removed-delete-files"),
         bytes_added=count(summary, "added-files-size"),

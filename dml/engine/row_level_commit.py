@@ -26,7 +26,7 @@ from dml.engine.writes import WriteOutcome
 from dml.errors import RowConservationError
 from dml.model.columns import RowOperation
 from dml.model.scan_task import ScanTask
-from dml.model.summary_keys import DATA_FILES_SPLICED
+from dml.model.summary_keys import DATA_FILES_MARKED, DATA_FILES_REWRITTEN, DATA_FILES_SPLICED
 from dml.model.write_task import WriteContext
 from dml.options import Command, IsolationLevel, RowLevelOperationMode, isolation_level, row_level_concurrency
 from dml.plan.row_delta_plan import ALWAYS
@@ -68,6 +68,14 @@ def row_level_summary(planned: PlannedStatement, outcome: WriteOutcome) -> dict[
     counts = conservation_summary(outcome.row_counts)
     if outcome.spliced_files:
         counts[DATA_FILES_SPLICED] = str(len(outcome.spliced_files))
+    if planned.mode is RowLevelOperationMode.AUTO:
+        marked = [file for file in outcome.changed_files if file.rows_before is None]
+        # What is left of a file that was written anew: rows as they were, and new versions of others.
+        rewritten = [
+            file for file in outcome.changed_files if file.rows_before and file.rows_before > file.rows_deleted
+        ]
+        counts[DATA_FILES_MARKED] = str(len(marked))
+        counts[DATA_FILES_REWRITTEN] = str(len(rewritten))
     return counts | merge_summary(outcome.metrics) if planned.plan.command is Command.MERGE else counts
 
 

@@ -4,6 +4,8 @@ from typing import Final
 
 __all__ = [
     "COMMAND",
+    "DATA_FILES_MARKED",
+    "DATA_FILES_REWRITTEN",
     "DATA_FILES_SPLICED",
     "DELETES_REAPPLIED",
     "EPOCH_ID",
@@ -31,6 +33,12 @@ ROWS_CARRIED: Final = "rowdelta.rows-carried"
 
 DATA_FILES_SPLICED: Final = "rowdelta.data-files-spliced"
 """Of the data files added, those that copy the columns which the statement does not assign."""
+
+DATA_FILES_REWRITTEN: Final = "rowdelta.data-files-rewritten"
+"""Of a statement that chose by file: of the data files removed, those whose other rows stand in new ones."""
+
+DATA_FILES_MARKED: Final = "rowdelta.data-files-marked"
+"""Of a statement that chose by file: the data files that stay, and of which rows were marked as deleted."""
 
 ROWS_VANISHED: Final = "rowdelta.rows-vanished"
 """Of the rows deleted, those that another commit removed with their files before this one was committed."""

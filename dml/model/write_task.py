@@ -255,7 +255,8 @@ class TaskCommit:
         referenced_data_files: Paths of the data files that `delete_files` point to.
         changed_files: What became of the rows of the data files that lost or changed some.
         spliced_files: Those of `data_files` of which much was copied.
-        row_origins: Where the rows of those of `data_files` that replace others were; empty where nobody asked, or there is too much.
+        row_origins: Where the rows of those of `data_files` that replace others were; empty where nobody asked, or it
+            is too much.
         held_rows: New rows that the task left to the driver, because they are few: an Arrow stream.
         held_deletes: Deleted positions that it left to the driver; their data files are in `referenced_data_files`.
         metrics: Counts.

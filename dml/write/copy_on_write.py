@@ -104,6 +104,15 @@ class PatchWriter:
             raise misplaced(task, changes.next_position)
         self._report(delta, task, rows_before=live, rows_carried=carried)
 
+    def remove(self, delta: FileDelta) -> None:
+        """Takes a data file away unread: all of its live rows are deleted.
+
+        Args:
+            delta: A deletion of each of them, consumed.
+        """
+        task = self._files.task(delta.ordinal)
+        self._report(delta, task, rows_before=len(delta.log.deleted), rows_carried=0)
+
     def _report(self, delta: FileDelta, task: ScanTask, *, rows_before: int, rows_carried: int) -> None:
         log = delta.log.changed_file(task.path)
         self.changed_files.append(replace(log, rows_before=rows_before, rows_carried=rows_carried))

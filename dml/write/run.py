@@ -221,6 +221,7 @@ def write_chosen(spec: WriterSpec, output: OutputFileFactory, batches: Iterable[
             files=spec.files,
             rewrites=patch,
             marks=marks,
+            splicer=splicer,
             max_deleted_ratio=spec.context.options.auto_max_deleted_ratio,
         )
         counts = apply_delta(spec, batches, change=chosen.change, insert=new_rows.insert)

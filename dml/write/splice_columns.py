@@ -45,6 +45,7 @@ __all__ = [
     "is_floating",
     "key_values",
     "new_bytes",
+    "new_bytes_ratio",
     "physical_leaves",
     "splice_columns",
 ]
@@ -199,6 +200,16 @@ def new_bytes(footer: Footer, group: RowGroup, layout: FileLayout) -> int:
         if column.field_id in ids
         for leaf in column.leaves
     )
+
+
+def new_bytes_ratio(footer: Footer, layout: FileLayout) -> float:
+    """The share of a file's pages, as they are compressed, that are of these columns."""
+    ids = {column.field_id for column in layout.columns}
+    sizes = {True: 0, False: 0}
+    for group in footer.row_groups:
+        for column in footer.columns:
+            sizes[column.field_id in ids] += sum(group.chunks[leaf].pages[1] for leaf in column.leaves)
+    return sizes[True] / max(1, sum(sizes.values()))
 
 
 def key_values(footer: Footer, columns: Sequence[SplicedColumn], layout: FileLayout, schema: Schema) -> dict[str, str]:

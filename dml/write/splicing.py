@@ -21,7 +21,7 @@ from dml.write.column_chunks import written_footer
 from dml.write.delta_rows import ChangeCursor
 from dml.write.file_layout import FileLayout
 from dml.write.file_splice import FileSplice, Spliced, SpliceJob
-from dml.write.splice_columns import SpliceColumns, new_bytes, splice_columns
+from dml.write.splice_columns import SpliceColumns, new_bytes, new_bytes_ratio, splice_columns
 from dml.write.spliceable import opened, read_offset_indexes
 
 __all__ = ["Splicer", "may_splice"]
@@ -90,14 +90,7 @@ class Splicer:
             old = stack.enter_context(opened(task, job.context.io_properties))
             if old is None:
                 return None
-            columns = splice_columns(
-                old.footer,
-                job.layout,
-                job.delta,
-                self._written,
-                lineage=len(job.lineage),
-                loses_rows=self._deletes or task.has_deletes,
-            )
+            columns = self._columns(task, old.footer)
             if not columns.copies(columns.untouched) or is_too_large(old.footer, columns):
                 return None
             choices = [self._choice(part) for part in (columns.untouched, columns.updated, columns.rewritten)]
@@ -113,6 +106,41 @@ class Splicer:
             self.data_files.append(done.data_file)
             self.spliced_files.append(done.copied)
         return done
+
+    def new_bytes_ratio(self, task: ScanTask) -> float | None:
+        """The share of a data file's bytes that would be new if rows of it were updated.
+
+        Args:
+            task: The file.
+
+        Returns:
+            The share; None where the file cannot be spliced.
+
+        Raises:
+            CorruptFileError: the file is not as long as it should be.
+            ExecutionError: the storage failed.
+        """
+        job = self._job
+        if not may_splice(task, job.context.default_spec_id, job.context.options):
+            return None
+        with opened(task, job.context.io_properties) as old:
+            if old is None:
+                return None
+            columns = self._columns(task, old.footer)
+            if not columns.copies(columns.updated) or is_too_large(old.footer, columns):
+                return None
+            return new_bytes_ratio(old.footer, columns.updated)
+
+    def _columns(self, task: ScanTask, footer: Footer) -> SpliceColumns:
+        """What of a file is copied."""
+        return splice_columns(
+            footer,
+            self._job.layout,
+            self._job.delta,
+            self._written,
+            lineage=len(self._job.lineage),
+            loses_rows=self._deletes or task.has_deletes,
+        )
 
     def _choice(self, layout: FileLayout) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """What is read for new columns."""

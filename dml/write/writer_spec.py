@@ -58,7 +58,7 @@ class WriterSpec:
         max_failures: Attempts that Spark gives a task (`spark.task.maxFailures`).
         sorts_rows: Whether writers put rows in the table's sort order: they do not come in it.
         tracks_origins: Whether tasks report where the rows of files that replace others come from.
-        splices: Whether files may be written anew, and rows stay in the order of their files, so that these can be spliced.
+        splices: Whether rows of files that are written anew stay in their order, so that these can be spliced.
         deletes: Whether the statement may delete rows.
         tasks: About how many tasks write.
         joins_tasks: Whether tasks with few rows leave them to the driver, so that they share a file for each partition.

@@ -21,7 +21,7 @@ from dml.errors import CommitConflictError
 from dml.model.manifest import ContentFile
 from dml.model.scan_task import FileDeletes
 from dml.model.write_task import NEW_ROWS, ChangedFile, RowOrigins
-from dml.options import Command, IsolationLevel
+from dml.options import Command
 from dml.read.applied_deletes import DeleteLoader
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import DELETES, data_file, deletes, ids, new_table, position_deletes, vectors
@@ -53,9 +53,7 @@ class Scene:
     @staticmethod
     def of(catalog: Catalog, version: int, name: str, before: Iterable[int] = ()) -> "Scene":
         scene = Scene(new_table(catalog, version, name=name, partitioned=True), catalog)
-        scene.files = [
-            data_file(scene.table, range(first, first + ROWS)) for first in range(0, FILES * ROWS, ROWS)
-        ]
+        scene.files = [data_file(scene.table, range(first, first + ROWS)) for first in range(0, FILES * ROWS, ROWS)]
         commit(scene.table, AppendFiles(data_files=tuple(scene.files)))
         scene.others(before, Command.DELETE)
         scene.table.refresh()
@@ -124,10 +122,8 @@ class Scene:
         self.written += made
         return made
 
-    def action(
-        self, command: Command, kinds: Sequence[str], rows: set[int], level: IsolationLevel = IsolationLevel.SERIALIZABLE
-    ) -> RowDelta:
-        """What a statement does that changes some rows, each file in its way; updated rows get 1000 more as their id."""
+    def action(self, command: Command, kinds: Sequence[str], rows: set[int]) -> RowDelta:
+        """What a statement does that changes some rows, each file in its way; an updated row's id is 1000 more."""
         tasks = {task.path: task for task in plan_scan(self.table, self.table.metadata.current_snapshot_id).tasks}
         loader = DeleteLoader(self.table.schema(), {})
         changed, made, rewritten, kept, origins = {}, [], set(), [], []
@@ -174,7 +170,6 @@ class Scene:
             referenced_data_files=frozenset(path for path, file in changed.items() if file.rows_before is None),
             conflict_detection_filter=EqualTo("p", "a"),
             starting_snapshot_id=self.table.metadata.current_snapshot_id,
-            isolation_level=level,
             row_level=RowLevelChanges(
                 changed=changed, tasks=tasks, loader=loader, write_deletes=self.write, row_origins=tuple(origins)
             ),

@@ -57,6 +57,9 @@ def test_a_delete_treats_each_file_as_suits_it(lake: Lake, version: str) -> None
     result = lake.session.sql(f"DELETE FROM {name} WHERE {gone}")
     assert (result.mode, result.rows_deleted, result.data_files_removed) == ("auto", 154, 3 if version == "1" else 2)
     assert (result.delete_files_added, result.data_files_spliced) == ((0, 2) if version == "1" else (1, 1))
+    assert isinstance(result, Result)
+    files = (result.data_files_marked, result.data_files_rewritten)
+    assert files == ((0, 2) if version == "1" else (1, 1))  # the third one of those that left lost every row
     assert lake.rows(name) == expected(lambda key: not ((key % 30 == 1 and key < 100) or 150 <= key < 300))
     others_agree(lake, name)
     # The next ones pass the ratio: the file is written anew, and its deletes go with it.
@@ -77,13 +80,19 @@ def test_updates_and_merges(lake: Lake, version: str) -> None:
     name = filled(lake, version, "PARTITIONED BY (bucket(1, k))")
     ids = dict(lake.rows(f"SELECT id, _row_id FROM {name}")) if version == "3" else {}
     few_and_many = "id % 50 = 7 AND id < 200 OR id >= 200 AND id < 300 AND id % 2 = 0"
-    result = lake.session.sql(f"UPDATE {name} SET v = 'new' WHERE {few_and_many}")
+    result = lake.session.sql(f"UPDATE {name} SET v = 'new', id = id + 0 WHERE {few_and_many}")
     assert (result.mode, result.rows_updated) == ("auto", 54)
     assert (result.data_files_removed, result.data_files_spliced) == ((3, 3) if version == "1" else (1, 1))
     assert result.delete_files_added == {"1": 0, "2": 2, "3": 2}[version]
     changed = {key for key in range(300) if (key % 50 == 7 and key < 200) or (key >= 200 and key % 2 == 0)}
     assert lake.rows(name) == expected(lambda _: True, lambda row: (*row[:2], "new") if row[0] in changed else row)
     others_agree(lake, name)
+    # Of few columns it is cheaper to write those anew, also of few rows.
+    lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.auto.max-deleted-ratio' = '0.5')")
+    narrow = lake.session.sql(f"UPDATE {name} SET v = v WHERE id IN (307, 308)")
+    assert isinstance(narrow, Result)
+    assert (narrow.data_files_spliced, narrow.data_files_rewritten, narrow.data_files_marked) == (1, 1, 0)
+    assert narrow.delete_files_added == 0
     merged = lake.session.sql(
         f"MERGE INTO {name} t USING (SELECT id FROM range(290, 420)) s ON t.id = s.id "
         "WHEN MATCHED AND t.id % 2 = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET v = 'merged' "
@@ -157,6 +166,7 @@ def test_commits_of_others(
     monkeypatch.setattr(publish, "commit", after_them)
     if conflict is None:
         result = lake.session.sql(statement.format(t=name))
+        assert isinstance(result, Result)
         assert (result.mode, result.delete_files_added > 0) == ("auto", "id < 100" not in theirs)
         assert ("rowdelta.deletes-reapplied" in result.summary) == ("160" in theirs)
         lake.session.sql(statement.format(t=serial))

@@ -60,6 +60,10 @@ def chosen(one: tuple[int, str, str]) -> bool:
     return one[1] == "a" and one[2].endswith("2")
 
 
+def chosen_in_two(one: tuple[int, str, str]) -> bool:
+    return chosen(one) or (one[1] == "a" and one[2] == "v6")
+
+
 def deleted(test: Callable[[tuple[int, str, str]], bool]) -> Change:
     return lambda rows: frozenset(one for one in rows if not test(one))
 
@@ -91,6 +95,9 @@ UPDATES = f"WHEN MATCHED THEN UPDATE SET v = '{MINE}'"
 SPARES = f"WHEN MATCHED AND t.id <> 5 THEN UPDATE SET v = '{MINE}'"
 INSERTS = f"WHEN NOT MATCHED THEN INSERT (id, p, v) VALUES (s.id, 'a', '{MINE}')"
 CONDITION = "p = 'a' AND v LIKE '%2'"
+IN_TWO = "p = 'a' AND (v LIKE '%2' OR v = 'v6')"
+"""A row of the file, which is marked, and one of two of the other file inside, which is written anew."""
+BY_FILE = {"write.auto.enabled": "true", "write.auto.max-deleted-ratio": "0.3"}
 REPLACED: Change = lambda rows: frozenset(one for one in rows if one[1] != "a") | {(50, "a", MINE)}  # noqa: E731
 AGAIN = "p = 'a' AND id = (SELECT min(x.id) + 1 FROM {t} x)"
 
@@ -100,6 +107,8 @@ STATEMENTS: dict[str, tuple[Statement, ...]] = {
         Statement(text=f"UPDATE {{t}} SET v = '{MINE}' WHERE {CONDITION}", change=updated(chosen)),
         Statement(text=merge("(2), (32)", UPDATES), change=merged({2, 32}, matched=True, inserts=False)),
     ),
+    "DELETE by file": (Statement(text=f"DELETE FROM {{t}} WHERE {IN_TWO}", change=deleted(chosen_in_two)),),
+    "UPDATE by file": (Statement(text=f"UPDATE {{t}} SET v = '{MINE}' WHERE {IN_TWO}", change=updated(chosen_in_two)),),
     "MERGE with inserts": (
         Statement(text=merge("(2), (32)", UPDATES, INSERTS), change=merged({2, 32}, matched=True, inserts=True)),
     ),
@@ -196,6 +205,7 @@ class Column:
         """Of the table."""
         found = {} if self.compares_rows else {SWITCH: "false"}
         words = self.heading.split(", ")
+        found |= BY_FILE if self.section.endswith("by file") else {}
         for command in ("delete", "update", "merge"):
             if words[0] in {"copy-on-write", "merge-on-read"}:
                 found[f"write.{command}.mode"] = words[0]
@@ -325,6 +335,8 @@ def test_the_page_has_every_statement_and_every_happening() -> None:
     counts = {
         **dict.fromkeys(rewriting | twice, 4),
         "INSERT OVERWRITE that reads its table": 3,
+        "DELETE by file": 2,
+        "UPDATE by file": 2,
         "MERGE that only inserts": 2,
         "INSERT OVERWRITE of a partition, and INSERT ... REPLACE WHERE": 3,
         "INSERT OVERWRITE of the partitions of the new rows": 3,

@@ -1,4 +1,4 @@
-"""The mode that chooses by file: how many rows of a file may be marked, and what is in memory until that is known."""
+"""The mode that chooses by file: what is in memory until the way of a file is known, and the properties."""
 
 from dataclasses import replace
 
@@ -8,41 +8,9 @@ import pytest
 
 from dml.errors import AnalysisError
 from dml.model.columns import RowOperation
-from dml.model.scan_task import ScanTask
 from dml.options import AUTO_ENABLED, AUTO_MAX_DELETED_RATIO, Command, WriteOptions, row_level_operation_mode
-from dml.write.chosen_by_file import held_changes, rows_to_mark
+from dml.write.chosen_by_file import held_changes
 from dml.write.delta_rows import Changes
-
-TASK = ScanTask(
-    path="a.parquet",
-    file_format="parquet",
-    file_size_in_bytes=1000,
-    record_count=100,
-    file_ordinal=0,
-    start=0,
-    length=1000,
-    spec_id=0,
-    partition=(),
-    data_sequence_number=1,
-)
-
-
-@pytest.mark.parametrize(
-    ("rows", "dead", "ratio", "room"),
-    [
-        (100, 0, 0.1, 10),
-        (100, 4, 0.1, 6),
-        (100, 10, 0.1, 0),
-        (100, 40, 0.1, -30),  # deleted before the mode was chosen
-        (100, 0, 0.0, 0),
-        (100, 0, 1.0, 99),  # a file without a live row is not kept
-        (100, 99, 1.0, 0),
-        (1, 0, 1.0, 0),
-        (9, 0, 0.1, 0),
-    ],
-)
-def test_rows_that_may_be_marked(rows: int, dead: int, ratio: float, room: int) -> None:
-    assert rows_to_mark(replace(TASK, record_count=rows), dead, ratio) == room
 
 
 def changes(start: int, number: int) -> Changes:
@@ -53,17 +21,31 @@ def changes(start: int, number: int) -> Changes:
     )
 
 
+def deletes(start: int, number: int) -> Changes:
+    found = changes(start, number)
+    return replace(found, operations=np.full(number, RowOperation.DELETE, dtype=np.int32))
+
+
 def test_changes_are_held_until_there_are_too_many() -> None:
     parts = [changes(0, 4), changes(4, 4), changes(8, 4), changes(12, 4)]
-    held, is_all = held_changes(iter(parts), 16, 10_000)
-    assert (len(held), is_all) == (4, True)
+    held = held_changes(iter(parts), 16, 10_000)
+    assert (len(held.parts), held.rows, held.updated, held.is_all) == (4, 16, 16, True)
     rest = iter(parts)
-    held, is_all = held_changes(rest, 7, 10_000)
-    assert ([part.positions[0] for part in held], is_all) == ([0, 4], False)
+    held = held_changes(rest, 7, 10_000)
+    assert ([part.positions[0] for part in held.parts], held.rows, held.is_all) == ([0, 4], 8, False)
     assert [part.positions[0] for part in rest] == [8, 12]  # nothing is lost
-    held, is_all = held_changes(iter(parts), 16, 900)
-    assert (len(held), is_all) == (2, False)
-    assert held_changes(iter(parts[:1]), -3, 10_000) == (parts[:1], False)
+    held = held_changes(iter(parts), 16, 900)
+    assert (len(held.parts), held.is_all) == (2, False)
+    held = held_changes(iter(parts[:1]), -3, 10_000)
+    assert (held.parts, held.is_all) == (parts[:1], False)
+
+
+def test_deletes_may_be_of_every_row_and_are_all_held() -> None:
+    parts = [deletes(0, 4), deletes(4, 4), deletes(8, 4)]
+    held = held_changes(iter(parts), 1, 10_000)
+    assert (held.rows, held.updated, held.is_all) == (12, 0, True)
+    held = held_changes(iter([*parts[:2], changes(8, 4), changes(12, 4)]), 1, 10_000)
+    assert (held.rows, held.updated, held.is_all) == (12, 4, False)
 
 
 def test_the_property_is_ours_and_the_modes_stay_those_of_iceberg() -> None:
