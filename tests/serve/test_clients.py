@@ -42,12 +42,13 @@ def beeline(served: Served, text: str) -> tuple[list[list[str]], str]:
 
 
 def test_beeline_runs_every_kind_of_statement_once(served: Served) -> None:
-    """Which is Hive's own JDBC client."""
+    """Which is Hive's own JDBC client; on a table whose files each go their own way."""
     merge = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     rows, errors = beeline(
         served,
         "CREATE NAMESPACE IF NOT EXISTS lake.jdbc;"
-        "CREATE TABLE lake.jdbc.t (id BIGINT, s STRING);"
+        "CREATE TABLE lake.jdbc.t (id BIGINT, s STRING) "
+        "TBLPROPERTIES ('write.auto.enabled' = 'true', 'write.auto.max-deleted-ratio' = '0.6');"
         "CREATE TABLE lake.jdbc.u (id BIGINT, s STRING);"
         "INSERT INTO lake.jdbc.t VALUES (1, 'a'), (2, 'b');"
         "INSERT INTO lake.jdbc.u VALUES (2, 'new'), (3, 'new');"

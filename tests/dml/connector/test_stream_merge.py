@@ -38,11 +38,16 @@ def run(stream, merging, **how):
     assert query.awaitTermination(120)
 
 
+AUTO = {"write.auto.enabled": "true", "write.auto.max-deleted-ratio": "0.5"}
+
+
 def table(lake, mode="merge-on-read", version="2"):
+    if mode == "auto":
+        return lake.create("id bigint, k string, at bigint", **{"format-version": version}, **AUTO)
     return lake.create("id bigint, k string, at bigint", **{"format-version": version}, **dict.fromkeys(ALIKE, mode))
 
 
-@pytest.mark.parametrize(("mode", "version"), [("copy-on-write", "2"), ("merge-on-read", "3")])
+@pytest.mark.parametrize(("mode", "version"), [("copy-on-write", "2"), ("merge-on-read", "3"), ("auto", "3")])
 def test_micro_batches_are_merged_each_once(lake, stream, mode, version):
     """The newest change of each id; what runs again after a kill is left out, also after others have written."""
     name = table(lake, mode, version)

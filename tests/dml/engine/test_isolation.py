@@ -330,7 +330,8 @@ def test_the_page_has_every_statement_and_every_happening() -> None:
     found = {(column.section, column.compares_rows): 0 for column in COLUMNS}
     for column in COLUMNS:
         found[column.section, column.compares_rows] += 1
-    rewriting = {section for section in STATEMENTS if section.startswith(("UPDATE", "MERGE with"))} | {"DELETE"}
+    changing = {section for section in STATEMENTS if section.startswith(("UPDATE", "MERGE with"))} | {"DELETE"}
+    rewriting = {section for section in changing if not section.endswith("by file")}
     twice = {section for section in STATEMENTS if section.endswith("a second time")}
     counts = {
         **dict.fromkeys(rewriting | twice, 4),

@@ -87,6 +87,17 @@ def sizes_of_tables(lake):
     spark.conf.unset(THRESHOLD)
 
 
+def each_file_its_way(lake):
+    """One file is marked, another one written anew, and a third one leaves."""
+    lake.sql("CREATE TABLE db.auto (id BIGINT, s STRING) TBLPROPERTIES ('write.auto.enabled' = 'true')")
+    for first in (0, 20, 40):
+        lake.sql(f"INSERT INTO db.auto SELECT /*+ COALESCE(1) */ id, 's' FROM range({first}, {first + 20})")
+    made = lake.sql("DELETE FROM db.auto WHERE id = 3 OR id BETWEEN 30 AND 60")
+    assert (made.mode, affected(made)) == ("auto", (0, 30, 0))
+    assert (made.data_files_marked, made.data_files_rewritten, made.data_files_removed) == (1, 1, 2)
+    assert spark.table("lake.db.auto").selectExpr("sum(id)").first()[0] == sum(range(30)) - 3
+
+
 def row_level_statements(lake, name):
     """All ways to change rows, and what is there then."""
     lake.sql(
@@ -286,6 +297,7 @@ with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=sp
             f"CREATE TABLE {name} ({COLUMNS}) TBLPROPERTIES ('format-version' = '{version}', {MODES.format(mode)})"
         )
         row_level_statements(lake, name)
+    each_file_its_way(lake)
     queries_and_views(lake, name)
     functions(lake, name)
     errors(lake, name)
