@@ -187,7 +187,7 @@ def test_any_rows_of_any_files(catalog: Catalog, version: int) -> None:
     """Both sides' deletes stand, or a row is in both and the table stays as it was: no row is lost or comes back."""
     chance = random.Random(version)
     met = 0
-    for number in range(18):
+    for number in range(12):
         everything = set(range(FILES * ROWS))
         before = a_few(chance, everything, 4)
         scene = Scene.of(catalog, version, f"t{number}", before)
@@ -199,7 +199,7 @@ def test_any_rows_of_any_files(catalog: Catalog, version: int) -> None:
             mine |= rows if kind == "gone" else a_few(chance, rows, 3 if kind != "left" else 0)
         others = [a_few(chance, live - mine, 5)]
         others.append(a_few(chance, live - mine - others[0], 3))
-        if number % 3 == 0:
+        if number % 2 == 0:
             others.append(a_few(chance, live - others[0] - others[1], 6))
         theirs = set().union(*others)
         command = chance.choice(list(Command))
@@ -222,7 +222,7 @@ def test_any_rows_of_any_files(catalog: Catalog, version: int) -> None:
         assert ids(now.metadata_location) == sorted((live - mine - theirs) | new)
         reapplied = {row for row in theirs if scene.files[row // ROWS].path in action.removed_data_files}
         assert now.summary.get("rowdelta.deletes-reapplied", "0") == str(len(reapplied))
-    assert met > 2
+    assert 1 < met < 8
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -9,7 +9,7 @@ from dml.result import Result
 from tests.dml.engine.conftest import Lake
 from tests.interop.readers import read_duckdb, read_pyiceberg
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 COLUMNS = "id BIGINT, p STRING, v STRING, s STRUCT<a: INT, b: ARRAY<STRING>>, d DOUBLE"
 ROWS = (
@@ -24,6 +24,7 @@ ASSIGNED = (
     "v = 'w', d = -d, s = NULL, id = id",
     "s.a = 7",
 )
+STATEMENTS = 80
 SHARED = {"write.parquet.row-group-limit": "15", "write.splice.min-file-size-bytes": "0"}
 AUTO = {"write.auto.enabled": "true"}
 
@@ -59,20 +60,11 @@ def statement(chance: random.Random, highest: int) -> str:
     return f"MERGE INTO {{t}} t USING ({source}) s ON {condition} " + " ".join(clauses[place] for place in chosen)
 
 
-@pytest.mark.parametrize(
-    ("version", "clause", "number"),
-    [
-        pytest.param("3", "PARTITIONED BY (p)", 12, id="3-a-few"),
-        *(
-            pytest.param(version, clause, 80, marks=pytest.mark.nightly)
-            for version in ("2", "3")
-            for clause in ("", "PARTITIONED BY (p)")
-        ),
-    ],
-)
-def test_twins(lake: Lake, version: str, clause: str, number: int) -> None:
+@pytest.mark.parametrize("clause", ["", "PARTITIONED BY (p)"])
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_twins(lake: Lake, version: str, clause: str) -> None:
     """After each statement rows are equal; now and then other engines read them, and all files are verified."""
-    chance = random.Random(f"{version}{clause}{number}")
+    chance = random.Random(f"{version}{clause}{STATEMENTS}")
     granularity = {"write.delete.granularity": "partition"} if clause and version == "2" else {}
     shared = {"format-version": version, **SHARED, **granularity}
     auto = lake.create(COLUMNS, clause, **shared, **AUTO)
@@ -82,7 +74,7 @@ def test_twins(lake: Lake, version: str, clause: str, number: int) -> None:
         for name in (auto, twin):
             lake.session.sql(f"INSERT INTO {name} " + ROWS.format(first=first, last=first + 120))
     ways: Counter[str] = Counter()
-    for place in range(number):
+    for place in range(STATEMENTS):
         text = statement(chance, highest)
         if place % 6 == 5:  # somebody else's way: marks without end
             mode = ", ".join(f"'write.{command}.mode' = 'merge-on-read'" for command in ("delete", "update", "merge"))
@@ -104,11 +96,10 @@ def test_twins(lake: Lake, version: str, clause: str, number: int) -> None:
                 removed=one.data_files_removed - one.data_files_rewritten,
             )
         assert lake.rows(auto) == lake.rows(twin), text
-        if place % 10 == 9 or place == number - 1:
+        if place % 10 == 9 or place == STATEMENTS - 1:
             assert lake.session.verify(auto, every_file=True).ok, text
             location, rows = lake.table(auto).metadata_location, len(lake.rows(auto))
             assert len(read_pyiceberg(location)) == rows, text
             assert read_pyiceberg(location) == read_duckdb(location), text
             assert lake.session.sql(f"SELECT count(*) FROM {auto}").collect()[0][0] == rows, text
-    if number > 50:
-        assert all(ways[way] for way in ("marked", "spliced", "rewritten", "removed")), ways
+    assert all(ways[way] for way in ("marked", "spliced", "rewritten", "removed")), ways
