@@ -96,6 +96,7 @@ def each_file_its_way(lake):
     assert (made.mode, affected(made)) == ("auto", (0, 31, 0))
     assert (made.data_files_marked, made.data_files_rewritten, made.data_files_removed) == (1, 1, 2)
     assert spark.table("lake.db.auto").selectExpr("sum(id)").collect()[0][0] == sum(range(30)) - 3
+    lake.sql("DROP TABLE db.auto PURGE")
 
 
 def row_level_statements(lake, name):
