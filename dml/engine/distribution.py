@@ -205,7 +205,8 @@ def distribute_delta(
     """Distribute the rows of a delta: all of a file to one task, in the order of the file.
 
     Files go to tasks as `whole_file_groups` says. Inserted rows are clustered by partition, or spread by their
-    values where there are none, or the mode is `none`; few of them go where the files are.
+    values where there are none, or the mode is `none`; in the mode `range` a task has a range of them. Few of them go
+    where the files are.
 
     Args:
         frame: The delta.
@@ -233,6 +234,11 @@ def distribute_delta(
             inserted = inserted if distribution.mode is DistributionMode.NONE else partition
         if tasks > 1:
             task = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN pmod({inserted}, {tasks}) ELSE {task} END"
+    ranges = inserted_ranges(table) if inserts and distribution.mode is DistributionMode.RANGE else []
+    if ranges and tasks > 1 and not few_inserts:
+        # Rows that are equal by all of it come to one task: all changes of a file do, wherever Spark cuts.
+        place = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {tasks} ELSE {task_of_file(groups, len(files))} END"
+        return frame.repartitionByRange(tasks, expr(place), *ranges).sortWithinPartitions(*order)
     if tasks == 1 and few_inserts:
         # A shuffle would be a job of its own. What comes before it is small: the files are, and the source is kept.
         return frame.coalesce(1).sortWithinPartitions(*order)
@@ -285,11 +291,27 @@ def sort_columns(table: Table) -> list[Column]:
 
 def transformed_order(table: Table) -> list[Column]:
     """The table's sort order with its transforms; nothing where one is not known. Writers sort what comes by it."""
+    return [ordered(expr(text), field) for text, field in order_terms(table)]
+
+
+def order_terms(table: Table) -> list[tuple[str, SortField]]:
+    """The fields of the table's sort order, as SQL text over the value columns; none where one is not known."""
     schema, fields = table.schema(), table.sort_order().fields
     texts = [transformed_sql(field, schema, value_name) for field in fields]
     if None in texts or not sorts(table):
         return []
-    return [ordered(expr(text), field) for text, field in zip(texts, fields, strict=True) if text]
+    return [(text, field) for text, field in zip(texts, fields, strict=True) if text]
+
+
+def inserted_ranges(table: Table) -> list[Column]:
+    """What ranges of inserted rows are made of: their partition, then the table's order; NULL for all other rows."""
+
+    def of_inserted(text: str) -> Column:
+        return expr(f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {text} END")
+
+    spec = table.spec()
+    partition = [] if is_unpartitioned(spec) else [of_inserted(partition_number_sql(spec, table.schema(), value_name))]
+    return [*partition, *(ordered(of_inserted(text), field) for text, field in order_terms(table))]
 
 
 def ordered(column: Column, field: SortField) -> Column:

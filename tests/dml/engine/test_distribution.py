@@ -171,6 +171,36 @@ def test_new_rows_of_a_merge_go_by_partition_or_as_they_come(plain_lake: Lake, m
     assert found == {"": PARTITIONS, "none": 2 * PARTITIONS, "hash": PARTITIONS, "range": PARTITIONS}
 
 
+@pytest.mark.proves("F1", "F3")
+@pytest.mark.parametrize("clauses", ["", BY_K])
+def test_new_rows_of_a_merge_go_by_range(plain_lake: Lake, monkeypatch: pytest.MonkeyPatch, clauses: str) -> None:
+    """By partition and then by the write order, beside changes of files, each of which stays in one task."""
+    monkeypatch.setattr(row_level, "FEW_ROWS", 0)
+    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    properties = {"format-version": "2", "write.merge.distribution-mode": "range"}
+    name = plain_lake.create("id BIGINT, k INT", clauses, **properties)
+    plain_lake.session.sql(f"ALTER TABLE {name} WRITE ORDERED BY id DESC")
+    for k in range(2):
+        rows = f"SELECT /*+ COALESCE(1) */ id + {1000 + 10 * k}, {k} AS k FROM range(10)"
+        plain_lake.session.sql(f"INSERT INTO {name} WITH ('distribution-mode' = 'none') {rows}")
+    result = plain_lake.session.sql(
+        f"MERGE INTO {name} t USING ({SOURCE} UNION ALL SELECT id + 1000, 0 FROM range(0, 20, 2)) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET id = t.id + 1000 WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert (result.rows_inserted, result.rows_updated, result.data_files_rewritten) == (ROWS, 10, 2)
+    files = [(file.partition, ids_of(file)) for file in plain_lake.data_files(name)]
+    assert sorted(i for _, ids in files for i in ids if i < 1000) == list(range(ROWS))
+    assert sorted(i for _, ids in files for i in ids if i >= 1000) == [
+        *(i for i in range(1000, 1020) if i % 2),
+        *range(2000, 2020, 2),
+    ]
+    assert all(ids == sorted(ids, reverse=True) for _, ids in files)
+    new = [(partition, [i for i in ids if i < 1000]) for partition, ids in files]
+    ranges = [[ids for partition, ids in new if ids and partition == other] for other in {p for p, _ in new}]
+    assert sum(map(len, ranges)) > 1
+    assert not any(map(overlap, ranges))
+
+
 @pytest.mark.proves("F1")
 @pytest.mark.parametrize("mode", ["none", "hash", "range"])
 def test_the_changes_of_a_data_file_come_to_one_task_whatever_the_mode(plain_lake: Lake, mode: str) -> None:
