@@ -31,6 +31,7 @@ from dml.scan.source import scan_context
 from dml.spark.store_assignment import same_type
 from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_field, spark_type
+from dml.spark.workers import check_workers
 from dml.sqlparse.statements import Fragment
 from dml.views import StatementTables
 from dml.write.run import WriteTask
@@ -158,6 +159,7 @@ def write_scanned_rows(spark: SparkSession, rows: ScannedRows, target: Table, sp
         spec: The write.
 
     Raises:
+        SetupError: the workers run a Python without this package.
         DmlError: reading or writing failed; no file is left then.
         PySparkException: Spark failed; no file is left then.
     """
@@ -165,5 +167,6 @@ def write_scanned_rows(spark: SparkSession, rows: ScannedRows, target: Table, sp
     number = len(rows.groups.groups)
     if not number:
         return written_by([], target, spec)
+    check_workers(spark)
     task = ScannedRowsTask(groups=rows.groups, places=rows.places, write=WriteTask(spec))
     return run_writing_tasks(task_frame(spark, number, task, TASK_COMMIT_SCHEMA, number), target, spec)

@@ -183,6 +183,7 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
         DmlError: the first failure that a task reported; the files of all tasks are deleted.
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
+    check_workers(frame.sparkSession)
     return run_writing_tasks(frame.mapInArrow(function, TASK_COMMIT_SCHEMA), table, spec)
 
 
@@ -190,7 +191,8 @@ def run_writing_tasks(commits: DataFrame, table: Table, spec: WriterSpec) -> Wri
     """Run the tasks of a write.
 
     Args:
-        commits: Of `TASK_COMMIT_SCHEMA`: running it writes, and gives a `TaskCommit` a task.
+        commits: Of `TASK_COMMIT_SCHEMA`: running it writes, and gives a `TaskCommit` a task. Made after
+            `check_workers`, for a function's Python is chosen when its DataFrame is made.
         table: The table.
         spec: The job.
 
@@ -198,11 +200,9 @@ def run_writing_tasks(commits: DataFrame, table: Table, spec: WriterSpec) -> Wri
         What all tasks wrote, and the driver of what they left to it.
 
     Raises:
-        SetupError: the workers run a Python without this package.
         DmlError: the first failure that a task reported; the files of all tasks are deleted.
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
-    check_workers(commits.sparkSession)
     try:
         with ended_on_failure(commits.sparkSession):
             rows = commits.collect()
