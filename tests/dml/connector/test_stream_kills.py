@@ -66,11 +66,11 @@ def test_a_driver_that_dies_between_its_commit_and_the_checkpoint(spark, killed_
 def test_drivers_that_die_anywhere(spark, killed_lake, tmp_path):
     """At random times, again and again: with four kills about five minutes."""
     appended, merged = inputs(spark, tmp_path)
-    batches = 12 * KILLS  # about what a driver has time for, each of both
+    batches = 24 * KILLS  # more than a driver has time for, each of both
     for number in range(batches):
         appended.add(id=list(range(10 * number, 10 * number + 10)), k=["a"] * 10)
         merged.add(id=[number % 50, 50 + number], k=[str(number)] * 2)
-    chance = random.Random(SEED)
+    chance, killed = random.Random(SEED), 0
     for kill in range(KILLS):
         folder = tmp_path / f"run{kill}"
         folder.mkdir()
@@ -81,6 +81,8 @@ def test_drivers_that_die_anywhere(spark, killed_lake, tmp_path):
             if process.poll() is None:
                 process.kill()
                 assert process.wait(60) == -signal.SIGKILL
+                killed += 1
+    assert killed > KILLS // 2, "drivers had nothing left to read before they were killed"
     finish(killed_lake, tmp_path)
     assert killed_lake.rows(APPENDED) == sorted([(number, "a") for number in range(10 * batches)], key=repr)
     newest = {number % 50: str(number) for number in range(batches)}

@@ -114,6 +114,43 @@ def test_two_rows_for_one_are_an_error_without_an_order(lake, stream):
     assert lake.state(name) == before
 
 
+def test_a_null_ends_the_stream_and_so_does_a_source_whose_columns_changed(lake, stream):
+    """A required column without a value; then the same checkpoint with a source that has other types and columns."""
+    name = lake.create("id bigint, k string not null")
+    stream.add(id=[1, 2], k=["a", "b"], at=[1, 1], gone=[False] * 2)
+
+    def merging(frame):
+        return merge(lake, stream, name, frame, latest_by=None).whenMatched().updateAll().whenNotMatched().insertAll()
+
+    run(stream, merging(stream.frame().select("id", "k")))
+    before = lake.state(name)
+    stream.add(id=[2, 3], k=["c", None], at=[1, 1], gone=[False] * 2)
+    with pytest.raises(DataError, match="'k' requires a value"):
+        run(stream, merging(stream.frame().select("id", "k")))
+    for columns in (["id", "array(k) AS k"], ["id AS key", "k"]):
+        with pytest.raises(AnalysisError):
+            run(stream, merging(stream.frame().selectExpr(*columns)))
+    assert lake.state(name) == before
+    assert epochs(lake, name) == ["0"]
+
+
+def test_the_table_of_a_running_merge_is_dropped(lake, stream):
+    """The micro-batch fails, says why, and makes no table."""
+    name = table(lake)
+    stream.add(id=[1], k=["a"], at=[1], gone=[False])
+    query = upsert(lake, stream, name).start(str(stream.checkpoint))
+    try:
+        query.processAllAvailable()
+        lake.session.sql(f"DROP TABLE {name}")
+        stream.add(id=[2], k=["b"], at=[1], gone=[False])
+        with pytest.raises((NotFoundError, StreamingQueryException), match="no table"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    with pytest.raises(NotFoundError):
+        lake.session.sql(f"SELECT * FROM {name}")
+
+
 @pytest.mark.nightly
 def test_values_of_another_type_end_the_stream(lake, stream):
     """With the error of any MERGE, and nothing is written."""
