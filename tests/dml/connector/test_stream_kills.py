@@ -90,5 +90,7 @@ def test_drivers_that_die_anywhere(spark, killed_lake, tmp_path):
     assert killed_lake.rows(MERGED) == sorted(expected.items(), key=repr)
     for name in (APPENDED, MERGED):
         numbers = [int(number) for number in epochs(killed_lake, name)]
-        assert numbers == list(range(batches))[::-1]
+        # Of a driver that dies before Spark has written down a micro-batch, the next one has the file as well.
+        assert numbers == list(range(len(numbers)))[::-1]
+        assert batches - killed <= len(numbers) <= batches
         assert killed_lake.session.verify(name, every_file=True).ok
