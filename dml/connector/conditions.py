@@ -19,7 +19,8 @@ from pyiceberg.schema import Schema
 from sqlglot import exp
 
 from dml.plan.assignments import TargetNames
-from dml.plan.predicates import MAX_DEPTH, MAX_NODES, Pushdown, pushable
+from dml.plan.predicates import MAX_DEPTH, MAX_NODES, pushable
+from dml.plan.pushdown import Pushdown
 from dml.plan.row_delta_plan import PlanContext
 
 __all__ = ["UNKNOWN", "column", "literal", "pushable_trees", "pushed_down", "tree", "unknown"]

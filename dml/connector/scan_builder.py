@@ -21,7 +21,8 @@ from dml.connector.proxies import Proxy
 from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkScan
 from dml.engine.engine import Engine, StatementSettings
 from dml.model.columns import METADATA_COLUMNS
-from dml.plan.predicates import MAX_DEPTH, Pushdown
+from dml.plan.predicates import MAX_DEPTH
+from dml.plan.pushdown import Pushdown
 from dml.scan.planner import ScanPlan
 from dml.spark.jvm import scala_list
 

@@ -104,6 +104,8 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
     yield f"  conflict detection filter: {filter_text(plan.conflict_detection_filter)}"
     delta = delta_of(engine, planned)
     scan = delta.scan.plan
+    if delta.scanned is not None:
+        yield "  rows: changed by the tasks that read them; they do not go through Spark"
     strategy = "files stay in their tasks, no shuffle" if delta.whole_files else "rows shuffled by data file"
     yield f"  distribution: {strategy}"
     yield (

@@ -8,7 +8,7 @@ DELETE without a condition (docs/semantics.md, D1 and D7 to D11).
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import DataFrame
@@ -21,17 +21,19 @@ from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
+from dml.engine.scanned_delta import ScannedDelta, scanned_delta, write_scanned_delta
 from dml.engine.scans import Scan, scan_table, task_groups
 from dml.engine.spliced import deletes_rows, splices, with_copied_metrics
 from dml.engine.target import Target, start_statement
 from dml.engine.write_settings import change_distribution, write_properties
-from dml.engine.writes import UncommittedFiles, run_writer, write_context
+from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
 from dml.errors import DataError, ErrorKind
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
 from dml.options import Command, RowLevelOperationMode
 from dml.progress import progress_bar
+from dml.read.computed_rows import is_too_large
 from dml.read.target_files import TargetFiles
 from dml.result import Result
 from dml.scan.planner import ScanPlan, plan_scan
@@ -98,7 +100,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     check_writable(spec)
     planned_at = time.perf_counter()
     with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
-        written = run_writer(distributed(delta, planned, context), WriteTask(spec), target.table, spec)
+        written = write_delta(engine, planned, delta, spec)
     uncommitted = UncommittedFiles(target.table, context, written)
     with uncommitted:
         written = with_copied_metrics(written, target.table, delta.scan.plan, context)
@@ -123,6 +125,21 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
     )
 
 
+def write_delta(engine: Engine, planned: PlannedStatement, delta: "Delta", spec: WriterSpec) -> WriteOutcome:
+    """Run the statement's one job: tasks that read, compute and write, or writers behind Spark's query."""
+    table = planned.target.table
+    if delta.scanned is not None:
+        groups = written_groups(planned, delta)
+        try:
+            return write_scanned_delta(engine.spark, delta.scanned, delta.scan, groups, table, spec)
+        except DataError as error:
+            if not is_too_large(error):
+                raise
+    # Nothing is left of the tasks that met such a number, and their files' names are not used again.
+    again = replace(spec, context=replace(spec.context, query_id=str(uuid.uuid4()))) if delta.scanned else spec
+    return run_writer(distributed(delta, planned, again.context), WriteTask(again), table, again)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
     """A row delta, not yet evaluated.
@@ -132,12 +149,14 @@ class Delta:
         frame: The delta's rows.
         whole_files: Whether each Spark partition of `frame` holds whole files in their order.
         source_keys: The join keys of a MERGE's source, where the scan was filtered by them.
+        scanned: How the tasks that read the files make the delta themselves; None where that needs Spark.
     """
 
     scan: Scan
     frame: DataFrame
     whole_files: bool
     source_keys: SourceKeys | None
+    scanned: ScannedDelta | None
 
     @property
     def inserts_few(self) -> bool:
@@ -163,6 +182,7 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
         metadata_columns=(FILE_ORDINAL, POS),
         row_filter=row_filter,
         key_filter=None if keys is None else keys.key_filter,
+        row_condition=plan.row_condition,
         whole_files=plan.ordered_by_file,
         distribution=change_distribution(target.table.properties, target.session, plan.command),
         # Such a DELETE takes whole files away, if its condition is true for all of their rows.
@@ -171,7 +191,8 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
     views = planned.views.with_frame(planned.target_view, scan.frame)
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
     frame = delta_frame(views.sql, plan.query, assign)
-    return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file, source_keys=keys)
+    scanned = scanned_delta(plan, target.table, case_sensitive=settings.case_sensitive)
+    return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file, source_keys=keys, scanned=scanned)
 
 
 def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:
@@ -190,20 +211,24 @@ def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) 
     )
 
 
+def written_groups(planned: PlannedStatement, delta: Delta) -> tuple[tuple[ScanTask, ...], ...]:
+    """The data files that come to each task."""
+    table, settings, tasks = planned.target.table, planned.settings, delta.scan.plan.tasks
+    distribution = change_distribution(table.properties, planned.target.session, planned.plan.command)
+    if delta.whole_files:
+        return task_groups(tasks, table, settings, whole_files=True, distribution=distribution)
+    return whole_file_groups(
+        tasks,
+        parallelism=settings.parallelism,
+        distribution=distribution.mode,
+        advisory_size=distribution.advisory_size,
+    )
+
+
 def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context: WriteContext) -> WriterSpec:
     """What the statement's tasks write."""
-    plan, scan, table, parallelism = planned.plan, delta.scan, planned.target.table, planned.settings.parallelism
-    distribution = change_distribution(table.properties, planned.target.session, plan.command)
-    groups = (
-        task_groups(scan.plan.tasks, table, planned.settings, whole_files=True, distribution=distribution)
-        if delta.whole_files
-        else whole_file_groups(
-            scan.plan.tasks,
-            parallelism=parallelism,
-            distribution=distribution.mode,
-            advisory_size=distribution.advisory_size,
-        )
-    )
+    plan, scan, parallelism = planned.plan, delta.scan, planned.settings.parallelism
+    groups = written_groups(planned, delta)
     copy_on_write = planned.mode is RowLevelOperationMode.COPY_ON_WRITE
     rewrites = planned.mode is not RowLevelOperationMode.MERGE_ON_READ
     value_ids = tuple(column.field.field_id for column in plan.query.values)

@@ -9,6 +9,7 @@ from typing import Any
 
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.manifest import ContentFile
+from dml.model.row_conditions import RowCondition
 
 __all__ = ["DeleteFileRef", "FileDeletes", "KeyFilter", "ScanContext", "ScanTask"]
 
@@ -139,6 +140,9 @@ class ScanContext:
             and, where Arrow's semantics equal Spark's, rows. Never needed for correctness: Spark evaluates the whole
             condition.
         key_filter: The join keys that matter, or None; like `row_filter`, never needed for correctness.
+        row_condition: What more is computed of rows, or None; rows for which it is not true may be left out.
+        decides_rows: Whether nobody looks at the rows again that the filters leave: what cannot be decided here is an
+            error then.
         batch_rows: Greatest number of rows of an Arrow batch.
         case_sensitive: How names in `row_filter` are matched.
     """
@@ -151,6 +155,8 @@ class ScanContext:
     io_properties: dict[str, str] = field(default_factory=dict, repr=False)
     row_filter: Any = None
     key_filter: KeyFilter | None = None
+    row_condition: RowCondition | None = None
+    decides_rows: bool = False
     batch_rows: int = 65536
     case_sensitive: bool = False
 

@@ -9,13 +9,18 @@
 Assignments see the old row, so `SET a = b, b = a` swaps (docs/semantics.md, U1).
 """
 
+from collections.abc import Mapping
+
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.types import NestedField
 
 from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, RowOperation
+from dml.model.row_conditions import RowTerm
 from dml.options import Command
-from dml.plan.assignments import assigned_fragments, bind_assignments
+from dml.plan.assignments import AssignedExpression, AssignedValue, assigned_fragments, bind_assignments
 from dml.plan.conditions import check_condition, check_value, condition_sql, reads_clock, stays_in_place, target_columns
-from dml.plan.predicates import Pushdown, pushable
+from dml.plan.predicates import pushable, row_value
+from dml.plan.pushdown import Pushdown
 from dml.plan.row_delta_plan import (
     Clause,
     DeltaQuery,
@@ -47,7 +52,13 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
     if condition is None:
         query = DeltaQuery(inner=inner, raws=(), clauses=(clause,), values=())
         return RowDeltaPlan(
-            command=Command.DELETE, query=query, target_ids=(), pushed_is_complete=True, ordered_by_file=True
+            command=Command.DELETE,
+            query=query,
+            target_ids=(),
+            pushed_is_complete=True,
+            decides_rows=True,
+            row_values=(),
+            ordered_by_file=True,
         )
     check_condition(context, condition)
     pushdown = pushable(condition.ast, context)
@@ -61,6 +72,9 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
         pushed_is_complete=pushdown.complete and not condition.has_subquery,
         conflict_detection_filter=pushdown.expression,
         never=pushdown.never,
+        row_condition=pushdown.computed,
+        decides_rows=pushdown.decides_rows and not condition.has_subquery,
+        row_values=(),
         ordered_by_file=stays_in_place(condition),
         matching=None
         if reads_clock(statement.ctes, condition)
@@ -117,7 +131,28 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
         pushed_filter=pushdown.expression,
         conflict_detection_filter=pushdown.expression,
         never=pushdown.never,
+        row_condition=pushdown.computed,
+        decides_rows=pushdown.decides_rows and (condition is None or not condition.has_subquery),
+        row_values=row_values(bound, columns, context),
         assigned_ids=tuple(bound),
         ordered_by_file=all(stays_in_place(fragment) for fragment in fragments),
         matching=matching,
     )
+
+
+def row_values(
+    bound: Mapping[int, AssignedValue], columns: Mapping[int, NestedField], context: PlanContext
+) -> tuple[RowTerm, ...] | None:
+    """How tasks compute new values; None where only Spark can.
+
+    Args:
+        bound: What is assigned to the columns, by field id.
+        columns: The table's columns, by field id.
+        context: The statement.
+    """
+    terms = [
+        row_value(value.fragment.ast, columns[field_id], context) if isinstance(value, AssignedExpression) else None
+        for field_id, value in bound.items()
+    ]
+    known = tuple(term for term in terms if term is not None)
+    return known if len(known) == len(terms) else None

@@ -13,13 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, IsNull, Or, Reference
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression, IsNull, Or, Reference
 from pyiceberg.types import BooleanType, NestedField, StringType, StructType
 from sqlglot import exp
 
+from dml.model.row_conditions import RowTerm
 from dml.plan.comparisons import Column, Comparison, compare, is_in, is_null, starts_with
 from dml.plan.folding import fold
+from dml.plan.pushdown import UNKNOWN, Pushdown, computed, conjunction, disjunction, exactly
 from dml.plan.row_delta_plan import MergeSource, PlanContext
+from dml.plan.row_terms import compared_terms, member_term, value_term
 from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
 from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
 
@@ -28,9 +31,9 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_NODES",
     "EquiKey",
-    "Pushdown",
     "equi_keys",
     "pushable",
+    "row_value",
     "split_conjuncts",
     "target_only_pushdown",
 ]
@@ -46,29 +49,6 @@ MAX_DEPTH = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pushdown:
-    """What of a condition Iceberg can decide.
-
-    Attributes:
-        expression: True for every row for which the condition is true; AlwaysTrue where nothing is known.
-        complete: Whether it is true for no other row.
-    """
-
-    expression: BooleanExpression
-    complete: bool
-
-    @property
-    def never(self) -> bool:
-        """Whether the condition is true for no row, as `WHERE false` is."""
-        return isinstance(self.expression, AlwaysFalse)
-
-    @property
-    def always(self) -> bool:
-        """Whether the condition is true for every row, as `WHERE 21 = 21` is."""
-        return self.complete and isinstance(self.expression, AlwaysTrue)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EquiKey:
     """A conjunct `target.column = source.column`.
 
@@ -81,9 +61,6 @@ class EquiKey:
     source_column: str
 
 
-UNKNOWN = Pushdown(expression=AlwaysTrue(), complete=False)
-
-
 def pushable(condition: exp.Expression | None, context: PlanContext) -> Pushdown:
     """What Iceberg can decide of the WHERE condition of a DELETE or UPDATE.
 
@@ -92,6 +69,20 @@ def pushable(condition: exp.Expression | None, context: PlanContext) -> Pushdown
         context: The statement.
     """
     return Converter(context, None).condition(condition)
+
+
+def row_value(value: exp.Expression | None, column: NestedField, context: PlanContext) -> RowTerm | None:
+    """How tasks compute the new value of a column from those of the old row; None where only Spark can.
+
+    Args:
+        value: The tree of what an UPDATE assigns; None where there is none to trust.
+        column: The column.
+        context: The statement.
+    """
+    if value is None or not context.trees.holds(value):
+        return None
+    names = Converter(context, None)
+    return value_term(value, column, names.top_level, names.zone)
 
 
 def target_only_pushdown(
@@ -183,13 +174,31 @@ class Converter:
                 # De Morgan holds in three-valued logic too.
                 return (conjunction if isinstance(node, exp.And) != negated else disjunction)(left, right)
             case exp.Between() if not node.args.get("symmetric"):
-                low = self.comparison(node.this, Comparison.GREATER_EQUAL, node.args["low"], negated=negated)
-                high = self.comparison(node.this, Comparison.LESS_EQUAL, node.args["high"], negated=negated)
+                low = self.bounded(node.this, Comparison.GREATER_EQUAL, node.args["low"], negated=negated)
+                high = self.bounded(node.this, Comparison.LESS_EQUAL, node.args["high"], negated=negated)
                 return (disjunction if negated else conjunction)(low, high)
         folded = fold(node, self.zone)
         if folded is not None:
             return exactly(AlwaysTrue() if folded.value is (not negated) else AlwaysFalse())
-        return exactly(self.predicate(node, negated=negated))
+        found = self.predicate(node, negated=negated)
+        return exactly(found) if found is not None else self.computed(node, negated=negated)
+
+    def computed(self, node: exp.Expression, *, negated: bool) -> Pushdown:
+        """What tasks can compute of a predicate that Iceberg does not decide."""
+        condition = None
+        match node:
+            case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+                operator = OPERATORS[type(node)]
+                return self.compared_terms(node.this, operator, node.expression, negated=negated)
+            case exp.In() if node.expressions and not any(node.args.get(key) for key in ("query", "unnest", "field")):
+                condition = member_term(node.this, node.expressions, self.top_level, negated=negated)
+        return computed(condition)
+
+    def compared_terms(
+        self, left: exp.Expression, operator: Comparison, right: exp.Expression, *, negated: bool
+    ) -> Pushdown:
+        """A comparison of values that tasks compute."""
+        return computed(compared_terms(left, operator.negated if negated else operator, right, self.top_level))
 
     def predicate(self, node: exp.Expression, *, negated: bool) -> BooleanExpression | None:
         """A single predicate; None where it is not certain."""
@@ -239,6 +248,11 @@ class Converter:
         if term is None or value is None:
             return UNKNOWN
         return exactly(self.compared(term, operator.negated if negated else operator, value))
+
+    def bounded(self, left: exp.Expression, operator: Comparison, right: exp.Expression, *, negated: bool) -> Pushdown:
+        """A comparison that Iceberg decides, or that tasks compute."""
+        found = self.comparison(left, operator, right, negated=negated)
+        return found if found.complete else self.compared_terms(left, operator, right, negated=negated)
 
     def compared(self, term: Column | Transformed, operator: Comparison, value: Constant) -> BooleanExpression | None:
         """`term operator value`."""
@@ -394,28 +408,11 @@ OPERATORS: dict[type[exp.Expression], Comparison] = {
 }
 
 
-def exactly(expression: BooleanExpression | None) -> Pushdown:
-    """An exact expression, or nothing known."""
-    return UNKNOWN if expression is None else Pushdown(expression=expression, complete=True)
-
-
 def null_test(term: Column | Transformed, *, negated: bool) -> BooleanExpression | None:
     """`term IS [NOT] NULL`."""
     if isinstance(term, Transformed):
         return is_null_transformed(term, negated=negated)
     return is_null(term, negated=negated)
-
-
-def conjunction(left: Pushdown, right: Pushdown) -> Pushdown:
-    """AND."""
-    joined = And(left.expression, right.expression)
-    return Pushdown(expression=joined, complete=(left.complete and right.complete) or isinstance(joined, AlwaysFalse))
-
-
-def disjunction(left: Pushdown, right: Pushdown) -> Pushdown:
-    """OR."""
-    complete = (left.complete and right.complete) or left.always or right.always
-    return Pushdown(expression=Or(left.expression, right.expression), complete=complete)
 
 
 def name_parts(node: exp.Expression) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
 from dml.model.columns import BY_SOURCE, INTERNAL_PREFIX, RowOperation
+from dml.model.row_conditions import RowCondition, RowTerm
 from dml.options import Command
 from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedStruct, AssignedValue, TargetNames
 from dml.sqlparse import quoted
@@ -326,6 +327,10 @@ class RowDeltaPlan:
         pushed_is_complete: Whether every row of `pushed_filter` is affected: the expression is the whole condition.
         conflict_detection_filter: Of that, what counts when concurrent commits are validated.
         never: Whether the condition can be true for no row (`WHERE false`).
+        row_condition: What more tasks can compute of the condition: true for all rows that can be affected. None where
+            that is nothing.
+        decides_rows: Whether it, or else `pushed_filter`, is true for no other row.
+        row_values: How tasks compute the values of `query.values`, in their order; None where only Spark can.
         assigned_ids: Field ids of the columns that updated rows take from the delta.
         inserts: Whether rows may be inserted.
         inserts_only: Whether nothing else can happen.
@@ -344,6 +349,9 @@ class RowDeltaPlan:
     pushed_is_complete: bool = False
     conflict_detection_filter: BooleanExpression = ALWAYS
     never: bool = False
+    row_condition: RowCondition | None = None
+    decides_rows: bool = False
+    row_values: tuple[RowTerm, ...] | None = None
     assigned_ids: tuple[int, ...] = ()
     inserts: bool = False
     inserts_only: bool = False

@@ -23,16 +23,17 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.errors import CorruptFileError
+from dml.errors import CorruptFileError, DataError
 from dml.files.file_io import file_errors, file_io
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.pruning.row_tests import Bounds, any_match
 from dml.read.applied_deletes import DeleteLoader, EqualityDeletes
+from dml.read.computed_rows import condition_filter, is_too_large
 from dml.read.data_file import DataFile, Piece, coalesced, counted, empty_rows, wrong_rows
 from dml.read.metadata_columns import LINEAGE_IDS, MetadataColumns
 from dml.read.open_data_file import open_data_file
 from dml.read.projection import Projector, arrow_field, constant_array, projector
-from dml.read.row_filter import KeySet, row_filter
+from dml.read.row_filter import KeySet, RowMask, row_filter
 
 __all__ = ["FileBatch", "PieceReader", "TaskReader", "piece_readers", "scan_file"]
 
@@ -144,6 +145,12 @@ class TaskReader:
             rows = row_filter(context.row_filter, self.schema, case_sensitive=context.case_sensitive)
             if rows is not None:
                 self.row_mask, self.filter_ids = rows.mask, rows.columns
+        self.computed_mask: RowMask | None = None
+        if context.row_condition is not None:
+            computed = condition_filter(context.row_condition, self.schema, case_sensitive=context.case_sensitive)
+            if computed is not None:
+                self.computed_mask = computed.mask
+                self.filter_ids |= computed.columns
         self.key_ids: tuple[int, ...] = ()
         if context.key_filter is not None and not any(map(self._is_floating, context.key_filter.column_ids)):
             self.key_ids = context.key_filter.column_ids
@@ -321,6 +328,12 @@ class FileView:
         mask = np.ones(batch.num_rows, np.bool_)
         if self.reader.row_mask is not None:
             mask &= np.asarray(self.reader.row_mask(columns).to_numpy(zero_copy_only=False))
+        if self.reader.computed_mask is not None:
+            try:
+                mask &= np.asarray(self.reader.computed_mask(columns).to_numpy(zero_copy_only=False))
+            except DataError as error:
+                if self.reader.context.decides_rows or not is_too_large(error):
+                    raise  # else Spark computes it again, and says what it says
         if self.reader.key_ids:
             mask &= self.reader.keys.contains([columns[field_id] for field_id in self.reader.key_ids])
         return mask

@@ -45,7 +45,9 @@ class TargetFiles:
             zlib.compress(pickle.dumps(tuple(tasks[start : start + BLOCK]), pickle.HIGHEST_PROTOCOL), 1)
             for start in range(0, len(tasks), BLOCK)
         )
-        return TargetFiles(blocks=blocks, context=replace(context, row_filter=None, key_filter=None))
+        return TargetFiles(
+            blocks=blocks, context=replace(context, row_filter=None, key_filter=None, row_condition=None)
+        )
 
     def task(self, ordinal: int) -> ScanTask:
         """The data file as a whole, with the delete files that apply to it."""

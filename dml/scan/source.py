@@ -16,6 +16,7 @@ from pyspark.sql import types as spark_types
 
 from dml.catalog.credentials import storage_properties
 from dml.model import columns
+from dml.model.row_conditions import RowCondition
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.options import DEFAULT_NAME_MAPPING
 from dml.read.metadata_columns import partition_fields
@@ -39,6 +40,7 @@ def scan_context(
     metadata_columns: Sequence[str] = (),
     row_filter: BooleanExpression | None = None,
     key_filter: KeyFilter | None = None,
+    row_condition: RowCondition | None = None,
     case_sensitive: bool = False,
     schema: Schema | None = None,
     batch_rows: int = BATCH_ROWS,
@@ -52,6 +54,7 @@ def scan_context(
         metadata_columns: Metadata columns to return after them.
         row_filter: An unbound expression; None for all rows.
         key_filter: The join keys that matter; None for all.
+        row_condition: What more is computed of rows; None for nothing.
         case_sensitive: How the filter's names match.
         schema: The schema to read with; None for the table's current one.
         batch_rows: Greatest number of rows of a batch.
@@ -67,6 +70,7 @@ def scan_context(
         io_properties=storage_properties(table.io.properties),
         row_filter=row_filter,
         key_filter=key_filter,
+        row_condition=row_condition,
         batch_rows=batch_rows,
         case_sensitive=case_sensitive,
     )

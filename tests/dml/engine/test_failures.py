@@ -145,7 +145,7 @@ def test_a_lost_race_writes_no_data_file_again(kind: Kind, monkeypatch: pytest.M
     runs: list[Any] = []
     lost: list[Any] = []
     commit_table = catalog.commit_table
-    run_writer: Callable[..., Any] = row_level.run_writer
+    write_delta: Callable[..., Any] = row_level.write_delta
 
     def beaten(*args: object) -> object:
         if len(lost) < 2:
@@ -157,9 +157,9 @@ def test_a_lost_race_writes_no_data_file_again(kind: Kind, monkeypatch: pytest.M
 
     def counted(*args: Any) -> Any:
         runs.append(args)
-        return run_writer(*args)
+        return write_delta(*args)
 
-    monkeypatch.setattr(row_level, "run_writer", counted)
+    monkeypatch.setattr(row_level, "write_delta", counted)
     _, before = lake.state(name)
     result = lake.session.sql(f"UPDATE {name} SET s = 'once' WHERE id IN (1, 9)")
     _, after = lake.state(name)

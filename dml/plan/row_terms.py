@@ -1,0 +1,274 @@
+"""Values and comparisons that tasks can compute from the columns that they read, as Spark would. Driver.
+
+Input: sqlglot's tree of an expression (made only where it certainly reads as Spark does). Output: a `RowTerm` or a
+`RowCondition`; None for everything of which it is not certain that Arrow gives the same.
+
+    k + 1, id % 100, amt * 1.5, -5            values
+    id % 100 = 7, k + 1 > j, a < b            comparisons
+
+Numbers are int, bigint and double: `int` with `int` is int, with `bigint` bigint; a double makes the other side one,
+and so does `/`. Decimals have rules of their own, and floats change with `spark.sql.ansi.enabled`: Spark does these.
+"""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+from sqlglot import exp
+
+from dml.model.row_conditions import (
+    AllOf,
+    AnyOf,
+    ArithmeticTerm,
+    ColumnTerm,
+    Compares,
+    ConstantTerm,
+    Operator,
+    RowCondition,
+    RowTerm,
+)
+from dml.plan.comparisons import Comparison
+from dml.read.projection import arrow_type
+from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
+
+__all__ = ["Columns", "compared_terms", "member_term", "row_term", "value_term"]
+
+Columns = Callable[[exp.Expression], NestedField | None]
+"""The table's top-level column that an expression is, if it certainly is one."""
+
+MAX_DEPTH: Final = 20
+MAX_MEMBERS: Final = 100
+INT: Final = pa.int32()
+LONG: Final = pa.int64()
+DOUBLE: Final = pa.float64()
+
+OPERATORS: Final[dict[type[exp.Expression], Operator]] = {
+    exp.Add: Operator.ADD,
+    exp.Sub: Operator.SUBTRACT,
+    exp.Mul: Operator.MULTIPLY,
+    exp.Div: Operator.DIVIDE,
+    exp.Mod: Operator.REMAINDER,
+}
+COMPARED: Final = (IntegerType, LongType, DoubleType, StringType, DateType, TimestampType, TimestamptzType)
+STORED: Final = (*COMPARED, BooleanType, FloatType, DecimalType, BinaryType)
+EXACT_DOUBLE: Final = 1 << 53
+
+
+def row_term(node: exp.Expression, columns: Columns, depth: int = 0) -> RowTerm | None:
+    """The term that an expression is.
+
+    Args:
+        node: The expression.
+        columns: Finds the columns.
+        depth: How many operators it is inside of.
+    """
+    if depth > MAX_DEPTH:
+        return None
+    match node:
+        case exp.Paren():
+            return row_term(node.this, columns, depth + 1)
+        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div() | exp.Mod():
+            return arithmetic(node, columns, depth)
+        case exp.Literal() | exp.Neg() | exp.Cast():
+            return number(node)
+    column = columns(node)
+    if column is None or not isinstance(column.field_type, COMPARED):
+        return None
+    return ColumnTerm(field_id=column.field_id, type=arrow_type(column.field_type, spark=False))
+
+
+def arithmetic(node: exp.Expression, columns: Columns, depth: int) -> RowTerm | None:
+    """An operator between two numbers."""
+    operator = OPERATORS[type(node)]
+    left, right = row_term(node.this, columns, depth + 1), row_term(node.expression, columns, depth + 1)
+    if left is None or right is None:
+        return None
+    kinds = {left.type, right.type}
+    if DECIMAL in kinds and DOUBLE not in kinds:
+        return None
+    if operator is Operator.DIVIDE:
+        kinds.add(DOUBLE)
+    kind = next((kind for kind in (DOUBLE, LONG) if kind in kinds), INT)
+    left, right = fitted(left, kind), fitted(right, kind)
+    if left is None or right is None or (isinstance(left, ConstantTerm) and isinstance(right, ConstantTerm)):
+        return None
+    if operator in {Operator.DIVIDE, Operator.REMAINDER} and (
+        not isinstance(right, ConstantTerm) or not right.value or (operator is Operator.REMAINDER and kind == DOUBLE)
+    ):
+        return None
+    return ArithmeticTerm(operator=operator, left=left, right=right, type=kind)
+
+
+def fitted(term: RowTerm, kind: pa.DataType) -> RowTerm | None:
+    """A number as a side of arithmetic of a type; None where Spark would compute with another."""
+    if isinstance(term, ConstantTerm):
+        return as_number(term, kind)
+    return term if term.type in {INT, LONG, kind} and (kind != INT or term.type == INT) else None
+
+
+def as_number(term: ConstantTerm, kind: pa.DataType) -> ConstantTerm | None:
+    """A constant number of another type."""
+    if isinstance(term.value, Decimal):  # only with a double: it is made one
+        return ConstantTerm(value=float(term.value), type=DOUBLE) if kind == DOUBLE else None
+    if term.type not in {INT, LONG, kind}:
+        return None
+    return ConstantTerm(value=float(term.value) if kind == DOUBLE else term.value, type=kind)
+
+
+DECIMAL: Final = pa.decimal128(38, 18)
+"""Stands for the type of a number with a point, until it is known what it is computed with."""
+
+
+def number(node: exp.Expression) -> ConstantTerm | None:
+    """A number as it is written; what a cast makes of others is left to Spark.
+
+    To Spark a minus sign belongs to the number that it stands before: -2147483648 is an int, -(2147483648) is none.
+    """
+    while isinstance(node, exp.Paren):
+        node = node.this
+    negative = isinstance(node, exp.Neg)
+    if negative:
+        node = node.this
+    kind = None
+    if isinstance(node, exp.Cast):  # `5L` and `2D`
+        kind = node.to.this
+        node = node.this
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return None
+    found = constant(node, UTC)
+    if found is None:
+        return None
+    sign = -1 if negative else 1
+    match found.kind, kind:
+        case Kind.INTEGER, None if found.value < (1 << 31) + negative:
+            return ConstantTerm(value=sign * found.value, type=INT)
+        case Kind.INTEGER, None | exp.DataType.Type.BIGINT if found.value < (1 << 63) + negative:
+            return ConstantTerm(value=sign * found.value, type=LONG)
+        case ((Kind.INTEGER | Kind.DECIMAL | Kind.DOUBLE), exp.DataType.Type.DOUBLE):
+            return ConstantTerm(value=sign * float(found.value), type=DOUBLE)
+        case Kind.DOUBLE, None:
+            return ConstantTerm(value=sign * found.value, type=DOUBLE)
+        case Kind.DECIMAL, None:
+            return ConstantTerm(value=found.value.copy_negate() if negative else found.value, type=DECIMAL)
+    return None
+
+
+UTC: Final = TimeZone.of("UTC")
+
+
+def compared_terms(
+    left: exp.Expression, operator: Comparison, right: exp.Expression, columns: Columns
+) -> RowCondition | None:
+    """A comparison of two terms.
+
+    Args:
+        left: The left side.
+        operator: The operator.
+        right: The right side.
+        columns: Finds the columns.
+    """
+    sides = row_term(left, columns), row_term(right, columns)
+    if sides[0] is None or sides[1] is None:
+        return None
+    kind = compared_type(sides[0].type, sides[1].type)
+    if kind is None:
+        return None
+    fit = [as_number(side, kind) if isinstance(side, ConstantTerm) else side for side in sides]
+    if fit[0] is None or fit[1] is None or all(isinstance(side, ConstantTerm) for side in fit):
+        return None
+    return Compares(operator=str(operator), left=fit[0], right=fit[1], type=kind)
+
+
+def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type in which Spark compares values of two types, if it is one of these or both are the same."""
+    if left == right:
+        return None if left == DECIMAL else left
+    kinds = {left, right}
+    if kinds == {INT, LONG}:
+        return LONG
+    return DOUBLE if DOUBLE in kinds and kinds <= {INT, LONG, DOUBLE, DECIMAL} else None
+
+
+def member_term(
+    node: exp.Expression, members: list[exp.Expression], columns: Columns, *, negated: bool
+) -> RowCondition | None:
+    """`term IN (numbers)`, or NOT IN.
+
+    Args:
+        node: The term.
+        members: The numbers.
+        columns: Finds the columns.
+        negated: Whether it is NOT IN.
+    """
+    if len(members) > MAX_MEMBERS:
+        return None
+    operator = Comparison.NOT_EQUAL if negated else Comparison.EQUAL
+    found = [compared_terms(node, operator, member, columns) for member in members if number(member) is not None]
+    parts = tuple(part for part in found if part is not None)
+    if not parts or len(parts) < len(members):
+        return None
+    return AllOf(parts=parts) if negated else AnyOf(parts=parts)
+
+
+def value_term(node: exp.Expression, column: NestedField, columns: Columns, zone: TimeZone) -> RowTerm | None:
+    """The new value of a column, if it is certain what Spark would store.
+
+    Args:
+        node: The expression that is assigned.
+        column: The column.
+        columns: Finds the columns that the expression names.
+        zone: The session's time zone.
+    """
+    if not isinstance(column.field_type, STORED):
+        return None
+    kind = arrow_type(column.field_type, spark=True)
+    bare = node
+    while isinstance(bare, exp.Paren):
+        bare = bare.this
+    taken = columns(bare)
+    if taken is not None:
+        fits = taken.field_type == column.field_type and (taken.required or not column.required)
+        return ColumnTerm(field_id=taken.field_id, type=kind) if fits else None
+    found = constant(bare, zone)
+    if found is not None:
+        value = stored(found, column.field_type, number(bare))
+        if value is None and (found.kind is not Kind.NULL or column.required):
+            return None
+        return ConstantTerm(value=value, type=kind)
+    term = row_term(bare, columns)
+    return None if term is None or term.type != kind or column.required else term
+
+
+def stored(value: Constant, field_type: IcebergType, written: ConstantTerm | None) -> Any:
+    """A constant as a column's value; None where Spark's store assignment might change it, and for NULL."""
+    match field_type, value.kind:
+        case ((IntegerType() | LongType()), Kind.INTEGER) if written is not None:
+            bits = 31 if isinstance(field_type, IntegerType) else 63
+            return value.value if -(1 << bits) <= value.value < 1 << bits else None
+        case DoubleType(), (Kind.INTEGER | Kind.DECIMAL | Kind.DOUBLE) if written is not None:
+            return float(value.value) if value.kind is not Kind.INTEGER or abs(value.value) <= EXACT_DOUBLE else None
+        case (
+            (StringType(), Kind.STRING)
+            | (BooleanType(), Kind.BOOLEAN)
+            | (DateType(), Kind.DATE)
+            | (TimestampType(), Kind.TIMESTAMP_NTZ)
+            | (TimestamptzType(), Kind.TIMESTAMP)
+        ):
+            return value.value
+    return None

@@ -1,0 +1,143 @@
+"""DELETE and UPDATE whose rows Spark does not see: they change what Spark would have changed."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dml.errors import CorruptFileError, DataError, ErrorKind
+from tests.dml.engine.conftest import Kind, Lake
+
+pytestmark = pytest.mark.spark
+
+PAST_SPARK = "do not go through Spark"
+COLUMNS = "id BIGINT, k INT, d DOUBLE, s STRING, later INT"
+ROWS = """
+    SELECT id, int(id % 3), CASE id % 5 WHEN 0 THEN double('NaN') WHEN 1 THEN -0.0D WHEN 2 THEN NULL ELSE id / 3 END,
+      nullif(concat('n', id % 7), 'n3')
+    FROM range({start}, {end})"""
+
+
+def explained(lake: Lake, statement: str) -> bool:
+    """Whether the rows of a statement do not go through Spark."""
+    return PAST_SPARK in lake.session.sql(f"EXPLAIN {statement}").collect()[0][0]
+
+
+def filled(kind: Kind) -> str:
+    """Three files, one of which has a column that the others lack; some rows are deleted."""
+    sql, name = kind.lake.session.sql, kind.create("id BIGINT, k INT, d DOUBLE, n STRING")
+    for start in (0, 40):
+        sql(f"INSERT INTO {name} {ROWS.format(start=start, end=start + 40)}")
+    sql(f"DELETE FROM {name} WHERE substring(n, 2, 1) = '6' AND id < 20")
+    sql(f"ALTER TABLE {name} RENAME COLUMN n TO s")
+    sql(f"ALTER TABLE {name} ADD COLUMN later INT")
+    sql(f"INSERT INTO {name} SELECT *, id FROM ({ROWS.format(start=80, end=100)})")
+    return name
+
+
+CONDITIONS = (
+    "id % 7 = 2",
+    "NOT (id % 7 = 2 OR d > 20)",
+    "later + 1 > id % 50 OR s LIKE 'n1%' AND k * 2 = id % 5",
+    "d * 1.5 >= id / 2",
+    "id IN (1, 50, 90, 1000)",
+)
+VALUES = {"s": "'new'", "d": "d * 2 + 1", "later": "k", "id": "id - 1000"}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_updated_rows_are_those_that_spark_computes(kind: Kind, condition: str) -> None:
+    lake, name = kind.lake, filled(kind)
+    new = ", ".join(
+        f"CASE WHEN {condition} THEN {VALUES[column]} ELSE {column} END" if column in VALUES else column
+        for column in (part.split()[0] for part in COLUMNS.split(", "))
+    )
+    expected = lake.rows(f"SELECT {new} FROM {name}")
+    (count,) = lake.rows(f"SELECT count(*) FROM {name} WHERE {condition}")[0]
+    statement = f"UPDATE {name} SET {', '.join(f'{key} = {value}' for key, value in VALUES.items())} WHERE {condition}"
+    assert explained(lake, statement)
+    result = lake.session.sql(statement)
+    assert result.rows_updated == count > 0
+    assert repr(lake.rows(name)) == repr(expected)
+    assert lake.session.verify(name, every_file=True).ok
+
+
+def test_deleted_rows_are_those_that_spark_finds(kind: Kind) -> None:
+    lake, name = kind.lake, filled(kind)
+    for condition in CONDITIONS:
+        expected = lake.rows(f"SELECT * FROM {name} WHERE NOT coalesce({condition}, false)")
+        statement = f"DELETE FROM {name} WHERE {condition}"
+        assert explained(lake, statement)
+        lake.session.sql(statement)
+        assert repr(lake.rows(name)) == repr(expected)
+    assert lake.session.verify(name, every_file=True).ok
+
+
+def test_every_row_and_no_row(kind: Kind) -> None:
+    lake, name = kind.lake, filled(kind)
+    before = lake.state(name)
+    assert lake.session.sql(f"UPDATE {name} SET s = 'x' WHERE id % 2 = 2").rows_updated == 0
+    assert lake.state(name) == before
+    number = len(lake.rows(name))
+    assert lake.session.sql(f"UPDATE {name} SET s = 'x'").rows_updated == number
+    assert lake.rows(f"SELECT DISTINCT s FROM {name}") == [("x",)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE {name} SET s = upper(s) WHERE id % 7 = 2",
+        "UPDATE {name} SET later = id WHERE id % 7 = 2",
+        "UPDATE {name} SET s = (SELECT max(s) FROM {name}) WHERE id % 7 = 2",
+        "UPDATE {name} SET s = 'x' WHERE id % 7 = (SELECT 2)",
+        "DELETE FROM {name} WHERE id % 7 = 2 AND length(s) = 2",
+        "DELETE FROM {name} WHERE id % k = 0",
+    ],
+)
+def test_what_only_spark_computes_goes_through_it(lake: Lake, statement: str) -> None:
+    name = filled(Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False))
+    lake.session.sql(f"UPDATE {name} SET k = 5 WHERE k = 0")
+    condition = statement.format(name=name).partition(" WHERE ")[2]
+    (count,) = lake.rows(f"SELECT count(*) FROM {name} WHERE {condition}")[0]
+    assert not explained(lake, statement.format(name=name))
+    result = lake.session.sql(statement.format(name=name))
+    assert result.rows_matched == count > 0
+
+
+def test_numbers_that_do_not_fit_are_sparks_to_judge(lake: Lake, spark: SparkSession) -> None:
+    name = lake.create("id BIGINT, k INT", **{"write.update.mode": "merge-on-read", "format-version": "2"})
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 2147483640 + int(id) FROM range(8)")
+    before = lake.state(name)
+    for statement in (
+        f"UPDATE {name} SET k = k + 1 WHERE id % 2 = 1",
+        f"DELETE FROM {name} WHERE k + 1 > 0",
+    ):
+        assert explained(lake, statement)
+        with pytest.raises(DataError) as caught:
+            lake.session.sql(statement)
+        assert caught.value.kind is ErrorKind.OVERFLOW
+        assert caught.value.position == statement.index("k + 1")
+        assert lake.state(name) == before
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        lake.session.sql(f"UPDATE {name} SET k = k + 1 WHERE id % 2 = 1")
+        assert lake.rows(f"SELECT k FROM {name} WHERE id = 7") == [(-(2**31),)]
+        assert lake.session.sql(f"DELETE FROM {name} WHERE k - 1 > 0 AND id > 5").rows_deleted == 2
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert lake.session.verify(name, every_file=True).ok
+
+
+def test_a_required_column_and_a_broken_file(lake: Lake) -> None:
+    name = lake.create("id BIGINT, k INT NOT NULL, other INT")
+    lake.session.sql(f"INSERT INTO {name} SELECT id, int(id), nullif(int(id), 5) FROM range(10)")
+    before = lake.state(name)
+    for value in ("NULL", "other"):
+        with pytest.raises(DataError) as caught:
+            lake.session.sql(f"UPDATE {name} SET k = {value} WHERE id % 5 = 0")
+        assert caught.value.kind is ErrorKind.NOT_NULL_VIOLATION
+    assert lake.state(name) == before
+    Path(lake.data_files(name)[0].path.removeprefix("file://")).write_bytes(b"PAR1 nothing PAR1")
+    with pytest.raises(CorruptFileError):
+        lake.session.sql(f"UPDATE {name} SET other = 1 WHERE id % 5 = 0")
+    assert lake.table(name).metadata_location == before[0]
