@@ -13,6 +13,7 @@ from uuid import UUID
 from pyspark.sql import DataFrame, Window
 from pyspark.sql.functions import col, row_number
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import ArrayType, DataType, StructType
 
 from dml.commit import CommitKey, StreamEpoch
 from dml.connector import execute_and_refresh
@@ -43,6 +44,9 @@ __all__ = ["StreamMerge", "StreamWhenMatched", "StreamWhenNotMatched", "stream_m
 
 NUMBER: Final = "__rowdelta_number"
 
+UNSORTABLE: Final = frozenset({"map", "variant", "interval"})
+"""Types by whose values Spark cannot sort, by its names: PySpark 3.5 has no class for a variant."""
+
 Run = Callable[[str, CommitKey | None], Result]
 
 
@@ -70,7 +74,7 @@ def stream_merge(
         source_alias: How conditions and values call the source.
 
     Raises:
-        AnalysisError: the source is no stream, or has not the columns.
+        AnalysisError: the source is no stream, has not the columns, or cannot be sorted by them for `latest_by`.
         NotFoundError: there is no such table.
     """
     if not isinstance(source, DataFrame) or not source.isStreaming:
@@ -88,7 +92,10 @@ def stream_merge(
         raise NotFoundError(
             f"There is no table '{'.'.join(reference.parts)}'", hint=engine.registry.proposal(reference.parts)
         )
-    suffix = () if resolved.branch is None else (reference.parts[-1],)
+    # What the name ends in stays: of the parts of a table only branches can be written to, and the others are refused.
+    state = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms)
+    ends = (resolved.metadata_table is not None) + any(part is not None for part in state)
+    suffix = reference.parts[len(reference.parts) - ends :]
     full = quote_name((resolved.catalog_name, *resolved.identifier, *suffix))
     named = None if isinstance(on, str) or not isinstance(on, Sequence) else columns_of(source, on, "on")
     unique = named if keys is None else columns_of(source, keys, "keys")
@@ -99,6 +106,9 @@ def stream_merge(
             kind=ErrorKind.INVALID_VALUE,
             hint="Give on=['id'], the names of columns that both have, or keys=['id'] beside a condition",
         )
+    if latest:
+        check_sortable(source, unique or (), "keys" if keys is not None else "on")
+        check_sortable(source, latest, "latest_by")
     target = quoted(reference.alias or reference.parts[-1])
     condition = (
         condition_text(on)
@@ -124,8 +134,14 @@ def columns_of(source: DataFrame, names: Sequence[str] | str, argument: str) -> 
     """The columns of the source that an argument names.
 
     Raises:
-        AnalysisError: it names none, or one that is not there.
+        AnalysisError: it names none, or one that is not there, or is something else than names.
     """
+    if not isinstance(names, Sequence):
+        raise AnalysisError(
+            f"{argument} has the names of columns as texts, not {type(names).__name__}",
+            kind=ErrorKind.INVALID_VALUE,
+            hint=f"Write {argument}=['id'], for example",
+        )
     listed = (names,) if isinstance(names, str) else tuple(names)
     known = {name.lower() for name in source.columns}
     for name in listed:
@@ -138,6 +154,34 @@ def columns_of(source: DataFrame, names: Sequence[str] | str, argument: str) -> 
     if not listed:
         raise AnalysisError(f"{argument} names no column", kind=ErrorKind.INVALID_VALUE, hint="Give at least one")
     return listed
+
+
+def check_sortable(source: DataFrame, names: Sequence[str], argument: str) -> None:
+    """See that Spark can sort by columns, which it does to find the greatest value of each key.
+
+    Raises:
+        AnalysisError: it cannot sort by the type of one.
+    """
+    for column in source.schema.fields:
+        if column.name.lower() in {name.lower() for name in names} and not is_sortable(column.dataType):
+            raise AnalysisError(
+                f"The column '{column.name}' of the source, which {argument} names, is "
+                f"{column.dataType.simpleString().upper()}, and such values have no order",
+                kind=ErrorKind.TYPE_MISMATCH,
+                hint="With latest_by, name columns whose values can be sorted, or add one that is made of it",
+                column=column.name,
+            )
+
+
+def is_sortable(kind: DataType) -> bool:
+    """Whether Spark can sort by values of a type."""
+    match kind:
+        case StructType():
+            return all(is_sortable(inner.dataType) for inner in kind.fields)
+        case ArrayType():
+            return is_sortable(kind.elementType)
+        case _:
+            return kind.typeName() not in UNSORTABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,9 +41,16 @@ def commit_properties(properties: Mapping[str, str]) -> Iterator[None]:
         properties: By key; `snapshot-property.` before a key is left out.
 
     Raises:
-        AnalysisError: a key or a value is no text, or a key has a meaning of its own in a summary.
+        AnalysisError: no dictionary is given, a key or a value is no text, or a key has a meaning of its own in a
+            summary.
     """
-    given = {without_prefix(key): value for key, value in dict(properties).items()}
+    if not isinstance(properties, Mapping):
+        raise AnalysisError(
+            f"commit_properties takes a dictionary, not {type(properties).__name__}",
+            kind=ErrorKind.INVALID_VALUE,
+            hint="Write dml.commit_properties({'job': 'nightly'})",
+        )
+    given = {without_prefix(key): value for key, value in properties.items()}
     check_snapshot_properties(given, "commit_properties has the key")
     name, before, inside = str(uuid.uuid4()), local_property(BLOCK), properties_of_block()
     block = Block(properties=MappingProxyType({**inside, **given}), query_id=local_property(QUERY_ID))

@@ -57,8 +57,8 @@ def stream_columns(
         raise AnalysisError(
             f"The {rows} has a column '{unknown}' which the table {table} has not",
             kind=ErrorKind.UNRESOLVED_COLUMN,
-            hint=f"{did_you_mean(unknown, [field.name for field in schema.fields])} Leave it out, give it the name of "
-            "a column, or add a column with ALTER TABLE ... ADD COLUMNS",
+            hint="Leave it out, give it the name of a column, or add a column with ALTER TABLE ... ADD COLUMNS. "
+            + did_you_mean(unknown, [field.name for field in schema.fields]),
             column=unknown,
         )
     return found

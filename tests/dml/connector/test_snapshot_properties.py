@@ -78,6 +78,8 @@ def test_what_the_caller_changes_later_does_not_count():
 @pytest.mark.parametrize(
     ("properties", "says"),
     [
+        (None, "takes a dictionary, not NoneType"),
+        ("a=1", "takes a dictionary, not str"),
         ({"a": 1}, "'a' with the value 1: keys and values"),
         ({1: "a"}, "1 with the value 'a'"),
         ({"": "a"}, "names no property"),

@@ -2,9 +2,17 @@
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.functions import col, count, lit
+from pyspark.sql.functions import array, col, count, create_map, lit, struct
 
-from dml.errors import AnalysisError, CommitConflictError, DataError, ErrorKind, NotFoundError, SqlError
+from dml.errors import (
+    AnalysisError,
+    CommitConflictError,
+    DataError,
+    ErrorKind,
+    NotFoundError,
+    NotSupportedError,
+    SqlError,
+)
 from tests.dml.connector.streams import Stream
 from tests.dml.connector.test_stream_write import epochs
 
@@ -183,6 +191,18 @@ def test_columns_that_come_with_the_stream(lake, stream):
         (lambda lake, s, t: merge(lake, s, t, latest_by="when"), AnalysisError, "has no column 'when'"),
         (lambda lake, s, t: merge(lake, s, t, on="t.id = source.id"), AnalysisError, "latest_by needs to know"),
         (lambda lake, s, t: merge(lake, s, t, on=[]), AnalysisError, "names no column"),
+        (lambda lake, s, t: merge(lake, s, t, latest_by=7), AnalysisError, "latest_by has the names of"),
+        (lambda lake, s, t: merge(lake, s, t, latest_by=col("at")), AnalysisError, "as texts, not Column"),
+        (
+            lambda lake, s, t: merge(lake, s, t, s.frame().withColumn("m", array(create_map("k", "k"))), latest_by="M"),
+            AnalysisError,
+            "'m' of the source, which latest_by names, is ARRAY<MAP<STRING,STRING>>, and such values have no order",
+        ),
+        (
+            lambda lake, s, t: merge(lake, s, t, s.frame().withColumn("m", struct(create_map("k", "id"))), keys="m"),
+            AnalysisError,
+            "which keys names",
+        ),
         (lambda lake, s, t: upsert(lake, s, t).start(""), AnalysisError, "needs a checkpoint"),
         (lambda lake, s, t: merge(lake, s, t).start("c"), SqlError, "at least one WHEN"),
         (
@@ -196,6 +216,9 @@ def test_columns_that_come_with_the_stream(lake, stream):
             "k",
         ),
         (lambda lake, s, t: upsert(lake, s, f"{t}.branch_nowhere").start("c"), NotFoundError, "nowhere"),
+        (lambda lake, s, t: upsert(lake, s, f"{t}.files t").start("c"), NotSupportedError, "metadata table 'files'"),
+        (lambda lake, s, t: upsert(lake, s, f"{t}.tag_v1 t").start("c"), NotSupportedError, "tag"),
+        (lambda lake, s, t: upsert(lake, s, f"{t}.files.branch_b t").start("c"), NotSupportedError, "metadata table"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_the_query_starts(lake, stream, begin, error, message):

@@ -214,7 +214,9 @@ def test_rows_that_do_not_fit_are_refused(lake, stream):
     stream.add(id=[1, None], k=["a", "b"])
     frame = stream.frame()
     assert "has no column 'id'" in failure(stream, lake, name, frame=frame.select("k"))
-    assert "has a column 'v' which the table" in failure(stream, lake, name, frame=frame.withColumn("v", lit(1)))
+    unknown = failure(stream, lake, name, frame=frame.withColumn("v", lit(1)))
+    assert "has a column 'v' which the table" in unknown
+    assert unknown.endswith("ADD COLUMNS. There are 'id', 'k'")
     mistyped = frame.selectExpr("CAST(id AS string) AS id", "k")
     assert "col('id').cast('bigint')" in failure(stream, lake, name, frame=mistyped)
     assert "The column 'id' requires a value" in failure(stream, lake, name, error=DataError)
