@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any, Final
 from uuid import UUID
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql.functions import col, row_number
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,7 +19,9 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from dml.commit import CommitKey, StreamEpoch
 from dml.connector import execute_and_refresh
 from dml.engine.engine import Engine, is_connect
+from dml.engine.located import located
 from dml.engine.ownership import parsed
+from dml.engine.row_level import delta_of
 from dml.engine.row_level_plan import plan_statement
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError
 from dml.merge_builder import (
@@ -31,6 +34,7 @@ from dml.merge_builder import (
     name_text,
 )
 from dml.result import Result
+from dml.spark.errors import translate
 from dml.spark.handlers import running
 from dml.spark.jobs import running_query_id
 from dml.spark.jvm import carried
@@ -301,7 +305,7 @@ class StreamMerge:
         return writer.option("checkpointLocation", checkpoint).foreachBatch(function).start()
 
     def check(self) -> None:
-        """Plan the MERGE of no rows.
+        """Plan the MERGE of no rows, and have Spark analyse it; nothing is written.
 
         Raises:
             DmlError: it does not fit the table or the source.
@@ -314,8 +318,13 @@ class StreamMerge:
             assert isinstance(statement, MergeStatement)
             with running():
                 planned = plan_statement(self.engine, statement, text)
-            if planned.source is not None:
-                planned.source.release()
+                try:
+                    delta_of(self.engine, planned)
+                except PySparkException as error:
+                    raise located(translate(error), statement, text, self.engine) from error
+                finally:
+                    if planned.source is not None:
+                        planned.source.release()
             return Result(command="MERGE", table="", mode="none")
 
         replace(self.merge, run=plan).merge_rows(empty, None)

@@ -219,6 +219,19 @@ def test_columns_that_come_with_the_stream(lake, stream):
         (lambda lake, s, t: upsert(lake, s, f"{t}.files t").start("c"), NotSupportedError, "metadata table 'files'"),
         (lambda lake, s, t: upsert(lake, s, f"{t}.tag_v1 t").start("c"), NotSupportedError, "tag"),
         (lambda lake, s, t: upsert(lake, s, f"{t}.files.branch_b t").start("c"), NotSupportedError, "metadata table"),
+        (lambda lake, s, t: upsert(lake, s, t, on="id", keys="id").start("c"), AnalysisError, "'id' is ambiguous"),
+        (
+            lambda lake, s, t: (
+                merge(lake, s, f"{t} t", on="t.nope = source.id", keys="id").whenMatched().delete().start("c")
+            ),
+            AnalysisError,
+            "no column 't.nope'",
+        ),
+        (
+            lambda lake, s, t: merge(lake, s, t).whenMatched("source.nope = 1").delete().start("c"),
+            AnalysisError,
+            "no column 'source.nope'",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_the_query_starts(lake, stream, begin, error, message):
