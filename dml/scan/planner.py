@@ -418,8 +418,18 @@ def delete_index(entries: Iterable[ManifestEntry], specs: Mapping[int, Partition
 
 
 def delete_entry(entry: ManifestEntry) -> DeleteEntry:
-    """A delete file as the index wants it."""
+    """A delete file as the index wants it.
+
+    Raises:
+        CorruptFileError: it deletes by values of no column.
+    """
     file = entry.data_file
+    if file.content is FileContent.EQUALITY_DELETES and not file.equality_ids:
+        raise CorruptFileError(
+            f"The manifest entry of the equality delete file '{file.path}' does not say by which columns it deletes",
+            hint="The table's metadata is corrupt: go back to an earlier snapshot",
+            file=file.path,
+        )
     if file.content is FileContent.EQUALITY_DELETES:
         kind = DeleteKind.EQUALITY_DELETES
     elif file.file_format == "puffin":

@@ -46,7 +46,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType, Struc
 from pyiceberg.utils.lazydict import LazyDict
 
 from dml.commit import RowDelta, commit
-from dml.errors import NotFoundError
+from dml.errors import CorruptFileError, NotFoundError
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestEntry, ManifestFile, PartitionSummary
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.options import Command
@@ -393,6 +393,12 @@ def test_equality_deletes_apply_where_all_their_columns_meet():
     assert applied(data, (1, 2), {name: {**of, **metrics(2, b"b", b"c")[name]} for name, of in keys.items()})
     assert not applied(data, (1, 2), {name: {**of, **metrics(2, b"c", b"d")[name]} for name, of in keys.items()})
     assert applied(data, (1, 77), keys)  # a column that the table has dropped
+
+
+def test_equality_deletes_by_no_column_are_an_error():
+    """What they delete is not known: nothing, or every row."""
+    with pytest.raises(CorruptFileError, match="by which columns"):
+        applied(data_entry(), (), {})
 
 
 @pytest.mark.proves("S6")
