@@ -127,6 +127,10 @@ def merged(rows: int) -> list[Size]:
 
 GROUPS = 8
 
+STRINGS = "SELECT max(note), max(grp) FROM {table}"
+GROUPED = "SELECT grp, count(*), sum(amt) FROM {table} GROUP BY grp"
+ALL = "SELECT sum(id), sum(k), sum(length(grp)), sum(amt), sum(length(note)), max(ts) FROM {table}"
+
 
 def row_groups(rows: int) -> list[Size]:
     """A few rows of each of so many of the eight row groups of one file."""
@@ -178,6 +182,52 @@ def inserted(columns: str) -> Callable[[int], list[Size]]:
     return sizes
 
 
+def from_spark(rows: int) -> list[Size]:
+    """Rows that Spark makes, appended to a table of one row."""
+    return [
+        Size(
+            at=rows // part,
+            rows=ROWS.format(rows=1, files=1),
+            files=1,
+            statement=f"INSERT INTO {{table}} {ROWS.format(rows=rows // part, files=4)}",
+        )
+        for part in (8, 4, 2, 1)
+    ]
+
+
+def half_new(rows: int) -> list[Size]:
+    """Half as many rows in the source as in the table, half of them new; twice the rows of other cases."""
+
+    def size(target: int) -> Size:
+        count, first = target // 2, target - target // 4
+        source = (
+            ROWS.format(rows=count, files=4)
+            .replace("range(0,", f"range({first},")
+            .replace(f"({first}, {count},", f"({first}, {first + count},")
+        )
+        return Size(
+            at=target,
+            rows=ROWS.format(rows=target, files=4),
+            files=4,
+            statement=f"MERGE INTO {{table}} t USING ({source}) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+        )
+
+    return [size(rows // part) for part in (8, 4, 2, 1)]
+
+
+def asked(query: str) -> Callable[[int], list[Size]]:
+    """A query of the whole table."""
+
+    def sizes(rows: int) -> list[Size]:
+        return [
+            Size(at=rows // part, rows=ROWS.format(rows=rows // part, files=4), files=4, statement=query)
+            for part in (8, 4, 2, 1)
+        ]
+
+    return sizes
+
+
 CASES: dict[str, SqlCase | ModuleCase] = {
     "update-wide": SqlCase(
         title="UPDATE of one column, 1 % of the rows", axis="columns of the table", sizes=wide, variants=REWRITTEN
@@ -214,6 +264,18 @@ CASES: dict[str, SqlCase | ModuleCase] = {
         axis="rows",
         sizes=inserted("id + 0, k, grp, amt, note, ts"),
     ),
+    "insert-spark": SqlCase(title="INSERT of rows that Spark makes", axis="rows", sizes=from_spark),
+    "merge-half-new": SqlCase(
+        title="MERGE of half as many rows, half of them new",
+        axis="rows of the table",
+        sizes=half_new,
+        variants={"merge-on-read": {"write.merge.mode": "merge-on-read"}},
+    ),
+    "scan-strings": SqlCase(title="The greatest of two strings", axis="rows", sizes=asked(STRINGS)),
+    "scan-groups": SqlCase(title="Rows by a string", axis="rows", sizes=asked(GROUPED)),
+    "scan-all": SqlCase(title="A sum over all columns", axis="rows", sizes=asked(ALL)),
+    "scan-count": SqlCase(title="count(*)", axis="rows", sizes=asked("SELECT count(*) FROM {table}")),
+    "scan-bounds": SqlCase(title="min and max", axis="rows", sizes=asked("SELECT min(id), max(ts) FROM {table}")),
     "partitions": ModuleCase(module="partitions", rows="--rows"),
     "stream-append": ModuleCase(module="streams", arguments=("--case", "append")),
     "stream-merge": ModuleCase(module="streams", arguments=("--case", "merge")),

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import deltalake
 
 from benchmarks.cases import Size
+from dml import Result
 
 __all__ = ["DeltaRs", "Engine", "Java", "RowDelta"]
 
@@ -45,7 +46,11 @@ class RowDelta:
 
     def run(self, size: Size) -> Any:
         """Runs the statement; gives how many files were spliced."""
-        return self._lake.sql(size.statement.format(table="bench.t")).data_files_spliced
+        found = self._lake.sql(size.statement.format(table="bench.t"))
+        if not isinstance(found, Result):
+            found.collect()
+            return None
+        return found.data_files_spliced
 
     def drop(self) -> None:
         """Takes the table away."""
