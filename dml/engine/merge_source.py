@@ -12,14 +12,25 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual, Reference
-from pyiceberg.types import IcebergType, NestedField, UUIDType
+from pyiceberg.types import (
+    DateType,
+    DoubleType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
 from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
 from dml.engine.delta_query import lacks_fields
 from dml.engine.target import refuse_internal_names
 from dml.model.scan_task import KeyFilter
-from dml.plan.merge import whens
+from dml.plan.merge_clauses import whens
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.spark.jobs import cancelled_on_interrupt
@@ -39,6 +50,7 @@ __all__ = [
     "prepared_source",
     "source_fragments",
     "source_frame",
+    "source_keys",
 ]
 
 MAX_KEYS: Final = 1_000_000
@@ -81,14 +93,19 @@ class MergeSourceFrame:
     pushable: tuple[tuple[NestedField, str], ...] = ()
     persisted: bool = False
 
+    @property
+    def key_expressions(self) -> tuple[str, ...]:
+        """The keys, in the types of the target's columns; NULL for one that no value of such a column equals."""
+        return tuple(
+            f"try_cast({expression} AS {type_text(spark_type(column.field_type))})"
+            for column, expression in self.pushable
+        )
+
     def keys(self) -> SourceKeys | None:
         """Evaluate the source once, keep its rows, and collect its keys on the driver; None where that does not pay."""
         if not self.pushable:
             return None
-        columns = [
-            f"try_cast({expression} AS {type_text(spark_type(column.field_type))}) AS k{index}"
-            for index, (column, expression) in enumerate(self.pushable)
-        ]
+        columns = [f"{key} AS k{index}" for index, key in enumerate(self.key_expressions)]
         given = " AND ".join(f"k{index} IS NOT NULL" for index in range(len(columns)))
         selected = self.frame.selectExpr(*columns).where(given).limit(MAX_KEYS + 1)
         with cancelled_on_interrupt(self.frame.sparkSession):
@@ -125,11 +142,31 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
             columns=tuple(frame.columns),
             qualifiers=source_qualifiers(statement, views),
             lacking=lacking_columns(statement, context, frame),
+            types={context.names.folded(name): kind for name, kind in computed_types(frame).items()},
+            keys=tuple((column.field_id, unquoted(name)) for column, name in pairs),
         ),
         frame=frame,
         pushable=pairs,
         persisted=persisted,
     )
+
+
+COMPUTED: Final[dict[type[spark.DataType], IcebergType]] = {
+    spark.IntegerType: IntegerType(),
+    spark.LongType: LongType(),
+    spark.DoubleType: DoubleType(),
+    spark.DateType: DateType(),
+    spark.TimestampType: TimestamptzType(),
+    spark.TimestampNTZType: TimestampType(),
+}
+"""Types whose values tasks compute with as Spark does, and strings that are compared by their bytes."""
+
+
+def computed_types(frame: DataFrame) -> dict[str, IcebergType]:
+    """The columns of a source with which tasks can compute, and their types."""
+    found = {field.name: COMPUTED.get(type(field.dataType)) for field in frame.schema.fields}
+    texts = {field.name: StringType() for field in frame.schema.fields if field.dataType == spark.StringType()}
+    return {name: kind for name, kind in found.items() if kind is not None} | texts
 
 
 def lacking_columns(statement: MergeStatement, context: PlanContext, frame: DataFrame) -> frozenset[str]:

@@ -14,6 +14,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import DataFrame
 
 from dml.commit import CommitKey, DeleteFiles
+from dml.engine.broadcast_merge import BroadcastSource, broadcast_source, write_broadcast_merge
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings
@@ -128,15 +129,19 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
 def write_delta(engine: Engine, planned: PlannedStatement, delta: "Delta", spec: WriterSpec) -> WriteOutcome:
     """Run the statement's one job: tasks that read, compute and write, or writers behind Spark's query."""
     table = planned.target.table
-    if delta.scanned is not None:
-        groups = written_groups(planned, delta)
-        try:
+    by_tasks = delta.scanned is not None or delta.broadcast is not None
+    try:
+        if delta.scanned is not None:
+            groups = written_groups(planned, delta)
             return write_scanned_delta(engine.spark, delta.scanned, delta.scan, groups, table, spec)
-        except DataError as error:
-            if not is_too_large(error):
-                raise
+        if delta.broadcast is not None:
+            groups, read_ids = written_groups(planned, delta), planned.plan.target_ids
+            return write_broadcast_merge(engine.spark, delta.broadcast, read_ids, delta.scan, groups, spec, table)
+    except DataError as error:
+        if not is_too_large(error):
+            raise
     # Nothing is left of the tasks that met such a number, and their files' names are not used again.
-    again = replace(spec, context=replace(spec.context, query_id=str(uuid.uuid4()))) if delta.scanned else spec
+    again = replace(spec, context=replace(spec.context, query_id=str(uuid.uuid4()))) if by_tasks else spec
     return run_writer(distributed(delta, planned, again.context), WriteTask(again), table, again)
 
 
@@ -150,6 +155,8 @@ class Delta:
         whole_files: Whether each Spark partition of `frame` holds whole files in their order.
         source_keys: The join keys of a MERGE's source, where the scan was filtered by them.
         scanned: How the tasks that read the files make the delta themselves; None where that needs Spark.
+        broadcast: The source with which tasks that read the files make the delta of a MERGE; None where that needs
+            Spark.
     """
 
     scan: Scan
@@ -157,6 +164,7 @@ class Delta:
     whole_files: bool
     source_keys: SourceKeys | None
     scanned: ScannedDelta | None
+    broadcast: BroadcastSource | None
 
     @property
     def inserts_few(self) -> bool:
@@ -167,7 +175,12 @@ class Delta:
 def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
     """Scan the target and put the delta query on top; Spark analyses it here."""
     plan, target, settings = planned.plan, planned.target, planned.settings
-    keys = None if planned.source is None else planned.source.keys()
+    assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
+    broadcast, keys = None, None
+    if planned.source is not None:
+        if plan.broadcast is not None:
+            broadcast = broadcast_source(plan.broadcast, planned.source, planned.views, assign)
+        keys = planned.source.keys() if broadcast is None else broadcast.keys
     row_filter: BooleanExpression = plan.pushed_filter
     if keys is not None:
         row_filter = And(row_filter, keys.row_filter)
@@ -189,10 +202,20 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
         find_whole_files=plan.command is Command.DELETE and plan.pushed_is_complete,
     )
     views = planned.views.with_frame(planned.target_view, scan.frame)
-    assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
     frame = delta_frame(views.sql, plan.query, assign)
     scanned = scanned_delta(plan, target.table, case_sensitive=settings.case_sensitive)
-    return Delta(scan=scan, frame=frame, whole_files=plan.ordered_by_file, source_keys=keys, scanned=scanned)
+    delta = Delta(
+        scan=scan,
+        frame=frame,
+        whole_files=plan.ordered_by_file,
+        source_keys=keys,
+        scanned=scanned,
+        broadcast=broadcast,
+    )
+    # New rows go along with files that are written anew: no task would know which rows are new for all of them.
+    rewrites = planned.mode is RowLevelOperationMode.COPY_ON_WRITE and plan.inserts and not plan.inserts_only
+    apart = broadcast is not None and rewrites and len(written_groups(planned, delta)) > 1
+    return replace(delta, broadcast=None) if apart else delta
 
 
 def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:

@@ -166,6 +166,10 @@ def write_context(
     )
 
 
+DriverRows = Callable[[Sequence[TaskCommit]], TaskCommit | None]
+"""From what tasks did to rows that the driver adds, as if a task had left them to it."""
+
+
 def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: WriterSpec) -> WriteOutcome:
     """Run the writers over the rows of a DataFrame.
 
@@ -187,7 +191,9 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
     return run_writing_tasks(frame.mapInArrow(function, TASK_COMMIT_SCHEMA), table, spec)
 
 
-def run_writing_tasks(commits: DataFrame, table: Table, spec: WriterSpec) -> WriteOutcome:
+def run_writing_tasks(
+    commits: DataFrame, table: Table, spec: WriterSpec, left: DriverRows | None = None
+) -> WriteOutcome:
     """Run the tasks of a write.
 
     Args:
@@ -195,6 +201,7 @@ def run_writing_tasks(commits: DataFrame, table: Table, spec: WriterSpec) -> Wri
             `check_workers`, for a function's Python is chosen when its DataFrame is made.
         table: The table.
         spec: The job.
+        left: What the driver adds to what the tasks left to it.
 
     Returns:
         What all tasks wrote, and the driver of what they left to it.
@@ -209,10 +216,12 @@ def run_writing_tasks(commits: DataFrame, table: Table, spec: WriterSpec) -> Wri
     except BaseException:  # a failure, or an interrupt: the job's other tasks have been asked to stop, and have ended
         delete_uncommitted(table, spec.context)
         raise
-    return written_by([TaskCommit.from_bytes(bytes(row[0])) for row in rows], table, spec)
+    return written_by([TaskCommit.from_bytes(bytes(row[0])) for row in rows], table, spec, left)
 
 
-def written_by(commits: Sequence[TaskCommit], table: Table, spec: WriterSpec) -> WriteOutcome:
+def written_by(
+    commits: Sequence[TaskCommit], table: Table, spec: WriterSpec, left: DriverRows | None = None
+) -> WriteOutcome:
     """What the tasks of a job that has ended wrote; what else attempts of tasks left is deleted.
 
     The few rows that tasks left to the driver are written here.
@@ -221,6 +230,7 @@ def written_by(commits: Sequence[TaskCommit], table: Table, spec: WriterSpec) ->
         commits: Of each task.
         table: The table.
         spec: The job.
+        left: What the driver adds to what the tasks left to it, when it knows what they did.
 
     Raises:
         DmlError: the first failure that a task reported, or that of the driver; the files of all tasks are deleted.
@@ -234,6 +244,8 @@ def written_by(commits: Sequence[TaskCommit], table: Table, spec: WriterSpec) ->
     if retried:
         delete_others(table, context, new_paths(commits))
     try:
+        added = None if left is None else left(commits)
+        commits = commits if added is None else [*commits, added]
         joined = write_joined_files(spec, commits)
     except BaseException:  # also an interrupt: nothing of this statement has been committed
         delete_uncommitted(table, context, new_paths(commits))

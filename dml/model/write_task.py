@@ -259,6 +259,7 @@ class TaskCommit:
             is too much.
         held_rows: New rows that the task left to the driver, because they are few: an Arrow stream.
         held_deletes: Deleted positions that it left to the driver; their data files are in `referenced_data_files`.
+        matched_source_rows: Which rows of a broadcast source matched rows of its files, as a serialized `BitMap`.
         metrics: Counts.
         failure: Why the task gave up after cleaning its own files; then everything above is empty.
         attempt_number: How often the task was tried before: files of an attempt that was killed are not reported.
@@ -274,6 +275,7 @@ class TaskCommit:
     row_origins: tuple[RowOrigins, ...] = ()
     held_rows: bytes = field(default=b"", repr=False)
     held_deletes: tuple[HeldDeletes, ...] = ()
+    matched_source_rows: bytes = field(default=b"", repr=False)
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     failure: DmlError | None = None
     attempt_number: int = 0

@@ -20,6 +20,7 @@ __all__ = [
     "check_value",
     "condition_error",
     "condition_sql",
+    "non_deterministic",
     "qualifier_insertions",
     "reads_clock",
     "stays_in_place",

@@ -30,6 +30,7 @@ __all__ = [
     "FUNCTIONS",
     "MAX_DEPTH",
     "MAX_NODES",
+    "Converter",
     "EquiKey",
     "equi_keys",
     "pushable",
@@ -191,14 +192,14 @@ class Converter:
                 operator = OPERATORS[type(node)]
                 return self.compared_terms(node.this, operator, node.expression, negated=negated)
             case exp.In() if node.expressions and not any(node.args.get(key) for key in ("query", "unnest", "field")):
-                condition = member_term(node.this, node.expressions, self.top_level, negated=negated)
+                condition = member_term(node.this, node.expressions, self.operand, negated=negated)
         return computed(condition)
 
     def compared_terms(
         self, left: exp.Expression, operator: Comparison, right: exp.Expression, *, negated: bool
     ) -> Pushdown:
         """A comparison of values that tasks compute."""
-        return computed(compared_terms(left, operator.negated if negated else operator, right, self.top_level))
+        return computed(compared_terms(left, operator.negated if negated else operator, right, self.operand))
 
     def predicate(self, node: exp.Expression, *, negated: bool) -> BooleanExpression | None:
         """A single predicate; None where it is not certain."""
@@ -343,6 +344,10 @@ class Converter:
         """The target's column that an expression is."""
         path = self.path(node)
         return path[0] if len(path) == 1 else None
+
+    def operand(self, node: exp.Expression) -> NestedField | None:
+        """The column that an expression is, where tasks can compute with it."""
+        return self.top_level(node)
 
     def source_column(self, node: exp.Expression) -> str | None:
         """The source's column that an expression is, as the source spells it or as written."""

@@ -17,8 +17,9 @@ from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import IcebergType, NestedField, StructType
 
+from dml.model.broadcast_join import BroadcastJoin
 from dml.model.columns import BY_SOURCE, INTERNAL_PREFIX, RowOperation
 from dml.model.row_conditions import RowCondition, RowTerm
 from dml.options import Command
@@ -29,6 +30,7 @@ from dml.sqlparse.statements import Fragment, Span
 
 __all__ = [
     "ALWAYS",
+    "BroadcastPlan",
     "Clause",
     "DefaultValue",
     "DeltaQuery",
@@ -39,6 +41,7 @@ __all__ = [
     "RawColumns",
     "RawValue",
     "RowDeltaPlan",
+    "SourceColumn",
     "StructValue",
     "ValueColumn",
     "ValueSource",
@@ -253,6 +256,8 @@ class MergeSource:
         columns: Names of its columns.
         qualifiers: Further ways to qualify its columns: the name and its tails of a table without an alias.
         lacking: Columns in which structs lack fields of the target's, where the statement allows that.
+        types: The types of those of its columns that tasks can compute with, by name as it is compared.
+        keys: What the ON condition equates value by value: field ids of target columns, and names of source columns.
     """
 
     view: str
@@ -260,6 +265,8 @@ class MergeSource:
     columns: tuple[str, ...]
     qualifiers: tuple[tuple[str, ...], ...] = ()
     lacking: frozenset[str] = frozenset()
+    types: Mapping[str, IcebergType] = field(default_factory=dict)
+    keys: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +323,38 @@ class DeltaQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceColumn:
+    """A column that Spark computes of the source of a MERGE, for tasks that join it with the target themselves.
+
+    Attributes:
+        sql: The expression, over the source; None for the default of the table's column.
+        value_of: The table's column that is to get it; None for a condition, or for what tasks compute with.
+        span: The place of the user's expression behind it.
+        guard: Which column has to be true where it matters.
+    """
+
+    sql: str | None
+    value_of: NestedField | None = None
+    span: Span | None = None
+    guard: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BroadcastPlan:
+    """A MERGE by tasks that get the rows of the source.
+
+    Attributes:
+        join: What the tasks do.
+        source: SQL that stands for the source's rows, under its alias.
+        columns: What Spark computes of them: the columns with `source_id`s, in order.
+    """
+
+    join: BroadcastJoin
+    source: str
+    columns: tuple[SourceColumn, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowDeltaPlan:
     """A row-level statement, planned.
 
@@ -337,6 +376,7 @@ class RowDeltaPlan:
         check_cardinality: Whether two delta rows for one target row are an error.
         ordered_by_file: Whether the query keeps the order and place of the scan's rows (no join, no shuffle), so that
             whole files in one scan partition need no shuffle before they are written.
+        broadcast: How tasks that have the source make the delta of a MERGE; None where only Spark can.
         matching: SQL that has a row where the target's view has a row that the statement matches, to ask other files
             the same question; None where rows that it does not match count as well, or where the answer depends on
             when it is asked.
@@ -357,4 +397,5 @@ class RowDeltaPlan:
     inserts_only: bool = False
     check_cardinality: bool = False
     ordered_by_file: bool = False
+    broadcast: BroadcastPlan | None = None
     matching: str | None = None

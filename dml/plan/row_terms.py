@@ -183,16 +183,25 @@ def compared_terms(
         right: The right side.
         columns: Finds the columns.
     """
-    sides = row_term(left, columns), row_term(right, columns)
+    terms = row_term(left, columns), row_term(right, columns)
+    sides = terms[0] or text(left, terms[1]), terms[1] or text(right, terms[0])
     if sides[0] is None or sides[1] is None:
         return None
     kind = compared_type(sides[0].type, sides[1].type)
     if kind is None:
         return None
-    fit = [as_number(side, kind) if isinstance(side, ConstantTerm) else side for side in sides]
+    fit = [as_number(side, kind) if isinstance(side, ConstantTerm) and side.type != kind else side for side in sides]
     if fit[0] is None or fit[1] is None or all(isinstance(side, ConstantTerm) for side in fit):
         return None
     return Compares(operator=str(operator), left=fit[0], right=fit[1], type=kind)
+
+
+def text(node: exp.Expression, other: RowTerm | None) -> ConstantTerm | None:
+    """A string as it is written, beside a string: Spark compares their bytes, and so does Arrow."""
+    if other is None or other.type != pa.string():
+        return None
+    found = constant(node, UTC)
+    return None if found is None or found.kind is not Kind.STRING else ConstantTerm(value=found.value, type=other.type)
 
 
 def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:

@@ -4,7 +4,7 @@ Input: batches as `FileLayout.batch` makes them. Output: where they are few, byt
 data files. `dml.write.joined_files` makes one file for each partition of what all tasks held.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,17 @@ import pyarrow as pa
 from dml.model.manifest import ContentFile
 from dml.write.rolling import DataWriter
 
-__all__ = ["HoldingDataWriter"]
+__all__ = ["HoldingDataWriter", "stream_of"]
+
+
+def stream_of(batches: Sequence[pa.RecordBatch]) -> bytes:
+    """Batches of one schema, at least one, as a compressed Arrow stream."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, batches[0].schema, options=options) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    return bytes(sink.getvalue())
 
 
 class HoldingDataWriter:
@@ -40,14 +50,7 @@ class HoldingDataWriter:
 
     def held(self) -> bytes:
         """The rows that are in no file, as an Arrow stream; empty if there are none."""
-        if not self._rows:
-            return b""
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(sink, self._rows[0][0].schema, options=options) as stream:
-            for batch, _ in self._rows:
-                stream.write_batch(batch)
-        return bytes(sink.getvalue())
+        return stream_of([batch for batch, _ in self._rows]) if self._rows else b""
 
     def close(self) -> tuple[ContentFile, ...]:
         """Finishes all files."""

@@ -1,0 +1,186 @@
+"""MERGE with a source of few rows: Spark computes these, and the tasks that read the target do the rest. Driver.
+
+Spark's join has rows of the JVM made of what the target's files hold, shuffles and sorts them, and gives them back to
+Python to be written. Where all rows of the source, and all that clauses say of them, are small enough to be sent along,
+one job without a shuffle does it.
+
+The source's keys have to be unique; else, and wherever something is not as expected, the statement goes Spark's way.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from dml.engine.delta_query import value_sql
+from dml.engine.merge_source import MergeSourceFrame, SourceKeys, source_keys
+from dml.engine.scans import Scan
+from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, run_writing_tasks, written_by
+from dml.errors import DmlError
+from dml.model.scan_task import ScanTask
+from dml.plan.row_delta_plan import BroadcastPlan, RawValue, SourceColumn, raw_name
+from dml.read.key_index import KeyIndex
+from dml.read.packed_groups import PackedGroups
+from dml.read.projection import arrow_type
+from dml.spark.jobs import cancelled_on_interrupt
+from dml.spark.store_assignment import Assign, default_sql
+from dml.spark.task_frames import task_frame
+from dml.spark.versions import arrow_table
+from dml.spark.workers import check_workers
+from dml.views import StatementViews
+from dml.write.broadcast_merge import BroadcastMergeTask, BroadcastRows, held_inserts
+from dml.write.writer_spec import WriterSpec
+
+__all__ = ["BroadcastSource", "broadcast_source", "write_broadcast_merge"]
+
+LOG = logging.getLogger(__name__)
+
+MAX_ROWS: Final = 100_000
+MAX_BYTES: Final = 16 * 2**20
+"""Of more, each task would take longer to unpack the source than Spark takes to join it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BroadcastSource:
+    """The source of a MERGE, as tasks get it.
+
+    Attributes:
+        rows: The rows.
+        keys: Their keys, for the target's scan.
+    """
+
+    rows: BroadcastRows
+    keys: SourceKeys
+
+
+def broadcast_source(
+    plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign
+) -> BroadcastSource | None:
+    """The rows of a source, with what the statement's clauses make of them.
+
+    Args:
+        plan: What to compute.
+        source: The source.
+        views: The statement's views.
+        assign: The rules of store assignment.
+
+    Returns:
+        None where they are too many, where a key comes twice, or where Spark cannot compute all of it: it may be that
+        nobody needs what it cannot.
+    """
+    try:
+        frame = source_frame(plan, source, views, assign)
+        with cancelled_on_interrupt(frame.sparkSession):
+            table = arrow_table(frame.limit(MAX_ROWS + 1))
+        if table.num_rows > MAX_ROWS or table.nbytes > MAX_BYTES:
+            return None
+        return sent(plan, source, table, case_sensitive=assign.case_sensitive)
+    except (PySparkException, DmlError, pa.ArrowException) as error:
+        LOG.debug("The source of a MERGE cannot be sent to tasks: %s", error)
+        return None
+
+
+def source_frame(plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign) -> DataFrame:
+    """The keys and columns of a source, not yet evaluated."""
+    raws = ", ".join(f"{column.sql} AS {raw_name(place)}" for place, column in enumerate(plan.columns) if column.sql)
+    keys = ", ".join(f"{key} AS k{place}" for place, key in enumerate(source.key_expressions))
+    inner = views.sql(f"SELECT {', '.join(filter(None, (keys, raws)))} FROM {plan.source}")
+    types = {field.name: field.dataType for field in inner.schema.fields}
+
+    def stored(place: int, column: SourceColumn) -> str:
+        if column.value_of is None:
+            return raw_name(place)
+        if column.sql is None:
+            return default_sql(column.value_of)
+        raw = RawValue(raw=raw_name(place), span=column.span)
+        sql = value_sql(raw, column.value_of, types, assign, (column.value_of.name,))
+        return sql if column.guard is None else f"CASE WHEN {raw_name(column.guard)} THEN {sql} END"
+
+    names = (f"k{place}" for place in range(len(source.key_expressions)))
+    columns = (f"{stored(place, column)} AS c{place}" for place, column in enumerate(plan.columns))
+    return inner.selectExpr(*names, *columns)
+
+
+def sent(
+    plan: BroadcastPlan, source: MergeSourceFrame, table: pa.Table, *, case_sensitive: bool
+) -> BroadcastSource | None:
+    """A source as it is sent; None where a key comes twice."""
+    table = table.combine_chunks()
+    count = len(source.pushable)
+    kinds = [arrow_type(column.field_type, spark=False) for column, _ in source.pushable] + [
+        arrow_type(column.value_of.field_type, spark=True) if column.value_of is not None else None
+        for column in plan.columns
+    ]
+    arrays = [
+        as_array(column) if kind is None else as_array(column).cast(kind)
+        for column, kind in zip(table.columns, kinds, strict=True)
+    ]
+    keys = arrays[:count]
+    if not KeyIndex(keys).is_unique:
+        return None
+    known = pa.table(keys, names=table.column_names[:count]).filter(complete(keys))
+    rows = pa.RecordBatch.from_arrays(arrays, names=table.column_names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+        stream.write_batch(rows)
+    return BroadcastSource(
+        rows=BroadcastRows(join=plan.join, rows=sink.getvalue().to_pybytes(), case_sensitive=case_sensitive),
+        keys=source_keys([column for column, _ in source.pushable], known),
+    )
+
+
+def as_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def complete(keys: Sequence[pa.Array]) -> pa.Array:
+    """Which keys have no NULL."""
+    found = keys[0].is_valid()
+    for key in keys[1:]:
+        found = pc.and_(found, key.is_valid())
+    return found
+
+
+def write_broadcast_merge(
+    spark: SparkSession,
+    source: BroadcastSource,
+    read_ids: tuple[int, ...],
+    scan: Scan,
+    groups: Sequence[Sequence[ScanTask]],
+    spec: WriterSpec,
+    table: Table,
+) -> WriteOutcome:
+    """Write the delta.
+
+    Args:
+        spark: The session.
+        source: The source.
+        read_ids: Field ids of the target's columns that are read.
+        scan: The scan of the target.
+        groups: Its tasks, whole files, as Spark's tasks get them.
+        spec: The write.
+        table: The table.
+
+    Raises:
+        SetupError: the workers run a Python without this package.
+        DmlError: reading or writing failed; no file is left then. Of kind `OVERFLOW`: a number does not fit its type.
+        PySparkException: Spark failed; no file is left then.
+    """
+    left = partial(held_inserts, source.rows, spec)
+    if not groups:
+        return written_by([], table, spec, left)
+    check_workers(spark)
+    alone = len(groups) == 1
+    task = BroadcastMergeTask(
+        groups=PackedGroups.pack(groups, scan.context), read_ids=read_ids, source=source.rows, inserts=alone, spec=spec
+    )
+    frame = task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
+    return run_writing_tasks(frame, table, spec, None if alone else left)

@@ -1,0 +1,260 @@
+"""Joins the target of a MERGE with a source that every task has, and writes: no row leaves Python. Worker.
+
+Input: groups of scan tasks, of which a Spark task gets its number, each a whole data file; and the rows of the source.
+Output: one `TaskCommit`, with the rows of the source that matched. What matched in no task is inserted by the driver,
+or, where there is but one task, by that.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyroaring import BitMap
+
+from dml.model.broadcast_join import BroadcastClause, BroadcastJoin, source_id
+from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, RowOperation, value_name
+from dml.model.row_conditions import RowCondition, RowTerm
+from dml.model.write_task import TaskCommit, TaskMetrics
+from dml.read.computed_rows import computed, condition_filter
+from dml.read.key_index import NOWHERE, KeyIndex, Places
+from dml.read.packed_groups import PackedGroups
+from dml.read.projection import arrow_type
+from dml.write.file_layout import file_layout
+from dml.write.held_rows import stream_of
+from dml.write.output_files import current_task
+from dml.write.row_builder import RowBuilder
+from dml.write.run import TASK_COMMIT_SCHEMA, write_task
+from dml.write.writer_spec import WriterSpec
+
+__all__ = ["BroadcastMergeTask", "BroadcastRows", "held_inserts"]
+
+Mask = npt.NDArray[np.bool_]
+Columns = Mapping[int, pa.Array]
+UNDECIDED = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BroadcastRows:
+    """The rows of a source, as they travel.
+
+    Attributes:
+        join: What to do with them.
+        rows: An Arrow stream: the keys in the order of `join.key_ids`, then the columns with `source_id`s, in order.
+        case_sensitive: How names in conditions match.
+    """
+
+    join: BroadcastJoin
+    rows: bytes
+    case_sensitive: bool
+
+    def table(self) -> pa.RecordBatch:
+        """The rows."""
+        table = pa.ipc.open_stream(self.rows).read_all().combine_chunks()
+        return pa.RecordBatch.from_arrays(
+            [pa.concat_arrays(column.chunks) for column in table.columns], schema=table.schema
+        )
+
+
+class Joined:
+    """The source, and what has become of its rows in one task.
+
+    Args:
+        source: The rows.
+        spec: The write.
+        read_ids: Field ids of the target's columns, as they are read.
+    """
+
+    def __init__(self, source: BroadcastRows, spec: WriterSpec, read_ids: Sequence[int]) -> None:
+        self.join, self.layout = source.join, spec.layout
+        self.read_ids = tuple(read_ids)
+        self.matched = BitMap()
+        batch = source.table()
+        keys = len(self.join.key_ids)
+        self.index = KeyIndex(batch.columns[:keys])
+        self.columns: dict[int, pa.Array] = {
+            source_id(place): column for place, column in enumerate(batch.columns[keys:])
+        }
+        self.rows = batch.num_rows
+        schema = Schema.model_validate_json(spec.context.schema_json)
+        self.types = [
+            arrow_type(schema.find_field(field_id).field_type, spark=True) for field_id in self.layout.value_ids
+        ]
+        conditions = [self.join.condition, *(clause.condition for clause in (*self.join.matched, *self.join.inserted))]
+        self.filters = {
+            id(condition): condition_filter(condition, schema, case_sensitive=source.case_sensitive)
+            for condition in conditions
+            if condition is not None
+        }
+
+    def test(self, condition: RowCondition | None, columns: Columns, rows: int) -> Mask:
+        """For which rows a condition is true."""
+        found = None if condition is None else self.filters[id(condition)]
+        if found is None:
+            return np.ones(rows, np.bool_)
+        mask: Mask = found.mask(columns).to_numpy(zero_copy_only=False)
+        return mask
+
+    def delta(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of the target as a delta (`dml.model.columns`).
+
+        Raises:
+            DataError: of kind `OVERFLOW`: a number does not fit its type.
+        """
+        for batch in batches:
+            columns, place = self.matches(batch)
+            rows = len(place[0])
+            if rows and self.join.matched:
+                yield self.changes(self.join.matched, columns, rows, place, RowOperation.MATCHED)
+
+    def matches(self, batch: pa.RecordBatch) -> tuple[Columns, tuple[pa.Array, pa.Array]]:
+        """The rows of a batch that match: the columns of both sides, and where the rows are."""
+        places = self.index.places([batch.column(self.read_ids.index(key)) for key in self.join.key_ids])
+        keep = np.flatnonzero(places != NOWHERE)
+        columns = self.joined(batch, places, keep)
+        if self.join.condition is not None and len(keep):
+            matching = self.test(self.join.condition, columns, len(keep))
+            if not matching.all():
+                keep = keep[matching]
+                columns = self.joined(batch, places, keep)
+        self.matched.update(places[keep].tolist())
+        taken = pa.array(keep)
+        return columns, (batch.column(FILE_ORDINAL).take(taken), batch.column(POS).take(taken))
+
+    def joined(self, batch: pa.RecordBatch, places: Places, keep: Places) -> Columns:
+        """The columns of both sides.
+
+        Args:
+            batch: Rows of the target.
+            places: Where the row of the source is that each may match.
+            keep: Which of them are wanted.
+        """
+        rows, source = pa.array(keep), pa.array(places[keep])
+        return {
+            **{field_id: batch.column(place).take(rows) for place, field_id in enumerate(self.read_ids)},
+            **{known: column.take(source) for known, column in self.columns.items()},
+        }
+
+    def inserts(self, matched: BitMap) -> pa.RecordBatch | None:
+        """The rows of the source that match nothing, as a delta; None where none is inserted.
+
+        Args:
+            matched: Those that match.
+        """
+        if not self.join.inserted:
+            return None
+        left = np.ones(self.rows, np.bool_)
+        left[np.asarray(matched.to_array(), np.int64)] = False
+        columns = {known: column.filter(pa.array(left)) for known, column in self.columns.items()}
+        rows = int(left.sum())
+        place = [pa.nulls(rows, pa.int32()), pa.nulls(rows, pa.int64())]
+        delta = self.changes(self.join.inserted, columns, rows, place, RowOperation.MATCHED)
+        delta = delta.filter(pc.equal(delta.column(ROW_OPERATION), int(RowOperation.INSERT)))
+        return delta if delta.num_rows else None
+
+    def changes(
+        self,
+        clauses: Sequence[BroadcastClause],
+        columns: Columns,
+        rows: int,
+        place: Sequence[pa.Array],
+        otherwise: RowOperation,
+    ) -> pa.RecordBatch:
+        """What clauses make of rows.
+
+        Args:
+            clauses: The clauses, of which the first counts whose condition is true.
+            columns: The columns of the rows.
+            rows: How many rows there are.
+            place: Their files and positions.
+            otherwise: The operation of a row that no clause wants.
+        """
+        chosen = np.full(rows, UNDECIDED, np.int64)
+        for number, clause in enumerate(clauses):
+            open_rows = chosen == UNDECIDED
+            chosen[open_rows & self.test(clause.condition, columns, rows)] = number
+        codes = np.array([*(int(clause.operation) for clause in clauses), int(otherwise)], np.int32)
+        values = [
+            self.value([clause.values[index] for clause in clauses], chosen, columns, rows, index)
+            for index in range(len(self.layout.value_ids))
+        ]
+        names = [ROW_OPERATION, FILE_ORDINAL, POS, *map(value_name, range(len(values)))]
+        return pa.RecordBatch.from_arrays([pa.array(codes[chosen]), *place, *values], names=names)
+
+    def value(
+        self, terms: Sequence[RowTerm | None], chosen: npt.NDArray[np.int64], columns: Columns, rows: int, index: int
+    ) -> pa.Array:
+        """A value column: the term of the clause that was chosen for a row; NULL where it has none."""
+        found: pa.Array | None = None
+        last: RowTerm | None = None
+        for number, term in enumerate(terms):
+            if term is None or term == last:
+                continue
+            array = computed(term, columns, rows)
+            found = array if found is None else pc.if_else(pa.array(chosen >= number), array, found)
+            last = term
+        return pa.nulls(rows, self.types[index]) if found is None else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BroadcastMergeTask:
+    """What Spark's tasks run. It can be pickled.
+
+    Attributes:
+        groups: What they read: rows that may match, with `FILE_ORDINAL` and `POS` behind their columns.
+        read_ids: Field ids of the columns that are read.
+        source: The rows of the source.
+        inserts: Whether the task inserts the rows that match nothing: it is the only one.
+        spec: The write.
+    """
+
+    groups: PackedGroups
+    read_ids: tuple[int, ...]
+    source: BroadcastRows
+    inserts: bool
+    spec: WriterSpec
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row with one binary column: the `TaskCommit` of the task whose number is in the first column."""
+        joined = Joined(self.source, self.spec, self.read_ids)
+        commit = write_task(self.delta(joined, numbers), self.spec, current_task())
+        if commit.failure is None and joined.join.inserted and not self.inserts:
+            commit = replace(commit, matched_source_rows=joined.matched.serialize())
+        yield pa.record_batch([pa.array([commit.to_bytes()], pa.binary())], schema=TASK_COMMIT_SCHEMA)
+
+    def delta(self, joined: Joined, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The delta of the task."""
+        yield from joined.delta(self.groups.read(numbers))
+        inserted = joined.inserts(joined.matched) if self.inserts else None
+        if inserted is not None:
+            yield inserted
+
+
+def held_inserts(source: BroadcastRows, spec: WriterSpec, commits: Iterable[TaskCommit]) -> TaskCommit | None:
+    """The rows that a MERGE inserts, as if a task had left them to the driver. Driver.
+
+    Args:
+        source: The rows of the source.
+        spec: The write.
+        commits: What the tasks reported; None of them inserted any.
+
+    Returns:
+        None where nothing is inserted.
+
+    Raises:
+        DataError: a value breaks a rule.
+    """
+    joined = Joined(source, spec, ())
+    matched = BitMap()
+    for commit in commits:
+        if commit.matched_source_rows:
+            matched |= BitMap.deserialize(commit.matched_source_rows)
+    inserted = joined.inserts(matched)
+    if inserted is None:
+        return None
+    layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+    rows = RowBuilder(layout, spec.layout).inserted(inserted.drop_columns([ROW_OPERATION, FILE_ORDINAL, POS]))
+    return TaskCommit(held_rows=stream_of([rows]), metrics=TaskMetrics(rows_inserted=rows.num_rows))
