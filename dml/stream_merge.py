@@ -319,7 +319,7 @@ class StreamMerge:
             with running():
                 planned = plan_statement(self.engine, statement, text)
                 try:
-                    delta_of(self.engine, planned)
+                    delta_of(self.engine, planned).frame()
                 except PySparkException as error:
                     raise located(translate(error), statement, text, self.engine) from error
                 finally:

@@ -78,7 +78,7 @@ def broadcast_source(
     try:
         frame = source_frame(plan, source, views, assign)
         with cancelled_on_interrupt(frame.sparkSession):
-            table = arrow_table(frame.limit(MAX_ROWS + 1))
+            table = arrow_table(frame if source.is_small else frame.limit(MAX_ROWS + 1))
         if table.num_rows > MAX_ROWS or table.nbytes > MAX_BYTES:
             return None
         return sent(plan, source, table, case_sensitive=assign.case_sensitive)
@@ -114,6 +114,11 @@ def sent(
     """A source as it is sent; None where a key comes twice."""
     table = table.combine_chunks()
     count = len(source.pushable)
+    if any(
+        column.value_of is None and column.is_condition and kind != pa.bool_()
+        for column, kind in zip(plan.columns, table.schema.types[count:], strict=True)
+    ):
+        return None  # an error, which Spark has the words for
     kinds = [arrow_type(column.field_type, spark=False) for column, _ in source.pushable] + [
         arrow_type(column.value_of.field_type, spark=True) if column.value_of is not None else None
         for column in plan.columns

@@ -103,10 +103,14 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
         yield "  cardinality: two source rows for one target row are an error"
     yield f"  conflict detection filter: {filter_text(plan.conflict_detection_filter)}"
     delta = delta_of(engine, planned)
+    delta.frame()  # what is wrong with the statement is an error here too
     scan = delta.scan.plan
+    if delta.broadcast is not None:
+        yield "  rows: matched by the tasks that read them, which get the source; they do not go through Spark"
     if delta.scanned is not None:
         yield "  rows: changed by the tasks that read them; they do not go through Spark"
-    strategy = "files stay in their tasks, no shuffle" if delta.whole_files else "rows shuffled by data file"
+    stay = delta.whole_files or delta.broadcast is not None
+    strategy = "files stay in their tasks, no shuffle" if stay else "rows shuffled by data file"
     yield f"  distribution: {strategy}"
     yield (
         f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "

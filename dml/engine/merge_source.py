@@ -34,6 +34,7 @@ from dml.plan.merge_clauses import whens
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.spark.jobs import cancelled_on_interrupt
+from dml.spark.local_rows import has_at_most
 from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
 from dml.sqlparse.quoting import quoted, unquoted
@@ -55,6 +56,9 @@ __all__ = [
 
 MAX_KEYS: Final = 1_000_000
 """Above this many source rows the keys stay where they are: shipping them would cost more than it saves."""
+
+SMALL_SOURCE: Final = 100_000
+"""A source of so many rows, of numbers and constants alone, is evaluated twice sooner than it is kept."""
 
 PLAIN_NAME: Final = re.compile(r"\w+|`(?:[^`]|``)+`")
 
@@ -86,12 +90,15 @@ class MergeSourceFrame:
         frame: Its rows.
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
         persisted: Whether the rows are kept until `release`.
+        is_small: Whether there are no more than `SMALL_SOURCE`, which Spark makes of nothing but its plan, the same
+            whenever it is asked.
     """
 
     described: MergeSource
     frame: DataFrame
     pushable: tuple[tuple[NestedField, str], ...] = ()
     persisted: bool = False
+    is_small: bool = False
 
     @property
     def key_expressions(self) -> tuple[str, ...]:
@@ -124,15 +131,16 @@ class MergeSourceFrame:
 def prepared_source(statement: MergeStatement, context: PlanContext, views: StatementViews) -> MergeSourceFrame:
     """The source of a statement as a DataFrame.
 
-    A source whose keys are pushed into the scan is read twice, so its rows are kept: it is evaluated once, also where
-    it is not deterministic.
+    A source whose keys are pushed into the scan may be read twice, so its rows are kept: it is evaluated once, also
+    where it is not deterministic.
     """
     frame = source_frame(statement, views)
     alias = source_alias(statement, views)
     refuse_internal_names(frame.columns, "the source")
     by_source = bool(statement.not_matched_by_source)
     pairs = () if by_source else pushable_keys(statement, context, alias, frame)
-    persisted = bool(pairs) and not frame.is_cached and not kept_already(frame)
+    is_small = bool(pairs) and has_at_most(frame, SMALL_SOURCE)
+    persisted = bool(pairs) and not is_small and not frame.is_cached and not kept_already(frame)
     if persisted:
         frame = frame.persist()
     return MergeSourceFrame(
@@ -148,6 +156,7 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
         frame=frame,
         pushable=pairs,
         persisted=persisted,
+        is_small=is_small,
     )
 
 

@@ -7,8 +7,9 @@ DELETE without a condition (docs/semantics.md, D1 and D7 to D11).
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import DataFrame
@@ -151,7 +152,7 @@ class Delta:
 
     Attributes:
         scan: The target's scan.
-        frame: The delta's rows.
+        frame: Gives the delta's rows; Spark analyses them when it is first asked.
         whole_files: Whether each Spark partition of `frame` holds whole files in their order.
         source_keys: The join keys of a MERGE's source, where the scan was filtered by them.
         scanned: How the tasks that read the files make the delta themselves; None where that needs Spark.
@@ -160,7 +161,7 @@ class Delta:
     """
 
     scan: Scan
-    frame: DataFrame
+    frame: Callable[[], DataFrame]
     whole_files: bool
     source_keys: SourceKeys | None
     scanned: ScannedDelta | None
@@ -173,7 +174,10 @@ class Delta:
 
 
 def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
-    """Scan the target and put the delta query on top; Spark analyses it here."""
+    """Scan the target and put the delta query on top, which Spark analyses here.
+
+    Where a MERGE goes without Spark's join, all of it that is not the name of a column has been analysed by then.
+    """
     plan, target, settings = planned.plan, planned.target, planned.settings
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
     broadcast, keys = None, None
@@ -201,12 +205,18 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
         # Such a DELETE takes whole files away, if its condition is true for all of their rows.
         find_whole_files=plan.command is Command.DELETE and plan.pushed_is_complete,
     )
-    views = planned.views.with_frame(planned.target_view, scan.frame)
-    frame = delta_frame(views.sql, plan.query, assign)
+
+    @cache
+    def analysed() -> DataFrame:
+        views = planned.views.with_frame(planned.target_view, scan.frame)
+        return delta_frame(views.sql, plan.query, assign)
+
+    if broadcast is None:
+        analysed()  # what is wrong with the statement is said before anything runs
     scanned = scanned_delta(plan, target.table, case_sensitive=settings.case_sensitive)
     delta = Delta(
         scan=scan,
-        frame=frame,
+        frame=analysed,
         whole_files=plan.ordered_by_file,
         source_keys=keys,
         scanned=scanned,
@@ -221,9 +231,9 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
 def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:
     """The delta as its writers want it: all rows of a file in one task, in the order of the file."""
     if delta.whole_files:
-        return delta.frame
+        return delta.frame()
     return distribute_delta(
-        delta.frame,
+        delta.frame(),
         planned.target.table,
         delta.scan.plan.tasks,
         planned.settings.parallelism,

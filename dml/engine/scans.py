@@ -34,12 +34,17 @@ class Scan:
     Attributes:
         plan: Its tasks, one a data file.
         context: What its tasks share.
-        frame: Its rows.
+        make_frame: Makes the DataFrame of its rows; who does not need it saves Spark's planning.
     """
 
     plan: ScanPlan
     context: ScanContext
-    frame: DataFrame
+    make_frame: Callable[[], DataFrame]
+
+    @property
+    def frame(self) -> DataFrame:
+        """Its rows."""
+        return self.make_frame()
 
 
 def scan_table(
@@ -102,11 +107,15 @@ def scan_table(
         case_sensitive=settings.case_sensitive,
         schema=schema,
     )
-    frame = None if planned_frame is None else planned_frame(plan)
-    if frame is None:
+
+    def make_frame() -> DataFrame:
+        frame = None if planned_frame is None else planned_frame(plan)
+        if frame is not None:
+            return frame
         groups = task_groups(plan.tasks, table, settings, whole_files=whole_files, distribution=distribution)
-        frame = dataframe(spark, groups, context)
-    return Scan(plan=plan, context=context, frame=frame)
+        return dataframe(spark, groups, context)
+
+    return Scan(plan=plan, context=context, make_frame=make_frame)
 
 
 def scan_files(

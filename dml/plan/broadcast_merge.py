@@ -263,7 +263,8 @@ class Planner:
         if not self.is_of_source(fragment, clause):
             assert fragment.ast is not None
             return self.rows.decided(list(split_conjuncts(fragment.ast))), None
-        place = self.found.place(SourceColumn(sql=f"({condition_sql(fragment, self.render(fragment))})"))
+        sql = f"({condition_sql(fragment, self.render(fragment))})"
+        place = self.found.place(SourceColumn(sql=sql, is_condition=True))
         flag = ColumnTerm(field_id=source_id(place), type=pa.bool_())
         true = ConstantTerm(value=True, type=pa.bool_())
         return Compares(operator="=", left=flag, right=true, type=pa.bool_()), place

@@ -331,12 +331,14 @@ class SourceColumn:
         value_of: The table's column that is to get it; None for a condition, or for what tasks compute with.
         span: The place of the user's expression behind it.
         guard: Which column has to be true where it matters.
+        is_condition: Whether it is true or not.
     """
 
     sql: str | None
     value_of: NestedField | None = None
     span: Span | None = None
     guard: int | None = None
+    is_condition: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
