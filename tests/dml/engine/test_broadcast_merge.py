@@ -1,0 +1,191 @@
+"""MERGE by tasks that have the source: what Spark's join would have made of the table, and what is left to that."""
+
+from unittest import mock
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dml.engine import broadcast_merge, row_level
+from dml.errors import AnalysisError, DataError, ErrorKind
+from dml.result import Result
+from tests.dml.engine.conftest import Kind, Lake
+
+pytestmark = pytest.mark.spark
+
+BROADCAST = "which get the source"
+COLUMNS = "id BIGINT, k INT, d DOUBLE, s STRING, at TIMESTAMP"
+ROW = (
+    "SELECT id, int(id % 3) AS k, CASE id % 5 WHEN 0 THEN double('NaN') WHEN 1 THEN NULL ELSE id / 4 END AS d, "
+    "nullif(concat('n', id % 7), 'n3') AS s, timestamp_seconds(id * 3600) AS at"
+)
+SOURCE = f"{ROW}, element_at(array('d', 'u', 'i', NULL), int(id % 4) + 1) AS op, int(id) - 30 AS x FROM range(20, 60)"
+"""Half of its ids are in the table; a row in four has no operation."""
+
+CLAUSES = """
+ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
+
+ON s.id = t.id WHEN MATCHED AND s.op = 'd' THEN DELETE WHEN MATCHED AND op = 'u' THEN UPDATE SET s = 'new', d = s.x
+WHEN NOT MATCHED AND op <> 'd' THEN INSERT (id, s, k) VALUES (s.id, upper(s.op), DEFAULT)
+
+ON t.id = s.id AND t.k = s.k WHEN MATCHED AND s.d > t.d - 1 THEN UPDATE SET d = t.d + s.d, s = concat(s.s, '!')
+WHEN MATCHED AND s.x % 3 = t.k THEN DELETE
+
+ON t.id = s.id AND t.id > 25 AND s.op = 'u' WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND s.x > 20 THEN INSERT *
+
+ON t.id = s.id WHEN NOT MATCHED AND s.k = 1 THEN INSERT *
+WHEN NOT MATCHED THEN INSERT (id, d) VALUES (-s.id, s.x)
+
+ON t.s = s.s AND t.id = s.id AND s.at <= t.at
+WHEN MATCHED AND t.k IS NOT NULL AND s.op = 'u' THEN UPDATE SET at = s.at, k = t.k + 1
+WHEN MATCHED AND s.x < t.k THEN UPDATE SET k = 0
+
+ON t.id = s.x WHEN MATCHED AND s.op = 'd' OR s.k = t.k THEN UPDATE SET id = s.id, s = t.s
+WHEN NOT MATCHED THEN INSERT *
+
+ON t.id = s.id WHEN MATCHED AND s.op IS NULL THEN UPDATE SET k = CASE WHEN s.x > 0 THEN 1 ELSE s.k END
+""".strip().split("\n\n")
+
+
+def merge(lake: Lake, name: str, clauses: str, source: str = SOURCE) -> str:
+    return f"MERGE INTO {name} t USING ({source}) s {clauses}"
+
+
+def broadcasts(lake: Lake, statement: str) -> bool:
+    """Whether tasks get the source."""
+    return BROADCAST in lake.session.sql(f"EXPLAIN {statement}").collect()[0][0]
+
+
+def counts(result: Result) -> tuple[int, ...]:
+    return result.rows_matched, result.rows_updated, result.rows_deleted, result.rows_inserted
+
+
+def filled(kind: Kind) -> str:
+    """Three files; some of their rows are deleted, one file has a column under its old name and lacks another."""
+    sql, name = kind.lake.session.sql, kind.create(COLUMNS.replace("s STRING, at TIMESTAMP", "old STRING"))
+    sql(f"INSERT INTO {name} SELECT id, k, d, s FROM ({ROW} FROM range(0, 15))")
+    sql(f"ALTER TABLE {name} RENAME COLUMN old TO s")
+    sql(f"ALTER TABLE {name} ADD COLUMN at TIMESTAMP")
+    for start in (15, 30):
+        sql(f"INSERT INTO {name} {ROW} FROM range({start}, {start + 10})")
+    sql(f"DELETE FROM {name} WHERE id % 9 = 4")
+    return name
+
+
+@pytest.mark.parametrize("place", range(len(CLAUSES)))
+def test_tasks_make_of_a_table_what_sparks_join_makes(kind: Kind, place: int) -> None:
+    lake, name, twin = kind.lake, filled(kind), filled(kind)
+    statement = merge(lake, name, CLAUSES[place])
+    assert broadcasts(lake, statement)
+    result = lake.session.sql(statement)
+    with mock.patch.object(row_level, "broadcast_source", return_value=None):
+        expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
+    assert counts(result) == counts(expected)
+    assert result.rows_matched or result.rows_inserted
+    assert repr(lake.rows(name)) == repr(lake.rows(twin))
+    assert lake.session.verify(name, every_file=True).ok
+
+
+def test_sources_of_all_sorts(lake: Lake, spark: SparkSession) -> None:
+    """A view of rows, a table of ours, VALUES with NULL among the keys, no row at all."""
+    name = lake.create("id BIGINT, v STRING")
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b'), (NULL, 'c')")
+    spark.createDataFrame([(1, "A"), (None, "N")], "id INT, v STRING").createOrReplaceTempView("some_rows")
+    other = lake.create("id BIGINT, v STRING")
+    lake.session.sql(f"INSERT INTO {other} VALUES (2, 'B'), (3, 'C')")
+    clauses = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
+    for source in (
+        "some_rows",
+        other,
+        "(VALUES (4L, 'D'), (NULL, 'M') AS v(id, v))",
+        f"(SELECT * FROM {other} LIMIT 0)",
+    ):
+        statement = f"MERGE INTO {name} t USING {source} s {clauses}"
+        assert broadcasts(lake, statement)
+        lake.session.sql(statement)
+    expected = [(1, "A"), (2, "B"), (3, "C"), (4, "D"), (None, "M"), (None, "N"), (None, "c")]
+    assert lake.rows(name) == expected
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET k = 0",
+        "ON t.id <=> s.id WHEN MATCHED THEN DELETE",
+        "ON t.id = s.id + 1 WHEN MATCHED THEN DELETE",
+        "ON t.d = s.d WHEN MATCHED THEN DELETE",
+        "ON t.id = s.id AND length(t.s) = 2 WHEN MATCHED THEN DELETE",
+        "ON t.id = s.id WHEN MATCHED AND t.s LIKE '%1' THEN DELETE",
+        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = concat(t.s, s.s)",
+        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET d = rand()",
+        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET k = (SELECT 1)",
+    ],
+)
+def test_what_only_spark_computes_goes_through_it(lake: Lake, clauses: str) -> None:
+    name = filled(Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False))
+    statement = merge(lake, name, clauses, SOURCE.replace("range(20, 60)", "range(31, 33)"))
+    assert not broadcasts(lake, statement)
+    assert lake.session.sql(statement).rows_matched > 0
+
+
+def test_a_key_that_comes_twice(lake: Lake) -> None:
+    name = lake.create("id BIGINT, v STRING")
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b')")
+    before = lake.state(name)
+    twice = f"MERGE INTO {name} t USING (VALUES (1, 'x'), (1, 'y') AS s(id, v)) s ON t.id = s.id WHEN MATCHED"
+    with pytest.raises(DataError) as caught:
+        lake.session.sql(f"{twice} THEN UPDATE SET v = s.v")
+    assert caught.value.kind is ErrorKind.CARDINALITY_VIOLATION
+    assert lake.state(name) == before
+    assert lake.session.sql(f"{twice} THEN DELETE").rows_deleted == 1
+
+
+def test_errors_are_those_of_rows_that_count(lake: Lake, spark: SparkSession) -> None:
+    """A value that cannot be computed is an error where a row gets it, and is nothing where none does."""
+    name = lake.create("id BIGINT NOT NULL, k INT NOT NULL", **{"write.merge.mode": "merge-on-read"})
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 2147483640 + int(id) FROM range(8)")
+    source = "VALUES (1L, '1'), (2L, '2'), (70L, 'x'), (80L, NULL) AS s(id, n)"
+    matched = f"MERGE INTO {name} t USING ({source}) s ON t.id = s.id WHEN MATCHED"
+    result = lake.session.sql(f"{matched} THEN UPDATE SET k = CAST(s.n AS INT)")
+    assert result.rows_updated == 2
+    before = lake.state(name)
+    statements = {
+        f"{matched} AND s.id = 2 THEN UPDATE SET k = t.k + 2147483647": ErrorKind.OVERFLOW,
+        f"{matched} THEN UPDATE SET k = NULL": ErrorKind.NOT_NULL_VIOLATION,
+        f"{matched} THEN DELETE WHEN NOT MATCHED AND s.n IS NULL THEN INSERT (id, k) VALUES (s.id, int(s.n))": (
+            ErrorKind.NOT_NULL_VIOLATION
+        ),
+        f"{matched} THEN DELETE WHEN NOT MATCHED AND s.id < 80 THEN INSERT (id, k) VALUES (s.id, int(s.n))": None,
+    }
+    for statement, kind in statements.items():
+        with pytest.raises(DataError) as caught:
+            lake.session.sql(statement)
+        assert caught.value.kind is kind or kind is None, statement
+        assert lake.state(name) == before
+    for wrong in (f"{matched} AND s.n THEN DELETE", f"{matched} AND s.nowhere = 1 THEN DELETE"):
+        with pytest.raises(AnalysisError):
+            lake.session.sql(wrong)
+    assert lake.state(name) == before
+
+
+def test_sources_that_are_too_large_or_change(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = filled(Kind(lake=lake, version=3, mode="merge-on-read", partitioned=False))
+    assert broadcasts(lake, merge(lake, name, CLAUSES[0]))
+    monkeypatch.setattr(broadcast_merge, "MAX_ROWS", 39)
+    assert not broadcasts(lake, merge(lake, name, CLAUSES[0]))
+    monkeypatch.setattr(broadcast_merge, "MAX_ROWS", 40)
+    monkeypatch.setattr(broadcast_merge, "MAX_BYTES", 400)
+    assert not broadcasts(lake, merge(lake, name, CLAUSES[0]))
+    monkeypatch.undo()
+    random = SOURCE.replace("FROM range", ", rand() AS r FROM range")
+    assert lake.session.sql(merge(lake, name, CLAUSES[1], random)).rows_matched > 0
+    assert lake.session.verify(name, every_file=True).ok
+
+
+def test_new_rows_go_along_with_files_that_are_written_anew(lake: Lake) -> None:
+    """By default a MERGE leaves no more files than it found: one task knows which rows are new."""
+    name = lake.create(COLUMNS)
+    lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ * FROM ({ROW} FROM range(25))")
+    for _ in range(3):
+        assert lake.session.sql(merge(lake, name, CLAUSES[0])).rows_matched
+        assert len(lake.data_files(name)) == 1
+    assert lake.rows(f"SELECT count(*), count(DISTINCT id) FROM {name}") == [(60, 60)]
