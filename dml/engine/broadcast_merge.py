@@ -9,34 +9,51 @@ The source's keys have to be unique; else, and wherever something is not as expe
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
+from pyroaring import BitMap
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from dml.engine.delta_query import value_sql
+from dml.engine.distribution import FEW_ROWS
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys, source_keys
 from dml.engine.scans import Scan
-from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, run_writing_tasks, written_by
+from dml.engine.writes import (
+    TASK_COMMIT_SCHEMA,
+    DriverRows,
+    WriteOutcome,
+    run_writing_tasks,
+    written_by,
+)
 from dml.errors import DmlError
 from dml.model.scan_task import ScanTask
+from dml.model.write_task import TaskCommit
 from dml.plan.row_delta_plan import BroadcastPlan, RawValue, SourceColumn, raw_name
 from dml.read.key_index import KeyIndex
 from dml.read.packed_groups import PackedGroups
 from dml.read.projection import arrow_type
-from dml.spark.jobs import cancelled_on_interrupt
+from dml.spark.jobs import cancelled_on_interrupt, ended_on_failure
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.task_frames import task_frame
 from dml.spark.versions import arrow_table
 from dml.spark.workers import check_workers
 from dml.views import StatementViews
-from dml.write.broadcast_merge import BroadcastMergeTask, BroadcastRows, held_inserts
-from dml.write.writer_spec import WriterSpec
+from dml.write.broadcast_merge import (
+    BroadcastMergeTask,
+    BroadcastProbe,
+    BroadcastRows,
+    columns_that_match,
+    held_inserts,
+    inserted_rows,
+    matched_rows,
+)
+from dml.write.held_rows import stream_of
+from dml.write.writer_spec import WriteJob, WriterSpec
 
 __all__ = ["BroadcastSource", "broadcast_source", "write_broadcast_merge"]
 
@@ -179,13 +196,54 @@ def write_broadcast_merge(
         DmlError: reading or writing failed; no file is left then. Of kind `OVERFLOW`: a number does not fit its type.
         PySparkException: Spark failed; no file is left then.
     """
-    left = partial(held_inserts, source.rows, spec)
+
+    def left(commits: Sequence[TaskCommit]) -> TaskCommit | None:
+        rows = inserted_rows(source.rows, spec, matched_rows(commits))
+        return None if rows is None else held_inserts(rows, spec)
+
+    inserts = bool(source.rows.join.inserted)
     if not groups:
-        return written_by([], table, spec, left)
+        return written_by([], table, spec, left if inserts else None)
     check_workers(spark)
-    alone = len(groups) == 1
     task = BroadcastMergeTask(
-        groups=PackedGroups.pack(groups, scan.context), read_ids=read_ids, source=source.rows, inserts=alone, spec=spec
+        groups=PackedGroups.pack(groups, scan.context),
+        read_ids=read_ids,
+        source=source.rows,
+        is_alone=len(groups) == 1,
+        inserted={},
+        spec=spec,
     )
-    frame = task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
-    return run_writing_tasks(frame, table, spec, None if alone else left)
+    adds: DriverRows | None = left if inserts and not task.is_alone else None
+    if adds is not None and spec.job is WriteJob.COPY_ON_WRITE and source.rows.join.matched:
+        rows = inserted_rows(source.rows, spec, probed(spark, source.rows, scan, groups, spec))
+        few = rows is not None and rows.num_rows <= FEW_ROWS
+        task = replace(task, inserted={0: stream_of([rows])} if rows is not None and few else {})
+        adds = None if rows is None or few else lambda _: held_inserts(rows, spec)
+    return run_writing_tasks(task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups)), table, spec, adds)
+
+
+def probed(
+    spark: SparkSession,
+    source: BroadcastRows,
+    scan: Scan,
+    groups: Sequence[Sequence[ScanTask]],
+    spec: WriterSpec,
+) -> BitMap:
+    """Which rows of the source match.
+
+    Files that are written anew take few new rows along, so that a table has no more files after each MERGE; but which
+    rows are new is known when all tasks have seen their keys.
+
+    Raises:
+        DmlError: a file cannot be read.
+    """
+    read_ids = columns_that_match(source, spec)
+    context = replace(scan.context, projected_ids=read_ids)
+    probe = BroadcastProbe(groups=PackedGroups.pack(groups, context), read_ids=read_ids, source=source, spec=spec)
+    with ended_on_failure(spark):
+        found = task_frame(spark, len(groups), probe, TASK_COMMIT_SCHEMA, len(groups)).collect()
+    commits = [TaskCommit.from_bytes(bytes(row[0])) for row in found]
+    for commit in commits:
+        if commit.failure is not None:
+            raise commit.failure
+    return matched_rows(commits)

@@ -214,7 +214,7 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
     if broadcast is None:
         analysed()  # what is wrong with the statement is said before anything runs
     scanned = scanned_delta(plan, target.table, case_sensitive=settings.case_sensitive)
-    delta = Delta(
+    return Delta(
         scan=scan,
         frame=analysed,
         whole_files=plan.ordered_by_file,
@@ -222,10 +222,6 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
         scanned=scanned,
         broadcast=broadcast,
     )
-    # New rows go along with files that are written anew: no task would know which rows are new for all of them.
-    rewrites = planned.mode is RowLevelOperationMode.COPY_ON_WRITE and plan.inserts and not plan.inserts_only
-    apart = broadcast is not None and rewrites and len(written_groups(planned, delta)) > 1
-    return replace(delta, broadcast=None) if apart else delta
 
 
 def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:

@@ -35,6 +35,7 @@ from dml.write.writer_spec import WriterSpec
 
 __all__ = [
     "TASK_COMMIT_SCHEMA",
+    "DriverRows",
     "UncommittedFiles",
     "WriteOutcome",
     "run_writer",

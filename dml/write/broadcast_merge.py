@@ -1,8 +1,8 @@
 """Joins the target of a MERGE with a source that every task has, and writes: no row leaves Python. Worker.
 
 Input: groups of scan tasks, of which a Spark task gets its number, each a whole data file; and the rows of the source.
-Output: one `TaskCommit`, with the rows of the source that matched. What matched in no task is inserted by the driver,
-or, where there is but one task, by that.
+Output: one `TaskCommit`, with the rows of the source that matched. What matched in no task is inserted by the driver;
+where there is but one task, by that; where files are written anew, with one of them, after a first look at the keys.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyroaring import BitMap
 
+from dml.errors import DmlError, ExecutionError
 from dml.model.broadcast_join import BroadcastClause, BroadcastJoin, source_id
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, RowOperation, value_name
 from dml.model.row_conditions import RowCondition, RowTerm
@@ -30,7 +31,15 @@ from dml.write.row_builder import RowBuilder
 from dml.write.run import TASK_COMMIT_SCHEMA, write_task
 from dml.write.writer_spec import WriterSpec
 
-__all__ = ["BroadcastMergeTask", "BroadcastRows", "held_inserts"]
+__all__ = [
+    "BroadcastMergeTask",
+    "BroadcastProbe",
+    "BroadcastRows",
+    "columns_that_match",
+    "held_inserts",
+    "inserted_rows",
+    "matched_rows",
+]
 
 Mask = npt.NDArray[np.bool_]
 Columns = Mapping[int, pa.Array]
@@ -207,54 +216,112 @@ class BroadcastMergeTask:
         groups: What they read: rows that may match, with `FILE_ORDINAL` and `POS` behind their columns.
         read_ids: Field ids of the columns that are read.
         source: The rows of the source.
-        inserts: Whether the task inserts the rows that match nothing: it is the only one.
+        is_alone: Whether it is the only task: it inserts the rows that match nothing, as nobody else has any.
+        inserted: Rows to insert along with what a task writes, by the task's number: a delta as an Arrow stream.
         spec: The write.
     """
 
     groups: PackedGroups
     read_ids: tuple[int, ...]
     source: BroadcastRows
-    inserts: bool
+    is_alone: bool
+    inserted: Mapping[int, bytes]
     spec: WriterSpec
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row with one binary column: the `TaskCommit` of the task whose number is in the first column."""
         joined = Joined(self.source, self.spec, self.read_ids)
-        commit = write_task(self.delta(joined, numbers), self.spec, current_task())
-        if commit.failure is None and joined.join.inserted and not self.inserts:
+        commit = write_task(self.delta(joined, list(numbers)), self.spec, current_task())
+        if commit.failure is None and joined.join.inserted and not self.is_alone:
             commit = replace(commit, matched_source_rows=joined.matched.serialize())
         yield pa.record_batch([pa.array([commit.to_bytes()], pa.binary())], schema=TASK_COMMIT_SCHEMA)
 
-    def delta(self, joined: Joined, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def delta(self, joined: Joined, numbers: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The delta of the task."""
         yield from joined.delta(self.groups.read(numbers))
-        inserted = joined.inserts(joined.matched) if self.inserts else None
+        inserted = joined.inserts(joined.matched) if self.is_alone else None
         if inserted is not None:
             yield inserted
+        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+            if number in self.inserted:
+                yield from pa.ipc.open_stream(self.inserted[number])
 
 
-def held_inserts(source: BroadcastRows, spec: WriterSpec, commits: Iterable[TaskCommit]) -> TaskCommit | None:
-    """The rows that a MERGE inserts, as if a task had left them to the driver. Driver.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BroadcastProbe:
+    """Finds out which rows of the source match any of the target, without changing anything. It can be pickled.
 
-    Args:
+    Attributes:
+        groups: What it reads: as `BroadcastMergeTask`, but no more columns than to tell which rows match.
+        read_ids: Field ids of the columns that are read.
         source: The rows of the source.
         spec: The write.
-        commits: What the tasks reported; None of them inserted any.
+    """
 
-    Returns:
-        None where nothing is inserted.
+    groups: PackedGroups
+    read_ids: tuple[int, ...]
+    source: BroadcastRows
+    spec: WriterSpec
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row with one binary column: a `TaskCommit` that says which rows of the source match, or why not."""
+        joined = Joined(self.source, self.spec, self.read_ids)
+        try:
+            for batch in self.groups.read(numbers):
+                joined.matches(batch)
+            commit = TaskCommit(matched_source_rows=joined.matched.serialize())
+        except DmlError as error:
+            if isinstance(error, ExecutionError):
+                raise  # another attempt may succeed
+            commit = TaskCommit(failure=error)
+        yield pa.record_batch([pa.array([commit.to_bytes()], pa.binary())], schema=TASK_COMMIT_SCHEMA)
+
+
+def columns_that_match(source: BroadcastRows, spec: WriterSpec) -> tuple[int, ...]:
+    """Field ids of the target's columns that tell whether a row matches. Driver.
+
+    Args:
+        source: The source.
+        spec: The write.
+    """
+    schema, condition = Schema.model_validate_json(spec.context.schema_json), source.join.condition
+    found = None if condition is None else condition_filter(condition, schema, case_sensitive=source.case_sensitive)
+    columns = set() if found is None else {field_id for field_id in found.columns if field_id >= 0}
+    return tuple(sorted(columns.union(source.join.key_ids)))
+
+
+def matched_rows(commits: Sequence[TaskCommit]) -> BitMap:
+    """Which rows of the source match, by all tasks. Driver.
+
+    Args:
+        commits: What the tasks reported.
+    """
+    return (
+        BitMap.union(*(BitMap.deserialize(commit.matched_source_rows) for commit in commits)) if commits else BitMap()
+    )
+
+
+def inserted_rows(source: BroadcastRows, spec: WriterSpec, matched: BitMap) -> pa.RecordBatch | None:
+    """What a MERGE inserts, as a delta; None for nothing. Driver.
+
+    Args:
+        source: The source.
+        spec: The write.
+        matched: The rows of the source that match.
+    """
+    return Joined(source, spec, ()).inserts(matched)
+
+
+def held_inserts(inserted: pa.RecordBatch, spec: WriterSpec) -> TaskCommit:
+    """Rows that a MERGE inserts, as if a task had left them to the driver. Driver.
+
+    Args:
+        inserted: The rows, as a delta.
+        spec: The write.
 
     Raises:
         DataError: a value breaks a rule.
     """
-    joined = Joined(source, spec, ())
-    matched = BitMap()
-    for commit in commits:
-        if commit.matched_source_rows:
-            matched |= BitMap.deserialize(commit.matched_source_rows)
-    inserted = joined.inserts(matched)
-    if inserted is None:
-        return None
     layout = file_layout(spec.context, row_lineage=spec.row_lineage)
     rows = RowBuilder(layout, spec.layout).inserted(inserted.drop_columns([ROW_OPERATION, FILE_ORDINAL, POS]))
     return TaskCommit(held_rows=stream_of([rows]), metrics=TaskMetrics(rows_inserted=rows.num_rows))

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from dml.engine import broadcast_merge, row_level
 from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.result import Result
+from dml.scan import split
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -55,7 +56,7 @@ def broadcasts(lake: Lake, statement: str) -> bool:
     return BROADCAST in lake.session.sql(f"EXPLAIN {statement}").collect()[0][0]
 
 
-def counts(result: Result) -> tuple[int, ...]:
+def counts(result: Result) -> tuple[int | None, ...]:
     return result.rows_matched, result.rows_updated, result.rows_deleted, result.rows_inserted
 
 
@@ -124,7 +125,7 @@ def test_what_only_spark_computes_goes_through_it(lake: Lake, clauses: str) -> N
     name = filled(Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False))
     statement = merge(lake, name, clauses, SOURCE.replace("range(20, 60)", "range(31, 33)"))
     assert not broadcasts(lake, statement)
-    assert lake.session.sql(statement).rows_matched > 0
+    assert lake.session.sql(statement).rows_matched
 
 
 def test_a_key_that_comes_twice(lake: Lake) -> None:
@@ -177,7 +178,7 @@ def test_sources_that_are_too_large_or_change(lake: Lake, monkeypatch: pytest.Mo
     assert not broadcasts(lake, merge(lake, name, CLAUSES[0]))
     monkeypatch.undo()
     random = SOURCE.replace("FROM range", ", rand() AS r FROM range")
-    assert lake.session.sql(merge(lake, name, CLAUSES[1], random)).rows_matched > 0
+    assert lake.session.sql(merge(lake, name, CLAUSES[1], random)).rows_matched
     assert lake.session.verify(name, every_file=True).ok
 
 
@@ -189,3 +190,21 @@ def test_new_rows_go_along_with_files_that_are_written_anew(lake: Lake) -> None:
         assert lake.session.sql(merge(lake, name, CLAUSES[0])).rows_matched
         assert len(lake.data_files(name)) == 1
     assert lake.rows(f"SELECT count(*), count(DISTINCT id) FROM {name}") == [(60, 60)]
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_tasks_that_do_not_know_what_others_match(lake: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
+    """Several tasks write files anew; new rows are found first, and few of them go along with one of the files."""
+    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    monkeypatch.setattr(broadcast_merge, "FEW_ROWS", 10_000 if few else 1)
+    names = [filled(Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)) for _ in range(2)]
+    before = len(lake.data_files(names[0]))
+    assert before > 1
+    result = lake.session.sql(merge(lake, names[0], CLAUSES[0]))
+    with mock.patch.object(row_level, "broadcast_source", return_value=None):
+        expected = lake.session.sql(merge(lake, names[1], CLAUSES[0]))
+    assert counts(result) == counts(expected)
+    assert result.rows_inserted
+    assert repr(lake.rows(names[0])) == repr(lake.rows(names[1]))
+    assert len(lake.data_files(names[0])) == (before if few else before + 1)
+    assert lake.session.verify(names[0], every_file=True).ok
