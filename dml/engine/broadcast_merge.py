@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyiceberg.table import Table
 from pyroaring import BitMap
 from pyspark.errors import PySparkException
@@ -99,7 +100,7 @@ def broadcast_source(
         if table.num_rows > MAX_ROWS or table.nbytes > MAX_BYTES:
             return None
         return sent(plan, source, table, case_sensitive=assign.case_sensitive)
-    except (PySparkException, DmlError, pa.ArrowException) as error:
+    except (PySparkException, Py4JError, DmlError, pa.ArrowException) as error:
         LOG.debug("The source of a MERGE cannot be sent to tasks: %s", error)
         return None
 

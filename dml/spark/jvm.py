@@ -268,6 +268,11 @@ def analyzed_plan(frame: DataFrame) -> JavaObject:
     return cast("Any", frame)._jdf.queryExecution().analyzed()
 
 
+def optimized_plan(frame: DataFrame) -> JavaObject:
+    """The plan of a DataFrame, optimized."""
+    return cast("Any", frame)._jdf.queryExecution().optimizedPlan()
+
+
 def scala_list(items: Iterable[Any]) -> JavaObject:
     """An immutable sequence of Scala's."""
     listed = jvm_view().java.util.ArrayList()

@@ -7,9 +7,11 @@ from typing import Final
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from dml.spark.handlers import is_classic
+from dml.spark.jvm import analyzed_plan, jvm_view, optimized_plan
 
 __all__ = ["has_at_most"]
 
@@ -32,12 +34,16 @@ def has_at_most(frame: DataFrame, rows: int) -> bool:
     if not is_classic(frame.sparkSession):
         return False
     try:
-        plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  no public name
+        plan = optimized_plan(frame)
         known = plan.maxRows()
         return bool(
-            known.isDefined() and known.get() <= rows and plan.deterministic() and is_made_of_nothing(plan, MOST_NODES)
+            known.isDefined()
+            and known.get() <= rows
+            and plan.deterministic()
+            and is_made_of_nothing(plan, MOST_NODES)
+            and not reads_clock(analyzed_plan(frame))
         )
-    except Py4JError:  # an error of the query, which running it shows
+    except (Py4JError, PySparkException):  # an error of the query, which running it shows
         return False
 
 
@@ -52,3 +58,9 @@ def is_made_of_nothing(plan: JavaObject, nodes: int) -> bool:
         children = node.children()
         stack += [children.apply(place) for place in range(children.size())]
     return True
+
+
+def reads_clock(plan: JavaObject) -> bool:
+    """Whether an analysed plan asks for the time (`current_date`, `now()`), the user or the database."""
+    current = jvm_view().org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    return bool(plan.containsPattern(current))

@@ -52,7 +52,7 @@ def test_a_merge_passes_through_the_files_in_the_order_of_the_page(spark: SparkS
         with first_calls() as calls:
             lake.sql(
                 "MERGE INTO db.flights t USING (VALUES (2, 5.0), (3, 1.0)) AS s (id, delay) ON t.id = s.id "
-                "WHEN MATCHED THEN UPDATE SET delay = s.delay WHEN NOT MATCHED THEN INSERT *"
+                "WHEN MATCHED THEN UPDATE SET delay = s.delay + abs(t.delay) WHEN NOT MATCHED THEN INSERT *"
             )
         lake.disable()
     missing = [step for step in steps if step not in calls]
