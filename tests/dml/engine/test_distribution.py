@@ -177,6 +177,7 @@ def test_new_rows_of_a_merge_go_by_partition_or_as_they_come(plain_lake: Lake, m
 def test_new_rows_of_a_merge_go_by_range(plain_lake: Lake, monkeypatch: pytest.MonkeyPatch, clauses: str) -> None:
     """By partition and then by the write order, beside changes of files, each of which stays in one task."""
     monkeypatch.setattr(row_level, "FEW_ROWS", 0)
+    monkeypatch.setattr(broadcast_merge, "MAX_ROWS", 0)
     monkeypatch.setattr(split, "SMALL_SIZE", 1)
     properties = {"format-version": "2", "write.merge.distribution-mode": "range"}
     name = plain_lake.create("id BIGINT, k INT", clauses, **properties)
