@@ -281,6 +281,7 @@ CASES: dict[str, SqlCase | ModuleCase] = {
     "stream-merge": ModuleCase(module="streams", arguments=("--case", "merge")),
     "ways-in": ModuleCase(module="ways_in", rows="--rows"),
     "modes": ModuleCase(module="modes", rows="--rows"),
+    "planning": ModuleCase(module="planning"),
     "metadata-tables": ModuleCase(module="metadata_tables"),
     "statements": ModuleCase(module="statements"),
 }

@@ -65,7 +65,11 @@ def run_cases(options: argparse.Namespace) -> None:
 def run_module(case: ModuleCase, options: argparse.Namespace) -> None:
     """Runs another module with its own options."""
     rows = () if case.rows is None else (case.rows, str(options.rows))
-    with mock.patch.object(sys, "argv", [case.module, *case.arguments, *rows]):
+    java = {JAVA: options.java} if options.java else {}
+    with (
+        mock.patch.object(sys, "argv", [case.module, *case.arguments, *rows]),
+        mock.patch.dict(os.environ, java),
+    ):
         importlib.import_module(f"benchmarks.{case.module}").main()
 
 

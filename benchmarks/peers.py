@@ -77,7 +77,7 @@ class Java:
             [*shlex.split(command), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._answer()
-        self._sql("CREATE NAMESPACE IF NOT EXISTS c.bench")
+        self.sql("CREATE NAMESPACE IF NOT EXISTS c.bench")
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -87,7 +87,8 @@ class Java:
             raise RuntimeError(f"{answer['error']}: {answer.get('message', '')}")
         return answer
 
-    def _sql(self, text: str) -> None:
+    def sql(self, text: str) -> None:
+        """Runs a statement."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"sql": text}) + "\n")
         self._process.stdin.flush()
@@ -95,15 +96,15 @@ class Java:
 
     def prepare(self, size: Size) -> None:
         """Makes the table."""
-        self._sql(create("c.bench.t", size, {}))
+        self.sql(create("c.bench.t", size, {}))
 
     def run(self, size: Size) -> Any:
         """Runs the statement."""
-        self._sql(size.statement.format(table="c.bench.t"))
+        self.sql(size.statement.format(table="c.bench.t"))
 
     def drop(self) -> None:
         """Takes the table away."""
-        self._sql("DROP TABLE c.bench.t PURGE")
+        self.sql("DROP TABLE c.bench.t PURGE")
 
     def close(self) -> None:
         """Ends the program."""

@@ -41,6 +41,7 @@ from dml.read.projection import arrow_type
 from dml.spark.jobs import cancelled_on_interrupt, ended_on_failure
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.task_frames import task_frame
+from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
 from dml.spark.workers import check_workers
 from dml.views import StatementViews
@@ -119,6 +120,9 @@ def source_frame(plan: BroadcastPlan, source: MergeSourceFrame, views: Statement
             return default_sql(column.value_of)
         raw = RawValue(raw=raw_name(place), span=column.span)
         sql = value_sql(raw, column.value_of, types, assign, (column.value_of.name,))
+        if not column.value_of.field_type.is_primitive:
+            # Arrow has no struct that is NULL and has fields that are not: here all of them may be.
+            sql = f"CAST({sql} AS {type_text(spark_type(column.value_of.field_type))})"
         return sql if column.guard is None else f"CASE WHEN {raw_name(column.guard)} THEN {sql} END"
 
     names = (f"k{place}" for place in range(len(source.key_expressions)))
@@ -138,7 +142,9 @@ def sent(
     ):
         return None  # an error, which Spark has the words for
     kinds = [arrow_type(column.field_type, spark=False) for column, _ in source.pushable] + [
-        arrow_type(column.value_of.field_type, spark=True) if column.value_of is not None else None
+        arrow_type(column.value_of.field_type, spark=True)
+        if column.value_of is not None and column.value_of.field_type.is_primitive
+        else None
         for column in plan.columns
     ]
     arrays = [

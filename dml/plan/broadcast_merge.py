@@ -25,10 +25,14 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    IcebergType,
     IntegerType,
+    ListType,
     LongType,
+    MapType,
     NestedField,
     StringType,
+    StructType,
     TimestampType,
     TimestamptzType,
     UUIDType,
@@ -75,7 +79,7 @@ CARRIED: Final = (
     TimestamptzType,
     UUIDType,
 )
-"""Types of columns whose values come from the source as Arrow has them."""
+"""Types of values that come from the source as Arrow has them, by themselves or inside of others."""
 
 
 class OnlySparkError(Exception):
@@ -170,7 +174,11 @@ def plan_broadcast(
     Returns:
         None where only Spark can.
     """
-    if statement.not_matched_by_source or not source.keys or not all(is_carried(column) for column in columns):
+    if (
+        statement.not_matched_by_source
+        or not source.keys
+        or not all(is_carried(column.field_type) for column in columns)
+    ):
         return None
     found = SourceColumns(source=source, folded=context.names.folded)
     planner = Planner(
@@ -190,9 +198,16 @@ def plan_broadcast(
     )
 
 
-def is_carried(column: NestedField) -> bool:
-    """Whether values of a column can come from the source."""
-    return isinstance(column.field_type, CARRIED)
+def is_carried(kind: IcebergType) -> bool:
+    """Whether values of a type can come from the source."""
+    match kind:
+        case StructType(fields=fields):
+            return all(is_carried(field.field_type) for field in fields)
+        case ListType(element_type=element):
+            return is_carried(element)
+        case MapType(key_type=key, value_type=value):
+            return is_carried(key) and is_carried(value)
+    return isinstance(kind, CARRIED)
 
 
 def beside_keys(condition: Fragment, rows: JoinedRows, source: MergeSource) -> Iterator[exp.Expression]:
@@ -288,8 +303,11 @@ class Planner:
         """The value of a column of updated rows."""
         value = clause.values.get(column.field_id)
         if value is None:
-            old = ColumnTerm(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
-            return old if column.field_id in self.updated else None
+            if column.field_id not in self.updated:
+                return None
+            if not column.field_type.is_primitive:  # files and Spark call the elements of arrays by other names
+                raise OnlySparkError
+            return ColumnTerm(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
         if isinstance(value, AssignedExpression) and not self.is_of_source(value.fragment, clause):
             assert value.fragment.ast is not None
             term = value_term(value.fragment.ast, column, self.rows.operand, self.rows.zone)

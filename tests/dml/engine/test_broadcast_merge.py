@@ -208,3 +208,31 @@ def test_tasks_that_do_not_know_what_others_match(lake: Lake, monkeypatch: pytes
     assert repr(lake.rows(names[0])) == repr(lake.rows(names[1]))
     assert len(lake.data_files(names[0])) == (before if few else before + 1)
     assert lake.session.verify(names[0], every_file=True).ok
+
+
+def test_columns_with_columns_inside(kind: Kind) -> None:
+    """Structs, arrays and maps come from the source as a whole."""
+    lake, sql = kind.lake, kind.lake.session.sql
+    columns = "id BIGINT, k INT, p STRUCT<a: INT, l: ARRAY<STRUCT<b: STRING>>>, m MAP<STRING, ARRAY<INT>>, u TIMESTAMP"
+    rows = (
+        "SELECT id, int(id % 3) AS k, IF(id % 5 = 0, NULL, named_struct('a', int(id), 'l', array(named_struct('b', "
+        "'{0}' || id), NULL))) AS p, map('{0}', array(1, NULL), 'n', NULL) AS m, timestamp_seconds(id) AS u FROM range"
+    )
+    clauses = (
+        "ON t.id = s.id WHEN MATCHED AND s.k = 0 THEN DELETE WHEN MATCHED AND s.k = 1 THEN UPDATE SET * "
+        "WHEN MATCHED THEN UPDATE SET p = s.p, m = map(), u = s.u, id = s.id, k = 5 WHEN NOT MATCHED THEN INSERT *"
+    )
+    names = [kind.create(columns) for _ in range(2)]
+    for name in names:
+        sql(f"INSERT INTO {name} {rows.format('old')}(20)")
+        statement = merge(lake, name, clauses, f"{rows.format('new')}(10, 30)")
+        assert broadcasts(lake, statement)
+        if name is names[0]:
+            assert sql(statement).rows_inserted == 10
+        else:
+            with mock.patch.object(row_level, "broadcast_source", return_value=None):
+                sql(statement)
+    assert repr(lake.rows(names[0])) == repr(lake.rows(names[1]))
+    assert lake.session.verify(names[0], every_file=True).ok
+    kept = "ON t.id = s.id WHEN MATCHED AND s.k = 0 THEN UPDATE SET k = 7 WHEN MATCHED THEN UPDATE SET *"
+    assert not broadcasts(lake, merge(lake, names[0], kept, f"{rows.format('new')}(10)"))

@@ -1,0 +1,101 @@
+"""The planning of a scan over a table with very many files, timed: one JSON line an engine.
+
+    python -m benchmarks.planning [--files 100000] [--manifests 50] [--rounds 5] [--java "python java_server.py"]
+
+The manifests are written, the data files are not: the query's condition, which partitions do not serve, leaves none of
+them. `first` is the first query of the table, by an engine that has just answered one of another; `following` the
+median of the others; `cpu` the seconds of a processor that the driver's Python took, where it is ours.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dml
+from benchmarks.memory import PeakMemory
+from benchmarks.metadata_tables import many_files
+from benchmarks.peers import Java
+
+QUERY = "SELECT count(*) FROM {table} WHERE c0 = {value}"
+JAVA = "ROWDELTA_BENCHMARK_JAVA"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=100_000)
+    parser.add_argument("--manifests", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--java", default=os.environ.get(JAVA))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rowdelta-benchmark-") as folder:
+        settings = {"spark.master": f"local[{options.cores}]", "spark.driver.memory": "2g"}
+        lake = dml.connect(str(Path(folder) / "warehouse"), settings=settings, progress=False)
+        try:
+            table = many_files(lake, options.files, options.manifests)
+            lake.sql("CREATE TABLE bench.warm_too AS SELECT id AS c0 FROM range(10)")
+            for number in range(5):
+                lake.sql(QUERY.format(table="bench.warm_too", value=number)).collect()
+            memory = PeakMemory()
+            ours = timed(lambda text: lake.sql(text).collect(), "bench.many", options.rounds)
+            show("RowDelta", options, ours, peak_rss_mb=round(memory.peak))
+            location = table.metadata_location
+        finally:
+            lake.spark.stop()
+        if options.java:
+            theirs = java_times(options, Path(folder) / "java", Path(urlsplit(location).path))
+            show(
+                "Iceberg Java",
+                options,
+                theirs,
+                ratio=[round(b[0] / a[0], 2) for a, b in zip(ours, theirs, strict=True)],
+            )
+
+
+def java_times(options: argparse.Namespace, warehouse: Path, metadata: Path) -> list[tuple[float, float]]:
+    """The times of Iceberg's JAR, for a copy of the table's metadata in its own catalog, which is a folder."""
+    copy = warehouse / "bench" / "many" / "metadata"
+    copy.mkdir(parents=True)
+    shutil.copyfile(metadata, copy / ("v1" + (".gz" if ".gz." in metadata.name else "") + ".metadata.json"))
+    (copy / "version-hint.text").write_text("1")
+    java = Java(options.java, warehouse)
+    try:
+        java.sql("CREATE TABLE c.bench.warm USING iceberg AS SELECT id AS c0 FROM range(10)")
+        for number in range(5):
+            java.sql(QUERY.format(table="c.bench.warm", value=number))
+        return timed(java.sql, "c.bench.many", options.rounds)
+    finally:
+        java.close()
+
+
+def timed(run: Callable[[str], Any], table: str, rounds: int) -> list[tuple[float, float]]:
+    """Seconds, and of this process's processor, of the first query and of a following one."""
+    found = []
+    for number in range(rounds + 1):
+        cpu, started = time.process_time(), time.perf_counter()
+        run(QUERY.format(table=table, value=-1 - number))
+        found.append((time.perf_counter() - started, time.process_time() - cpu))
+    following = [statistics.median(one) for one in zip(*found[1:], strict=True)]
+    return [found[0], (following[0], following[1])]
+
+
+def show(engine: str, options: argparse.Namespace, times: list[tuple[float, float]], **more: Any) -> None:
+    """Prints a line."""
+    (first, first_cpu), (following, following_cpu) = times
+    line: dict[str, Any] = {"case": "planning", "engine": engine, "files": options.files}
+    line |= {"manifests": options.manifests, "first": round(first, 3), "following": round(following, 3)}
+    if engine == "RowDelta":
+        line |= {"first_cpu": round(first_cpu, 3), "following_cpu": round(following_cpu, 3)}
+    print(json.dumps(line | more), flush=True)
+
+
+if __name__ == "__main__":
+    main()
