@@ -10,6 +10,7 @@ from pyspark.sql.functions import expr
 
 from dml.connector import table
 from dml.connector.state import TableState
+from dml.engine import row_level
 from dml.engine.merge_source import MergeSourceFrame
 from dml.errors import AnalysisError, NotFoundError
 from dml.spark.handlers import running
@@ -157,6 +158,7 @@ def test_a_statement_reads_a_table_that_follows_in_one_state(lake, spark, name, 
         return found
 
     monkeypatch.setattr(MergeSourceFrame, "keys", keys_and_then_others)
+    monkeypatch.setattr(row_level, "broadcast_source", lambda *_: None)
     rows = spark.table(f"lake.{source}")
     if way == "view":
         rows.createOrReplaceTempView("following")
