@@ -19,6 +19,7 @@ from pyiceberg.table import Table
 from pyroaring import BitMap
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BooleanType, DateType, NumericType, TimestampNTZType, TimestampType
 
 from dml.engine.delta_query import value_sql
 from dml.engine.distribution import FEW_ROWS
@@ -32,6 +33,7 @@ from dml.engine.writes import (
     written_by,
 )
 from dml.errors import DmlError
+from dml.model.columns import INTERNAL_PREFIX
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import TaskCommit
 from dml.plan.row_delta_plan import BroadcastPlan, RawValue, SourceColumn, raw_name
@@ -44,6 +46,7 @@ from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
 from dml.spark.workers import check_workers
+from dml.sqlparse.quoting import quoted
 from dml.views import StatementViews
 from dml.write.broadcast_merge import (
     BroadcastMergeTask,
@@ -64,6 +67,15 @@ LOG = logging.getLogger(__name__)
 MAX_ROWS: Final = 100_000
 MAX_BYTES: Final = 16 * 2**20
 """Of more, each task would take longer to unpack the source than Spark takes to join it."""
+
+
+MAX_ROW_BYTES: Final = 1024
+"""Of more in a row 100,000 of them would be more than a driver should be asked to take."""
+
+FITS: Final = f"{INTERNAL_PREFIX}fits"
+
+SHORT: Final = (NumericType, DateType, TimestampType, TimestampNTZType, BooleanType)
+"""Spark's types whose values all have some bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +109,11 @@ def broadcast_source(
     try:
         frame = source_frame(plan, source, views, assign)
         with cancelled_on_interrupt(frame.sparkSession):
-            table = arrow_table(frame if source.is_small else frame.limit(MAX_ROWS + 1))
+            table = arrow_table(frame if source.known_rows is not None else frame.limit(MAX_ROWS + 1))
+        if FITS in table.column_names:
+            if not pc.all(table.column(FITS), min_count=0).as_py():
+                return None
+            table = table.drop_columns([FITS])
         if table.num_rows > MAX_ROWS or table.nbytes > MAX_BYTES:
             return None
         return sent(plan, source, table, case_sensitive=assign.case_sensitive)
@@ -109,7 +125,7 @@ def broadcast_source(
 def source_frame(plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign) -> DataFrame:
     """The keys and columns of a source, not yet evaluated."""
     raws = ", ".join(f"{column.sql} AS {raw_name(place)}" for place, column in enumerate(plan.columns) if column.sql)
-    keys = ", ".join(f"{key} AS k{place}" for place, key in enumerate(source.key_expressions))
+    keys = ", ".join(f"{key} AS {key_name(place)}" for place, key in enumerate(source.key_expressions))
     inner = views.sql(f"SELECT {', '.join(filter(None, (keys, raws)))} FROM {plan.source}")
     types = {field.name: field.dataType for field in inner.schema.fields}
 
@@ -125,9 +141,29 @@ def source_frame(plan: BroadcastPlan, source: MergeSourceFrame, views: Statement
             sql = f"CAST({sql} AS {type_text(spark_type(column.value_of.field_type))})"
         return sql if column.guard is None else f"CASE WHEN {raw_name(column.guard)} THEN {sql} END"
 
-    names = (f"k{place}" for place in range(len(source.key_expressions)))
+    names = (key_name(place) for place in range(len(source.key_expressions)))
     columns = (f"{stored(place, column)} AS c{place}" for place, column in enumerate(plan.columns))
-    return inner.selectExpr(*names, *columns)
+    rows = MAX_ROWS if source.known_rows is None else source.known_rows
+    return bounded(inner.selectExpr(*names, *columns), max(MAX_ROW_BYTES, MAX_BYTES // (rows + 1)))
+
+
+def key_name(place: int) -> str:
+    """What a key is called: a name that no expression of the user's means."""
+    return f"{INTERNAL_PREFIX}k{place}"
+
+
+def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
+    """Rows whose texts and the like are no longer than so many bytes; `FITS` says of each whether they were.
+
+    Of a row that is too long nothing remains that is long: the driver asks for rows before it knows how long they are.
+    """
+    long = [quoted(column.name) for column in frame.schema.fields if not isinstance(column.dataType, SHORT)]
+    if not long:
+        return frame
+    sizes = (f"coalesce(octet_length(CAST({name} AS STRING)), 0)" for name in long)
+    named = frame.selectExpr("*", f"{' + '.join(sizes)} <= {most_bytes} AS {FITS}")
+    columns = (f"IF({FITS}, {name}, NULL) AS {name}" if name in long else name for name in map(quoted, frame.columns))
+    return named.selectExpr(*columns, FITS)
 
 
 def sent(

@@ -34,7 +34,7 @@ from dml.plan.merge_clauses import whens
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.spark.jobs import cancelled_on_interrupt
-from dml.spark.local_rows import has_at_most
+from dml.spark.local_rows import local_rows
 from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
 from dml.sqlparse.quoting import quoted, unquoted
@@ -90,15 +90,15 @@ class MergeSourceFrame:
         frame: Its rows.
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
         persisted: Whether the rows are kept until `release`.
-        is_small: Whether there are no more than `SMALL_SOURCE`, which Spark makes of nothing but its plan, the same
-            whenever it is asked.
+        known_rows: How many there are at most, where these are few, and Spark makes them of nothing but its plan, the
+            same whenever it is asked.
     """
 
     described: MergeSource
     frame: DataFrame
     pushable: tuple[tuple[NestedField, str], ...] = ()
     persisted: bool = False
-    is_small: bool = False
+    known_rows: int | None = None
 
     @property
     def key_expressions(self) -> tuple[str, ...]:
@@ -139,8 +139,9 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
     refuse_internal_names(frame.columns, "the source")
     by_source = bool(statement.not_matched_by_source)
     pairs = () if by_source else pushable_keys(statement, context, alias, frame)
-    is_small = bool(pairs) and has_at_most(frame, SMALL_SOURCE)
-    persisted = bool(pairs) and not is_small and not frame.is_cached and not kept_already(frame)
+    local = local_rows(frame) if pairs else None
+    known_rows = local if local is not None and local <= SMALL_SOURCE else None
+    persisted = bool(pairs) and known_rows is None and not frame.is_cached and not kept_already(frame)
     if persisted:
         frame = frame.persist()
     return MergeSourceFrame(
@@ -156,7 +157,7 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
         frame=frame,
         pushable=pairs,
         persisted=persisted,
-        is_small=is_small,
+        known_rows=known_rows,
     )
 
 

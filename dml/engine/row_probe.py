@@ -161,7 +161,7 @@ def statement_probe(
     """
     properties: Mapping[str, str] = planned.target.table.properties
     matching, source = planned.plan.matching, planned.source
-    again = source is None or source.persisted or source.is_small or source.frame.is_cached
+    again = source is None or source.persisted or source.known_rows is not None or source.frame.is_cached
     if matching is None or planned.reads_itself or not again or not row_level_concurrency(properties):
         return None
     conflicts = planned.plan.conflict_detection_filter

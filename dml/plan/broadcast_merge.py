@@ -45,7 +45,7 @@ from dml.model.row_conditions import ColumnTerm, Compares, ConstantTerm, RowCond
 from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedValue
 from dml.plan.conditions import condition_sql, non_deterministic
 from dml.plan.merge_clauses import Bound
-from dml.plan.predicates import Converter, split_conjuncts
+from dml.plan.predicates import MAX_DEPTH, MAX_NODES, Converter, split_conjuncts
 from dml.plan.pushdown import conjunction
 from dml.plan.row_delta_plan import BroadcastPlan, MergeSource, PlanContext, SourceColumn
 from dml.plan.row_terms import value_term
@@ -143,6 +143,8 @@ class JoinedRows(Converter):
         """
         if not conjuncts:
             return None
+        if len(conjuncts) > MAX_DEPTH or sum(1 for conjunct in conjuncts for _ in conjunct.walk()) > MAX_NODES:
+            raise OnlySparkError
         known = reduce(conjunction, (self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts))
         rows = known.rows
         schema, case_sensitive = self.context.schema, self.context.case_sensitive
@@ -251,6 +253,12 @@ class Planner:
     render: Callable[[Fragment], str]
     found: SourceColumns
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all columns, lower case."""
+        names = (*(column.name for column in self.rows.context.schema.fields), *self.found.source.columns)
+        return frozenset(name.lower() for name in names)
+
     def clause(self, clause: Bound) -> BroadcastClause:
         """A clause.
 
@@ -294,6 +302,10 @@ class Planner:
         if tree is None or not self.rows.trees.holds(tree) or fragment.has_subquery or fragment.has_star:
             raise OnlySparkError
         if tree.find(exp.Window, exp.Anonymous) is not None or non_deterministic(fragment):
+            raise OnlySparkError
+        # What reads as a function without parentheses (`current_date`) is a column to Spark, where there is one.
+        columns = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
+        if (fragment.names - columns) & self.names:
             raise OnlySparkError
         if isinstance(clause.when, WhenNotMatched):  # it sees nothing else
             return True

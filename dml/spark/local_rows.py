@@ -3,6 +3,7 @@
 Input: a DataFrame. Output: what Spark's optimizer knows of it; no job is run.
 """
 
+import re
 from typing import Final
 
 from py4j.java_gateway import JavaObject
@@ -13,38 +14,38 @@ from pyspark.sql import DataFrame
 from dml.spark.handlers import is_classic
 from dml.spark.jvm import analyzed_plan, jvm_view, optimized_plan
 
-__all__ = ["has_at_most"]
+__all__ = ["local_rows"]
 
 MADE_OF_NOTHING: Final = frozenset(
     ["Project", "Filter", "Range", "LocalRelation", "OneRowRelation", "Union", "GlobalLimit", "LocalLimit"]
 )
 MOST_NODES: Final = 8
 
+SPECIAL: Final = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+"""Texts that Spark takes for the time when they become a date or timestamp."""
 
-def has_at_most(frame: DataFrame, rows: int) -> bool:
-    """Whether a DataFrame certainly has no more rows, the same ones each time, and costs next to nothing.
+
+def local_rows(frame: DataFrame) -> int | None:
+    """How many rows a DataFrame has at most, where they are the same each time, and cost next to nothing.
 
     Args:
         frame: A DataFrame, analysed.
-        rows: How many.
 
     Returns:
-        False also where nobody knows, as on Connect.
+        None also where nobody knows, as on Connect.
     """
     if not is_classic(frame.sparkSession):
-        return False
+        return None
     try:
         plan = optimized_plan(frame)
         known = plan.maxRows()
-        return bool(
-            known.isDefined()
-            and known.get() <= rows
-            and plan.deterministic()
-            and is_made_of_nothing(plan, MOST_NODES)
-            and not reads_clock(analyzed_plan(frame))
-        )
+        if not known.isDefined() or not is_made_of_nothing(plan, MOST_NODES):
+            return None
+        # The optimizer has computed some of it already, so it is no witness of what comes out another time.
+        analyzed = analyzed_plan(frame)
+        return int(known.get()) if analyzed.deterministic() and not reads_clock(analyzed) else None
     except (Py4JError, PySparkException):  # an error of the query, which running it shows
-        return False
+        return None
 
 
 def is_made_of_nothing(plan: JavaObject, nodes: int) -> bool:
@@ -63,4 +64,4 @@ def is_made_of_nothing(plan: JavaObject, nodes: int) -> bool:
 def reads_clock(plan: JavaObject) -> bool:
     """Whether an analysed plan asks for the time (`current_date`, `now()`), the user or the database."""
     current = jvm_view().org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
-    return bool(plan.containsPattern(current))
+    return bool(plan.containsPattern(current)) or SPECIAL.search(plan.toString()) is not None

@@ -68,6 +68,34 @@ class BroadcastRows:
         )
 
 
+class TakenColumns(Mapping[int, pa.Array]):
+    """Rows of columns, which are taken when a column is asked for: a clause reads few of them.
+
+    Args:
+        sides: The columns of each side, by field id, and which of their rows.
+    """
+
+    def __init__(self, sides: Sequence[tuple[Mapping[int, pa.Array], pa.Array]]) -> None:
+        self._sides = sides
+        self._taken: dict[int, pa.Array] = {}
+
+    def __getitem__(self, field_id: int) -> pa.Array:
+        """The rows of a column."""
+        found = self._taken.get(field_id)
+        if found is None:
+            columns, rows = next(side for side in self._sides if field_id in side[0])
+            found = self._taken[field_id] = columns[field_id].take(rows)
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        """The field ids."""
+        return (field_id for columns, _ in self._sides for field_id in columns)
+
+    def __len__(self) -> int:
+        """How many columns there are."""
+        return sum(len(columns) for columns, _ in self._sides)
+
+
 class Joined:
     """The source, and what has become of its rows in one task.
 
@@ -141,11 +169,8 @@ class Joined:
             places: Where the row of the source is that each may match.
             keep: Which of them are wanted.
         """
-        rows, source = pa.array(keep), pa.array(places[keep])
-        return {
-            **{field_id: batch.column(place).take(rows) for place, field_id in enumerate(self.read_ids)},
-            **{known: column.take(source) for known, column in self.columns.items()},
-        }
+        target = {field_id: batch.column(place) for place, field_id in enumerate(self.read_ids)}
+        return TakenColumns(((target, pa.array(keep)), (self.columns, pa.array(places[keep]))))
 
     def inserts(self, matched: BitMap) -> pa.RecordBatch | None:
         """The rows of the source that match nothing, as a delta; None where none is inserted.
@@ -157,7 +182,7 @@ class Joined:
             return None
         left = np.ones(self.rows, np.bool_)
         left[np.asarray(matched.to_array(), np.int64)] = False
-        columns = {known: column.filter(pa.array(left)) for known, column in self.columns.items()}
+        columns = TakenColumns(((self.columns, pa.array(np.flatnonzero(left))),))
         rows = int(left.sum())
         place = [pa.nulls(rows, pa.int32()), pa.nulls(rows, pa.int64())]
         delta = self.changes(self.join.inserted, columns, rows, place, RowOperation.MATCHED)

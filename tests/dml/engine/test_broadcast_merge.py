@@ -2,8 +2,9 @@
 
 from unittest import mock
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dml.engine import broadcast_merge, row_level
 from dml.errors import AnalysisError, DataError, ErrorKind
@@ -236,3 +237,59 @@ def test_columns_with_columns_inside(kind: Kind) -> None:
     assert lake.session.verify(names[0], every_file=True).ok
     kept = "ON t.id = s.id WHEN MATCHED AND s.k = 0 THEN UPDATE SET k = 7 WHEN MATCHED THEN UPDATE SET *"
     assert not broadcasts(lake, merge(lake, names[0], kept, f"{rows.format('new')}(10)"))
+
+
+def test_columns_that_are_called_as_functions(lake: Lake) -> None:
+    """`current_date` is a column where there is one; `k0` and the like mean nothing of ours."""
+    name = lake.create("id INT, v DATE, current_date DATE")
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, NULL, DATE '2000-01-01')")
+    source = "VALUES (1, DATE '2010-01-01') AS s(id, d)"
+    deletes = "ON t.id = s.id WHEN MATCHED AND s.d < current_date THEN DELETE"
+    assert lake.session.sql(merge(lake, name, deletes, source)).rows_deleted == 0
+    lake.session.sql(merge(lake, name, "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = current_date", source))
+    assert lake.rows(f"SELECT v = DATE '2000-01-01' FROM {name}") == [(True,)]
+    wrong = "ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (k0)"
+    with pytest.raises(AnalysisError, match="k0"):
+        lake.session.sql(merge(lake, name, wrong, "VALUES (7) AS s(id)"))
+
+
+def test_sources_that_are_others_each_time_are_evaluated_once(lake: Lake) -> None:
+    """Every key is in the table, so nothing is inserted, also where Spark joins."""
+    name = lake.create("id INT, v STRING")
+    lake.session.sql(f"INSERT INTO {name} SELECT int(id), 'a' FROM range(50)")
+    source = "SELECT int(50 * double(reflect('java.lang.Math', 'random'))) AS id, 'x' AS v FROM VALUES (1)"
+    clauses = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = concat(t.v, s.v) WHEN NOT MATCHED THEN INSERT *"
+    for _ in range(3):
+        assert lake.session.sql(merge(lake, name, clauses, source)).rows_inserted == 0
+
+
+def test_long_rows_are_not_asked_of_the_driver(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is long is not sent before it is known how long it is; nor is it taken where no clause wants it."""
+    name = lake.create("id INT, v STRING", **{"format-version": "2", "write.merge.mode": "merge-on-read"})
+    lake.session.sql(f"INSERT INTO {name} SELECT int(id % 2), 'a' FROM range(500)")
+    asked: list[int] = []
+    collected = broadcast_merge.arrow_table
+
+    def measured(frame: DataFrame) -> pa.Table:
+        table = collected(frame)
+        asked.append(table.nbytes)
+        return table
+
+    monkeypatch.setattr(broadcast_merge, "arrow_table", measured)
+    source = "SELECT int(id) AS id, repeat('x', 7000000 + int(id)) AS v FROM range(1, 5, 1, 2)"
+    clauses = "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
+    result = lake.session.sql(merge(lake, name, clauses, source))
+    assert (result.rows_deleted, result.rows_inserted) == (250, 3)
+    assert 0 < max(asked) < 1000
+    few = "SELECT int(id) AS id, repeat('y', 100000) AS v FROM range(2)"
+    updates = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v"
+    assert lake.session.sql(merge(lake, name, updates, few)).rows_updated == 250
+    assert max(asked) > 100_000
+
+
+def test_conditions_of_very_many_parts(lake: Lake) -> None:
+    name = filled(Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False))
+    parts = " AND ".join(f"t.id <> {number}" for number in range(100, 700))
+    for clauses in (f"AND {parts} WHEN MATCHED THEN DELETE", f"WHEN MATCHED AND {parts} THEN DELETE"):
+        statement = merge(lake, name, f"ON t.id = s.id {clauses}", SOURCE.replace("range(20, 60)", "range(21, 22)"))
+        assert not broadcasts(lake, statement)
