@@ -40,7 +40,7 @@ from dml.plan.row_delta_plan import BroadcastPlan, RawValue, SourceColumn, raw_n
 from dml.read.key_index import KeyIndex
 from dml.read.packed_groups import PackedGroups
 from dml.read.projection import arrow_type
-from dml.spark.jobs import cancelled_on_interrupt, ended_on_failure
+from dml.spark.jobs import cancelled_on_interrupt, ended_on_failure, was_cancelled
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_type, type_text
@@ -105,6 +105,10 @@ def broadcast_source(
     Returns:
         None where they are too many, where a key comes twice, or where Spark cannot compute all of it: it may be that
         nobody needs what it cannot.
+
+    Raises:
+        PySparkException: somebody has cancelled the job.
+        Py4JError: the same, as PySpark says it of rows that are collected as Arrow.
     """
     try:
         frame = source_frame(plan, source, views, assign)
@@ -118,6 +122,8 @@ def broadcast_source(
             return None
         return sent(plan, source, table, case_sensitive=assign.case_sensitive)
     except (PySparkException, Py4JError, DmlError, pa.ArrowException) as error:
+        if was_cancelled(error):
+            raise
         LOG.debug("The source of a MERGE cannot be sent to tasks: %s", error)
         return None
 

@@ -11,6 +11,7 @@ have ended (docs/decisions/017-end-of-failed-tasks.md).
 """
 
 import logging
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ __all__ = [
     "running_query_id",
     "set_local_property",
     "tagged",
+    "was_cancelled",
 ]
 
 LOG = logging.getLogger(__name__)
@@ -48,6 +50,15 @@ HEARD_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 0.05
 CONNECT_SECONDS: Final = 2.0
 """A client of Spark Connect cannot see tasks: it gives their workers this long to notice that nobody reads them."""
+
+
+CANCELLED: Final = re.compile(r"\bJob \d+ cancelled\b|SPARK_JOB_CANCELLED|OPERATION_CANCELED")
+"""What Spark says of a job or an operation that somebody has ended, and not a failure."""
+
+
+def was_cancelled(error: BaseException) -> bool:
+    """Whether an error of Spark's says that somebody has cancelled the job: then nothing may be tried in its place."""
+    return CANCELLED.search(str(error)) is not None
 
 
 @contextmanager

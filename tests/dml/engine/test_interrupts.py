@@ -68,3 +68,27 @@ def test_an_interrupt_cancels_the_job_and_leaves_nothing(lake: Lake) -> None:
     assert lake.state(name) == before
     assert lake.rows(f"SELECT count(*), sum(id) FROM {name}") == rows
     assert lake.session.sql(f"UPDATE {name} SET s = 'after' WHERE id = 7").rows_updated == 1
+
+
+def test_a_merge_whose_source_is_cancelled_does_not_go_another_way(lake: Lake) -> None:
+    spark = lake.session.spark
+    name = lake.create("id BIGINT, s STRING")
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 's' FROM range(10)")
+    before = lake.state(name)
+    spark.udf.register("slow", slow, "bigint")
+
+    def cancel_the_running_job() -> None:
+        if eventually(lambda: bool(active_jobs(spark.sparkContext))):
+            spark.sparkContext.cancelAllJobs()
+
+    canceller = threading.Thread(target=cancel_the_running_job)
+    canceller.start()
+    try:
+        with pytest.raises(Exception, match=r"Job \d+ cancelled"):
+            lake.session.sql(
+                f"MERGE INTO {name} t USING (SELECT slow(id) AS id FROM range(600)) s ON t.id = s.id "
+                "WHEN MATCHED THEN DELETE"
+            )
+    finally:
+        canceller.join()
+    assert lake.state(name) == before
