@@ -10,7 +10,7 @@ missing metric is: less is known, and nothing that is not so.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -20,8 +20,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from dml.manifests.packed_entries import PackedEntries, read_packed
+from dml.manifests.packed_entries import PackedEntries
 from dml.manifests.read import entries_of, manifests_of
+from dml.manifests.read_packed import read_packed
 from dml.model.manifest import ManifestEntry, ManifestFile
 from dml.options import boolean, integer
 
@@ -83,28 +84,39 @@ class ManifestCache:
             snapshot.manifest_list, lambda: manifests_of(io, snapshot), lambda lines: LINE_BYTES * len(lines)
         )
 
-    def entries(self, manifest: ManifestFile, io: FileIO) -> Entries:
-        """The entries of a manifest.
+    def entries(self, manifests: Iterable[ManifestFile], io: FileIO) -> Callable[[ManifestFile], Entries]:
+        """What reads the entries of some manifests, from memory where they were read before.
 
-        Raises:
-            CorruptFileError: the manifest is missing, is no manifest, or breaks the rules of sequence numbers.
-            ExecutionError: the storage failed.
+        None of them is forgotten for another one of them: of a table that does not fit a part stays, where forgetting
+        what was used least would leave nothing of it for the next statement, which begins where this one began.
+
+        Args:
+            manifests: All that are to be read.
+            io: Their FileIO.
+
+        Returns:
+            A function of one of them, which threads may share. It raises CorruptFileError where the manifest is
+            missing, is no manifest, or breaks the rules of sequence numbers, and ExecutionError where the storage
+            failed.
         """
-        # Another line for the same file can give it other numbers.
-        key = (
-            manifest.manifest_path,
-            manifest.manifest_length,
-            manifest.partition_spec_id,
-            manifest.content,
-            manifest.sequence_number,
-            manifest.added_snapshot_id,
-            manifest.first_row_id,
-        )
-        return self._get(
-            key, lambda: read_entries(manifest, io), lambda found: bytes_of(found, manifest.manifest_length)
-        )
+        keys = frozenset(map(key_of, manifests))
+        with self._lock:
+            for key in keys & self._kept.keys():
+                self._kept.move_to_end(key)
 
-    def _get(self, key: Hashable, read: Callable[[], Kept], weigh: Callable[[Kept], int]) -> Kept:
+        def entries_of(manifest: ManifestFile) -> Entries:
+            return self._get(
+                key_of(manifest),
+                lambda: read_entries(manifest, io),
+                lambda found: bytes_of(found, manifest.manifest_length),
+                keys,
+            )
+
+        return entries_of
+
+    def _get(
+        self, key: Hashable, read: Callable[[], Kept], weigh: Callable[[Kept], int], stay: Collection[Hashable] = ()
+    ) -> Kept:
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
@@ -112,20 +124,35 @@ class ManifestCache:
                 kept: Kept = found.value
                 return kept
         value = read()  # two threads may read the same file: better than that one waits for all that others read
-        self._keep(key, Weighed(value, weigh(value)))
+        self._keep(key, Weighed(value, weigh(value)), stay)
         return value
 
-    def _keep(self, key: Hashable, weighed: Weighed) -> None:
+    def _keep(self, key: Hashable, weighed: Weighed, stay: Collection[Hashable]) -> None:
         if weighed.nbytes > self._max_bytes:
             return
         with self._lock:
             if key in self._kept:
                 return
+            while self._nbytes + weighed.nbytes > self._max_bytes:
+                oldest = next(iter(self._kept))
+                if oldest in stay:
+                    return
+                self._nbytes -= self._kept.pop(oldest).nbytes
             self._kept[key] = weighed
             self._nbytes += weighed.nbytes
-            while self._nbytes > self._max_bytes:
-                _, oldest = self._kept.popitem(last=False)
-                self._nbytes -= oldest.nbytes
+
+
+def key_of(manifest: ManifestFile) -> Hashable:
+    """What tells a manifest from others. Another line for the same file can give it other numbers."""
+    return (
+        manifest.manifest_path,
+        manifest.manifest_length,
+        manifest.partition_spec_id,
+        manifest.content,
+        manifest.sequence_number,
+        manifest.added_snapshot_id,
+        manifest.first_row_id,
+    )
 
 
 def read_entries(manifest: ManifestFile, io: FileIO) -> Entries:

@@ -34,18 +34,27 @@ from dml.manifests.read import blocks_of, damage_named
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
 
 __all__ = [
+    "BOUND_MAPS",
     "CONTENT",
+    "COUNT_MAPS",
     "DATA_FILE",
     "FILE_PATH",
     "FILE_SIZE",
     "FIRST_ROW_ID",
     "KNOWN",
+    "NUMBERS",
+    "NUMBER_LISTS",
     "PARTITION",
     "RECORD_COUNT",
     "SNAPSHOT_ID",
     "STATUS",
     "EntryColumns",
     "FlatMaps",
+    "check_required",
+    "check_type",
+    "columns_of",
+    "partition_of",
+    "partition_tuple",
     "read_columns",
 ]
 
@@ -116,25 +125,42 @@ def read_columns(manifest: ManifestFile, io: FileIO, wanted: Iterable[int]) -> E
         CorruptFileError: the manifest is missing, is no manifest, or breaks the rules of sequence numbers.
         ExecutionError: the storage failed.
     """
+    with damage_named(manifest.manifest_path):
+        file_schema, blocks = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
+        check_required(file_schema)
+        return columns_of(file_schema, blocks, manifest, wanted)
+
+
+def columns_of(
+    file_schema: StructType, blocks: Iterable[tuple[int, bytes]], manifest: ManifestFile, wanted: Iterable[int]
+) -> EntryColumns:
+    """The entries of a manifest that was read.
+
+    Args:
+        file_schema: The type of its entries, which `check_required` has looked at.
+        blocks: For each block the number of entries, and their bytes.
+        manifest: Its line in a manifest list.
+        wanted: As for `read_columns`.
+
+    Raises:
+        Exception: it breaks the rules; `damage_named` makes a CorruptFileError of it.
+    """
     needed = {STATUS, CONTENT, *wanted} & KNOWN
     if FIRST_ROW_ID in needed:
         needed.add(RECORD_COUNT)
     values: dict[int, Any] = {field_id: FlatMaps() if field_id in MAPS else [] for field_id in needed}
-    with damage_named(manifest.manifest_path):
-        file_schema, blocks = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
-        check_required(file_schema)
-        rows = 0
-        for count, block in blocks:
-            decoder = CheckedDecoder(block)
-            steps = tuple(steps_of(file_schema.fields, decoder, values))
-            for _ in range(count):
-                for step in steps:
-                    step()
-            decoder.finish()
-            rows += count
-        fill_absent(values, rows)
-        inherit(values, manifest)
-        check(values, manifest)
+    rows = 0
+    for count, block in blocks:
+        decoder = CheckedDecoder(block)
+        steps = tuple(steps_of(file_schema.fields, decoder, values))
+        for _ in range(count):
+            for step in steps:
+                step()
+        decoder.finish()
+        rows += count
+    fill_absent(values, rows)
+    inherit(values, manifest)
+    check(values, manifest)
     return EntryColumns(rows=rows, values=values, partition=partition_of(file_schema))
 
 
@@ -185,6 +211,18 @@ def partition_steps(kind: StructType, decoder: CheckedDecoder) -> Iterable[Calla
     for found in kind.fields:
         read = partial(construct_reader(found.field_type, {found.field_id: row}).read, binary)
         yield read if found.required else optional(read)
+
+
+def partition_tuple(kind: StructType, data: bytes) -> tuple[Any, ...]:
+    """The partition tuple that some bytes are.
+
+    Raises:
+        Exception: they are none.
+    """
+    decoder = CheckedDecoder(data)
+    found = tuple_of(tuple(partition_steps(kind, decoder)))
+    decoder.finish()
+    return found
 
 
 def tuple_of(steps: tuple[Callable[[], Any], ...]) -> tuple[Any, ...]:

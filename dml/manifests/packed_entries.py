@@ -1,39 +1,34 @@
 """The entries of a manifest as arrays: what thousands of files are kept as, and pruned by. Driver.
 
-Input: a manifest's line in a manifest list. Output: `PackedEntries`, of which any entry can be had, the same that
-`entries_of` gives. A file of six columns takes some 720 bytes instead of 2,800, or 4,200 once its metrics were read.
+Of `PackedEntries` any entry can be had, the same that `entries_of` gives; `read_packed` makes them. A file of six
+columns takes some 720 bytes instead of 2,800, or 4,200 once its metrics were read.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.io import FileIO
 
-from dml.deletes.delete_file_index import partition_key
 from dml.manifests.entry_columns import (
     CONTENT,
     FILE_PATH,
     FILE_SIZE,
     FIRST_ROW_ID,
-    KNOWN,
-    PARTITION,
     RECORD_COUNT,
     SNAPSHOT_ID,
     STATUS,
-    EntryColumns,
-    FlatMaps,
-    read_columns,
 )
-from dml.manifests.read import CONTENTS, STATUSES, damage_named
-from dml.model.manifest import ContentFile, EntryStatus, ManifestEntry, ManifestFile
+from dml.manifests.read import CONTENTS, STATUSES
+from dml.model.manifest import ContentFile, EntryStatus, ManifestEntry
 
 __all__ = [
+    "COLUMN_TYPES",
     "FILE_FORMAT",
+    "FILE_SEQUENCE_NUMBER",
     "LOWER_BOUNDS",
+    "MAP_TYPES",
     "NAN_VALUE_COUNTS",
     "NULL_VALUE_COUNTS",
     "REFERENCED_DATA_FILE",
@@ -41,9 +36,10 @@ __all__ = [
     "SPLIT_OFFSETS",
     "UPPER_BOUNDS",
     "VALUE_COUNTS",
+    "EvenMaps",
     "PackedEntries",
     "PackedMaps",
-    "read_packed",
+    "packed_maps",
 ]
 
 SEQUENCE_NUMBER: Final = 3
@@ -106,13 +102,6 @@ class PackedMaps:
     keys: npt.NDArray[np.int32]
     values: pa.Array
 
-    @staticmethod
-    def of(maps: FlatMaps, kind: pa.DataType) -> "PackedMaps":
-        """The maps of all entries; one that is not there has nothing in it."""
-        ends = np.zeros(len(maps.sizes) + 1, np.int64)
-        np.cumsum([size or 0 for size in maps.sizes], out=ends[1:])
-        return PackedMaps(ends=ends, keys=np.array(maps.keys, np.int32), values=pa.array(maps.values, kind))
-
     @property
     def nbytes(self) -> int:
         """What it takes in memory."""
@@ -135,6 +124,54 @@ class PackedMaps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvenMaps:
+    """The same, of files that all have metrics of the same columns in the same order: where each is need not be kept.
+
+    Attributes:
+        rows: How many files.
+        keys: The field ids of each; none twice.
+        values: Counts, or serialised bounds, of all of them.
+    """
+
+    rows: int
+    keys: tuple[int, ...]
+    values: pa.Array
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory."""
+        return int(self.values.nbytes) + 8 * len(self.keys)
+
+    def of_file(self, place: int) -> dict[int, Any]:
+        """The metrics of one file, by field id."""
+        width = len(self.keys)
+        return dict(zip(self.keys, self.values[place * width : (place + 1) * width].to_pylist(), strict=True))
+
+    def of_column(self, field_id: int) -> tuple[npt.NDArray[np.int64], pa.Array]:
+        """The metrics of one column: the files that have one, and what it is there."""
+        if field_id not in self.keys:
+            return np.empty(0, np.int64), self.values[:0]
+        files = np.arange(self.rows)
+        return files, self.values.take(pa.array(files * len(self.keys) + self.keys.index(field_id)))
+
+
+def packed_maps(sizes: npt.NDArray[np.int64], keys: npt.NDArray[np.int32], values: pa.Array) -> PackedMaps | EvenMaps:
+    """The metrics of one kind.
+
+    Args:
+        sizes: How many each file has.
+        keys: Field ids, of all of them end to end.
+        values: What they are of, in the same order.
+    """
+    rows, width = len(sizes), int(sizes[0]) if len(sizes) else 0
+    first = tuple(keys[:width].tolist())
+    is_even = len(keys) == rows * width and bool((sizes == width).all()) and len(set(first)) == width
+    if is_even and (keys.reshape(rows, width) == keys[:width]).all():
+        return EvenMaps(rows=rows, keys=first, values=values)
+    return PackedMaps(ends=np.append(0, np.cumsum(sizes)), keys=keys, values=values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PackedEntries:
     """The entries of a manifest, deleted ones included, in the order of the file.
 
@@ -150,7 +187,7 @@ class PackedEntries:
     rows: int
     spec_id: int
     columns: dict[int, pa.Array]
-    maps: dict[int, PackedMaps]
+    maps: dict[int, PackedMaps | EvenMaps]
     partitions: tuple[tuple[Any, ...], ...]
     partition_of: npt.NDArray[np.int32]
 
@@ -222,56 +259,3 @@ class PackedEntries:
             first_row_id=value(FIRST_ROW_ID),
             data_file=self.file(place),
         )
-
-
-def read_packed(manifest: ManifestFile, io: FileIO) -> PackedEntries:
-    """The entries of a committed manifest.
-
-    Args:
-        manifest: A line of a snapshot's manifest list.
-        io: The FileIO of the manifest.
-
-    Raises:
-        CorruptFileError: the manifest is missing, is no manifest, or breaks the rules of sequence numbers.
-        ExecutionError: the storage failed.
-    """
-    entries = read_columns(manifest, io, KNOWN)
-    with damage_named(manifest.manifest_path):
-        return packed(entries, manifest.partition_spec_id)
-
-
-def packed(entries: EntryColumns, spec_id: int) -> PackedEntries:
-    """Entries as arrays."""
-    values = entries.values
-    values[FILE_FORMAT] = [found.lower() for found in values[FILE_FORMAT]]
-    partitions, codes = distinct(values[PARTITION], spec_id)
-    return PackedEntries(
-        rows=entries.rows,
-        spec_id=spec_id,
-        columns={field_id: array(values[field_id], kind) for field_id, kind in COLUMN_TYPES.items()},
-        maps={field_id: PackedMaps.of(values[field_id], kind) for field_id, kind in MAP_TYPES.items()},
-        partitions=partitions,
-        partition_of=codes,
-    )
-
-
-def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """A column."""
-    if pa.types.is_dictionary(kind):
-        return pa.array(values, kind.value_type).dictionary_encode()
-    return pa.array(values, kind)
-
-
-def distinct(
-    tuples: Iterable[tuple[Any, ...]], spec_id: int
-) -> tuple[tuple[tuple[Any, ...], ...], npt.NDArray[np.int32]]:
-    """The partitions of files, and which of them each file has: files are many and partitions few."""
-    places: dict[Any, int] = {}
-    partitions: list[tuple[Any, ...]] = []
-    codes = []
-    for partition in tuples:
-        place = places.setdefault(partition_key(spec_id, partition), len(partitions))
-        if place == len(partitions):
-            partitions.append(partition)
-        codes.append(place)
-    return tuple(partitions), np.array(codes, np.int32)

@@ -81,13 +81,12 @@ FilesTest = Callable[[FilesBoundsOf], Flags]
 Leaf = Callable[[FilesBounds], Flags]
 
 
-def any_match_of_files(expression: BooleanExpression, schema: Schema, files: int, *, case_sensitive: bool) -> FilesTest:
-    """A test that is False only for files in which no row can satisfy the expression.
+def any_match_of_files(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> FilesTest:
+    """A test that is False only for files in which no row can satisfy the expression: for each, or once for all.
 
     Args:
         expression: An unbound expression.
         schema: The schema that its names belong to.
-        files: How many there are.
         case_sensitive: How names match.
     """
 
@@ -106,8 +105,8 @@ def any_match_of_files(expression: BooleanExpression, schema: Schema, files: int
         leaf=on_column,
         both=both,
         either=either,
-        always=lambda _: np.ones(files, np.bool_),
-        never=lambda _: np.zeros(files, np.bool_),
+        always=lambda _: np.ones(1, np.bool_),
+        never=lambda _: np.zeros(1, np.bool_),
     )
 
 
@@ -291,7 +290,7 @@ def decoded(entries: PackedEntries, metric: int, field_id: int, column: MetricCo
     files, serialised = entries.maps[metric].of_column(field_id)
     known = np.zeros(entries.rows, np.bool_)
     if column.fixed is not None and alike(serialised, column.fixed.itemsize):
-        numbers = np.frombuffer(b"".join(serialised.to_pylist()), column.fixed)
+        numbers = end_to_end(serialised, column.fixed)
         values = np.zeros(entries.rows, WIDE[column.fixed.kind])
         values[files] = numbers
         known[files] = ~np.isnan(numbers) if column.is_floating else True
@@ -302,6 +301,15 @@ def decoded(entries: PackedEntries, metric: int, field_id: int, column: MetricCo
         objects[place] = value
     known[files] = [value is not None for value in found]
     return Side(values=objects, known=known)
+
+
+def end_to_end(serialised: pa.LargeBinaryArray, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The numbers that binary values are, all of the number's size and none null."""
+    if not len(serialised):
+        return np.empty(0, kind)
+    _, offsets, data = serialised.buffers()
+    start = int(np.frombuffer(offsets, np.int64)[serialised.offset])
+    return np.frombuffer(data, kind, len(serialised), start)
 
 
 WIDE: Final = {"i": np.int64, "f": np.float64}

@@ -29,7 +29,7 @@ from dml.model.manifest import ContentFile, FileContent, ManifestFile, Partition
 from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.bucket_predicate import partitions_that_may_match, partitions_that_must_match
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
-from dml.pruning.many_files import any_match_of_files, files_bounds
+from dml.pruning.many_files import FilesTest, any_match_of_files, files_bounds
 from dml.pruning.row_tests import Bounds, BoundsOf, ColumnBounds, RowTest, all_match, any_match
 
 __all__ = ["AnyOf", "FileFilter", "PartitionSet", "Pruner"]
@@ -135,8 +135,7 @@ class Pruner:
             code: self._partition((entries.spec_id, entries.partitions[code])).identity
             for code in np.unique(entries.partition_of[chosen]).tolist()
         }
-        test = any_match_of_files(self.expression, self._schema, entries.rows, case_sensitive=self._case_sensitive)
-        return np.asarray(chosen & test(files_bounds(entries, self._columns, identity)))
+        return np.asarray(chosen & self._may_of_files(files_bounds(entries, self._columns, identity)))
 
     def must_match(self, file: ContentFile) -> bool:
         """Whether all rows of a file match; of a delete file, whether it can only apply to such rows."""
@@ -150,6 +149,10 @@ class Pruner:
             return True
         identity = self._partition(key).identity
         return file.content is FileContent.DATA and self._must(file_bounds(file, self._columns, identity))
+
+    @cached_property
+    def _may_of_files(self) -> FilesTest:
+        return any_match_of_files(self.expression, self._schema, case_sensitive=self._case_sensitive)
 
     @cached_property
     def _must(self) -> RowTest:

@@ -9,10 +9,9 @@ have no key in common with it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -142,20 +141,15 @@ def plan_scan(
     live = [manifest for manifest in manifests if manifest.has_live_files and pruner.manifest(manifest)]
     data = [manifest for manifest in live if manifest.content is ManifestContent.DATA]
     deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if data else []
-    listed = read_all(deletes, partial(read_delete_manifest, table=table, pruner=pruner))
+    entries_of = cache_of(table).entries([*deletes, *data], table.io)
+    listed = [delete_manifest(manifest, entries, pruner) for manifest, entries in read_each(deletes, entries_of)]
     # Metrics are most of an entry: they are kept where the caller or equality deletes ask for them.
     by_equality = any(of_manifest.by_equality for of_manifest in listed)
     with_metrics = keep_metrics or by_equality
-    read = read_all(
-        data,
-        partial(
-            read_data_manifest,
-            table=table,
-            pruner=pruner,
-            find_whole_files=find_whole_files,
-            with_metrics=with_metrics,
-        ),
-    )
+    read = [
+        data_manifest(manifest, entries, pruner, find_whole_files=find_whole_files, with_metrics=with_metrics)
+        for manifest, entries in read_each(data, entries_of)
+    ]
     files = [file for of_manifest in read for file in of_manifest.files]
     columns = metric_columns(table.schema()) if by_equality else {}
     paths = frozenset(file.path for file in files)
@@ -277,11 +271,10 @@ class DataManifest:
     is_whole: bool
 
 
-def read_data_manifest(
-    manifest: ManifestFile, table: Table, pruner: Pruner, *, find_whole_files: bool, with_metrics: bool
+def data_manifest(
+    manifest: ManifestFile, entries: Entries, pruner: Pruner, *, find_whole_files: bool, with_metrics: bool
 ) -> DataManifest:
     """The files of a manifest that may hold matching rows, by their partitions and then by their metrics."""
-    entries = cache_of(table).entries(manifest, table.io)
     with damage_named(manifest.manifest_path):
         if isinstance(entries, PackedEntries):
             return of_many(entries, pruner, find_whole_files=find_whole_files, with_metrics=with_metrics)
@@ -309,6 +302,8 @@ def planned_files(
     entries: PackedEntries, places: npt.NDArray[np.int64], *, with_metrics: bool
 ) -> tuple[PlannedFile, ...]:
     """Some files of a manifest."""
+    if not len(places):
+        return ()
     columns = (FILE_PATH, FILE_FORMAT, RECORD_COUNT, FILE_SIZE, SEQUENCE_NUMBER, FIRST_ROW_ID, SPLIT_OFFSETS)
     rows = zip(
         places.tolist(),
@@ -384,9 +379,8 @@ def may_apply(by_position: bool, referenced_data_file: str | None, paths: frozen
     return not by_position or referenced_data_file is None or referenced_data_file in paths
 
 
-def read_delete_manifest(manifest: ManifestFile, table: Table, pruner: Pruner) -> DeleteManifest:
+def delete_manifest(manifest: ManifestFile, entries: Entries, pruner: Pruner) -> DeleteManifest:
     """The delete files of a manifest that may apply to data files with matching rows: their partitions decide."""
-    entries = cache_of(table).entries(manifest, table.io)
     with damage_named(manifest.manifest_path):
         if isinstance(entries, PackedEntries):
             chosen = pruner.partitions_of(entries)
@@ -406,10 +400,18 @@ Read = TypeVar("Read")
 
 def read_all(manifests: Sequence[ManifestFile], read: Callable[[ManifestFile], Read]) -> list[Read]:
     """What is read of each manifest, in their order; several are read at once."""
+    return [found for _, found in read_each(manifests, read)]
+
+
+def read_each(
+    manifests: Sequence[ManifestFile], read: Callable[[ManifestFile], Read]
+) -> Iterator[tuple[ManifestFile, Read]]:
+    """The same, one after the other: what was done with need not be kept."""
     if len(manifests) < 2:
-        return [read(manifest) for manifest in manifests]
+        yield from ((manifest, read(manifest)) for manifest in manifests)
+        return
     with ThreadPoolExecutor(min(MAX_THREADS, len(manifests)), thread_name_prefix="manifests") as pool:
-        return list(pool.map(read, manifests))
+        yield from zip(manifests, pool.map(read, manifests), strict=True)
 
 
 def delete_index(entries: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]) -> DeleteFileIndex:

@@ -161,6 +161,34 @@ def test_no_more_is_kept_than_the_catalog_allows(tmp_path: Path, opened: list[st
     assert small.nbytes == 0
 
 
+def test_of_a_table_that_does_not_fit_a_part_stays(tmp_path: Path, opened: list[str]) -> None:
+    """The next plan begins where this one began: forgetting what was used least would leave it nothing."""
+    catalog = load("lake", str(tmp_path / "w"))
+    create_namespace(catalog, ("db",))
+    table = new_table(catalog, 2)
+    for number in range(8):
+        commit(table, AppendFiles(data_files=(data_file(table, [number]),)))
+        table = table.refresh()
+    plan_scan(table, None)
+    whole = cache_of(table).nbytes
+    catalog.close()
+    catalog = load("lake", str(tmp_path / "w"), **{CACHE_MAX_BYTES: str(whole * 3 // 4)})
+    table = catalog.load_table(("db", "t"))
+    opened.clear()
+    first = plan_scan(table, None)
+    assert len(opened) == 9  # the list and its manifests
+    opened.clear()
+    assert plan_scan(table, None) == first
+    assert 0 < len(opened) < 5
+    other = filled(catalog, "u")
+    opened.clear()
+    for _ in range(2):
+        plan_scan(other, None)
+    assert len(opened) == 3, "what another table has kept goes"
+    assert 0 < cache_of(table).nbytes <= whole * 3 // 4
+    catalog.close()
+
+
 def test_catalogs_share_nothing(catalog: Catalog, tmp_path: Path) -> None:
     """Who opens a catalog with other credentials has to read with them."""
     filled(catalog)
