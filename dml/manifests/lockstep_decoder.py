@@ -115,11 +115,6 @@ class Lanes:
         self.size = len(data)
         self.nowhere = self.size + 1
 
-    @property
-    def buffer(self) -> pa.Buffer:
-        """The bytes, for Arrow."""
-        return pa.py_buffer(self._bytes)
-
     def goes_on(self, places: Places) -> npt.NDArray[np.bool_]:
         """Whether the byte at each place is one of a number that does not end there."""
         return (self._bytes.take(places, mode="clip") >= MORE) & (places >= 0)
@@ -167,8 +162,38 @@ class Lanes:
             values: What the values of a map are; None for a list.
         """
         found: list[Found] = []
-        sizes, ends = np.zeros(len(places), np.int64), places
-        lanes = np.arange(len(places))
+        sizes = np.zeros(len(places), np.int64)
+
+        def one(those: Places, starts: Places) -> Places:
+            key, following = self.numbers(starts)
+            value: Numbers | Pieces | None = None
+            if values is Pieces:
+                value, following = self.piece(following)
+            elif values is Numbers:
+                value, following = self.number(following)
+            rank = sizes[those]
+            found.append(Found(those, rank, key, value))
+            sizes[those] += 1
+            return following
+
+        ends = self.elements(places, one)
+        return in_order(sizes, found, values), ends
+
+    def after_list(self, places: Places, steps: Sequence["Step"]) -> Places:
+        """Where the list of structs ends that starts at each place."""
+        return self.elements(places, lambda _, starts: self.fields(starts, steps)[1])
+
+    def elements(self, places: Places, one: Callable[[Places, Places], Places]) -> Places:
+        """Pass through a list or a map at each place.
+
+        Args:
+            places: Where they start.
+            one: Is given lanes, and where an element of each starts, and says where it ends.
+
+        Returns:
+            Where they end.
+        """
+        ends, lanes = places, np.arange(len(places))
         while len(lanes):
             counts, following = self.numbers(of(ends, lanes))
             # A negative count has the number of bytes behind it, which nobody writes here.
@@ -181,17 +206,8 @@ class Lanes:
             fewest = int(counts.min(initial=MAX_ITEMS))
             for number in range(int(counts.max(initial=0))):
                 those = lanes if number < fewest else lanes[counts > number]
-                key, following = self.numbers(of(ends, those))
-                value: Numbers | Pieces | None = None
-                if values is Pieces:
-                    value, following = self.piece(following)
-                elif values is Numbers:
-                    value, following = self.number(following)
-                rank = of(sizes, those)
-                found.append(Found(those, rank, key, value))
-                sizes = replaced(sizes, those, rank + 1)
-                ends = replaced(ends, those, following)
-        return in_order(sizes, found, values), ends
+                ends = replaced(ends, those, one(those, of(ends, those)))
+        return ends
 
     def fields(self, places: Places, steps: Iterable["Step"]) -> tuple[list[Column], Places]:
         """Some fields at each place, one after the other."""

@@ -13,8 +13,8 @@ valid value passes; all else is an error that names the file: see docs/architect
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final, cast
@@ -41,6 +41,8 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from dml.errors import CorruptFileError, DmlError, storage_failure
 from dml.manifests.avro_container import AvroContainer
 from dml.manifests.avro_decoder import CheckedDecoder, check_elements
+from dml.manifests.lockstep_lines import lockstep_lines
+from dml.manifests.lockstep_search import UnsureError
 from dml.model.manifest import (
     ContentFile,
     EntryStatus,
@@ -115,6 +117,12 @@ KEPT_SCHEMAS: Final = 64
 """Of so many schemas of files readers are kept: all files of a table have about one each for lists and manifests, and
 to make a reader takes longer than to read a small file by it."""
 
+MANY_LINES: Final = 100
+"""So many lines of a manifest list are cut apart first; to decode fewer takes less."""
+
+KEPT_LINES: Final = 1 << 15
+"""So many lines of each schema are kept, of about a kilobyte."""
+
 MAX_KEPT_BYTES: Final = 1 << 16
 """The schema of no honest file is longer."""
 
@@ -163,7 +171,12 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
         ExecutionError: the storage failed.
     """
     with damage_named(location):
-        return tuple(manifest_file(record) for record in records(io, location, MANIFEST_LIST_READ_SCHEMA))
+        file_type, found = blocks_of(io, location)
+        blocks = [(count, block) for count, block in found if count or block]
+        if sum(count for count, _ in blocks) >= MANY_LINES:
+            with suppress(UnsureError):
+                return tuple(map(line_reader(file_type), lockstep_lines(file_type, blocks)))
+        return tuple(map(manifest_file, records_of(file_type, blocks, MANIFEST_LIST_READ_SCHEMA)))
 
 
 def entries_of(
@@ -247,6 +260,11 @@ def corrupt(location: str, what: str) -> CorruptFileError:
 
 def records(io: FileIO, location: str, schema: Schema, length: int | None = None) -> Iterator[Any]:
     file_type, blocks = blocks_of(io, location, length)
+    yield from records_of(file_type, blocks, schema)
+
+
+def records_of(file_type: StructType, blocks: Iterable[tuple[int, bytes]], schema: Schema) -> Iterator[Any]:
+    """The records of blocks, as those of a schema."""
     reader = reader_of(file_type, schema.as_struct())
     for count, block in blocks:
         decoder = CheckedDecoder(block)
@@ -271,6 +289,21 @@ def type_of_records(avro_schema: bytes) -> StructType:
     file_type = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema)).as_struct()
     check_elements(file_type)
     return file_type
+
+
+@lru_cache(maxsize=KEPT_SCHEMAS)
+def line_reader(file_type: StructType) -> Callable[[bytes], ManifestFile]:
+    """What reads lines of a type, each once as long as it is kept: a line is the same in list after list."""
+    reader = reader_of(file_type, MANIFEST_LIST_READ_SCHEMA.as_struct())
+
+    @lru_cache(maxsize=KEPT_LINES)
+    def read(line: bytes) -> ManifestFile:
+        decoder = CheckedDecoder(line)
+        record = reader.read(cast("BinaryDecoder", decoder))
+        decoder.finish()
+        return manifest_file(record)
+
+    return read
 
 
 def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[StructType, Iterator[tuple[int, bytes]]]:

@@ -37,7 +37,8 @@ from dml.manifests.entry_columns import (
     partition_tuple,
 )
 from dml.manifests.lockstep_decoder import Column, Items, Numbers, Pieces
-from dml.manifests.lockstep_entries import LockstepEntries, UnsureError, lockstep_entries
+from dml.manifests.lockstep_entries import LockstepEntries, lockstep_entries
+from dml.manifests.lockstep_search import UnsureError
 from dml.manifests.packed_entries import (
     COLUMN_TYPES,
     FILE_FORMAT,

@@ -47,7 +47,7 @@ CODEC: Final = {"avro.codec": "gzip"}
 BLOCK_ENTRIES: Final = 1000
 # The specification of version 1 wants this field, and its value is never read.
 V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
-KEPT_LINES: Final = 2_000
+KEPT_LINES: Final = 1 << 15
 """So many encoded lines of manifest lists are kept, with what they were made of."""
 
 # Fields of an entry that a format version does not have.

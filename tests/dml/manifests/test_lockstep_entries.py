@@ -40,7 +40,7 @@ from dml.errors import CorruptFileError
 from dml.manifests.avro_decoder import CheckedDecoder
 from dml.manifests.entry_columns import KNOWN, columns_of
 from dml.manifests.lockstep_decoder import Lanes, Numbers, Pieces
-from dml.manifests.lockstep_entries import UnsureError
+from dml.manifests.lockstep_search import UnsureError
 from dml.manifests.packed_entries import PackedEntries
 from dml.manifests.read import blocks_of
 from dml.manifests.read_packed import packed, packed_in_lockstep
