@@ -282,6 +282,9 @@ CASES: dict[str, SqlCase | ModuleCase] = {
     "ways-in": ModuleCase(module="ways_in", rows="--rows"),
     "modes": ModuleCase(module="modes", rows="--rows"),
     "planning": ModuleCase(module="planning"),
+    "many-manifests": ModuleCase(
+        module="planning", arguments=("--files", "10000", "--manifests", "10000", "--changes")
+    ),
     "metadata-tables": ModuleCase(module="metadata_tables"),
     "statements": ModuleCase(module="statements"),
 }

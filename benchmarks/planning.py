@@ -1,10 +1,12 @@
 """The planning of a scan over a table with very many files, timed: one JSON line an engine.
 
-    python -m benchmarks.planning [--files 100000] [--manifests 50] [--rounds 5] [--java "python java_server.py"]
+    python -m benchmarks.planning [--files 100000] [--manifests 50] [--rounds 5] [--changes] [--java PROGRAM]
 
 The manifests are written, the data files are not: the query's condition, which partitions do not serve, leaves none of
 them. `first` is the first query of the table, by an engine that has just answered one of another; `following` the
-median of the others; `cpu` the seconds of a processor that the driver's Python took, where it is ours.
+median of the others; `cpu` the seconds of a processor that the driver's Python took, where it is ours. With
+`--changes` lines follow for INSERT, DELETE (merge-on-read) and UPDATE of a few rows in one partition, without merging
+of manifests: medians, and how many metadata files ours opened.
 """
 
 import argparse
@@ -19,12 +21,25 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pyiceberg.io import FileIO
+
 import dml
 from benchmarks.memory import PeakMemory
 from benchmarks.metadata_tables import many_files
 from benchmarks.peers import Java
+from dml.manifests import read
 
 QUERY = "SELECT count(*) FROM {table} WHERE c0 = {value}"
+PROPERTIES = "'commit.manifest-merge.enabled' = 'false', 'write.delete.mode' = 'merge-on-read'"
+PREPARED = (
+    "ALTER TABLE {table} SET TBLPROPERTIES (" + PROPERTIES + ")",
+    "INSERT INTO {table} SELECT DATE'1999-01-01', id, id, id, id, id FROM range(1000)",
+)
+CHANGES = {
+    "insert": "INSERT INTO {table} SELECT DATE'1999-01-02', id, id, id, id, id FROM range(10)",
+    "delete": "DELETE FROM {table} WHERE day = DATE'1999-01-01' AND c0 = {value}",
+    "update": "UPDATE {table} SET c1 = 5 WHERE day = DATE'1999-01-01' AND c0 = {value} + 100",
+}
 JAVA = "ROWDELTA_BENCHMARK_JAVA"
 
 
@@ -33,6 +48,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--manifests", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--changes", action="store_true")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--java", default=os.environ.get(JAVA))
     options = parser.parse_args()
@@ -48,19 +64,63 @@ def main() -> None:
             ours = timed(lambda text: lake.sql(text).collect(), "bench.many", options.rounds)
             show("RowDelta", options, ours, peak_rss_mb=round(memory.peak))
             location = table.metadata_location
+            changed = changes(lake.sql, "bench.many", options)
+            opened = opened_by_changes(lake.sql, "bench.many") if options.changes else {}
         finally:
             lake.spark.stop()
+        for name, seconds in changed.items():
+            line = {"case": f"{name} beside many manifests", "engine": "RowDelta", "seconds": round(seconds, 3)}
+            print(json.dumps(line | {"manifests": options.manifests, "opened": opened[name]}), flush=True)
         if options.java:
-            theirs = java_times(options, Path(folder) / "java", Path(urlsplit(location).path))
+            theirs, changed_there = java_times(options, Path(folder) / "java", Path(urlsplit(location).path))
             show(
                 "Iceberg Java",
                 options,
                 theirs,
                 ratio=[round(b[0] / a[0], 2) for a, b in zip(ours, theirs, strict=True)],
             )
+            for name, seconds in changed_there.items():
+                line = {"case": f"{name} beside many manifests", "engine": "Iceberg Java", "seconds": round(seconds, 3)}
+                print(json.dumps(line | {"ratio": round(seconds / changed[name], 2)}), flush=True)
 
 
-def java_times(options: argparse.Namespace, warehouse: Path, metadata: Path) -> list[tuple[float, float]]:
+def changes(run: Callable[[str], Any], table: str, options: argparse.Namespace) -> dict[str, float]:
+    """Seconds of each change, if they are asked for; the first of each is not counted."""
+    if not options.changes:
+        return {}
+    for statement in PREPARED:
+        run(statement.format(table=table))
+    found: dict[str, list[float]] = {name: [] for name in CHANGES}
+    for number in range(options.rounds + 1):
+        for name, statement in CHANGES.items():
+            started = time.perf_counter()
+            run(statement.format(table=table, value=number))
+            found[name].append(time.perf_counter() - started)
+    return {name: statistics.median(seconds[1:]) for name, seconds in found.items()}
+
+
+def opened_by_changes(run: Callable[[str], Any], table: str) -> dict[str, int]:
+    """How many manifest lists and manifests each change opens."""
+    real, found = read.content_of, {}
+    for name, statement in CHANGES.items():
+        opened: list[str] = []
+
+        def content_of(io: FileIO, location: str, opened: list[str] = opened) -> bytes:
+            opened.append(location)
+            return real(io, location)
+
+        read.content_of = content_of
+        try:
+            run(statement.format(table=table, value=50))
+        finally:
+            read.content_of = real
+        found[name] = len(opened)
+    return found
+
+
+def java_times(
+    options: argparse.Namespace, warehouse: Path, metadata: Path
+) -> tuple[list[tuple[float, float]], dict[str, float]]:
     """The times of Iceberg's JAR, for a copy of the table's metadata in its own catalog, which is a folder."""
     copy = warehouse / "bench" / "many" / "metadata"
     copy.mkdir(parents=True)
@@ -71,7 +131,8 @@ def java_times(options: argparse.Namespace, warehouse: Path, metadata: Path) -> 
         java.sql("CREATE TABLE c.bench.warm USING iceberg AS SELECT id AS c0 FROM range(10)")
         for number in range(5):
             java.sql(QUERY.format(table="c.bench.warm", value=number))
-        return timed(java.sql, "c.bench.many", options.rounds)
+        asked = timed(java.sql, "c.bench.many", options.rounds)
+        return asked, changes(java.sql, "c.bench.many", options)
     finally:
         java.close()
 

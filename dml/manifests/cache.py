@@ -35,9 +35,9 @@ DEFAULT_MAX_BYTES: Final = 256 << 20
 FEW: Final = 200
 """Of so many entries arrays are smaller, and faster to ask."""
 
-ENTRY_BYTES: Final = 3_000
-DECODED: Final = 40
-"""So many times the size of a manifest take the metrics in it, which are compressed there."""
+ENTRY_BYTES: Final = 1_500
+COLUMN_BYTES: Final = 500
+"""So much memory takes an entry, and what it says of each column, once that was looked at."""
 
 LINE_BYTES: Final = 1_000
 
@@ -84,7 +84,7 @@ class ManifestCache:
             snapshot.manifest_list, lambda: manifests_of(io, snapshot), lambda lines: LINE_BYTES * len(lines)
         )
 
-    def entries(self, manifests: Iterable[ManifestFile], io: FileIO) -> Callable[[ManifestFile], Entries]:
+    def entries(self, manifests: Iterable[ManifestFile], io: FileIO, columns: int) -> Callable[[ManifestFile], Entries]:
         """What reads the entries of some manifests, from memory where they were read before.
 
         None of them is forgotten for another one of them: of a table that does not fit a part stays, where forgetting
@@ -93,6 +93,7 @@ class ManifestCache:
         Args:
             manifests: All that are to be read.
             io: Their FileIO.
+            columns: Of how many columns they have metrics.
 
         Returns:
             A function of one of them, which threads may share. It raises CorruptFileError where the manifest is
@@ -108,7 +109,7 @@ class ManifestCache:
             return self._get(
                 key_of(manifest),
                 lambda: read_entries(manifest, io),
-                lambda found: bytes_of(found, manifest.manifest_length),
+                lambda found: bytes_of(found, columns),
                 keys,
             )
 
@@ -164,11 +165,11 @@ def read_entries(manifest: ManifestFile, io: FileIO) -> Entries:
     return read_packed(manifest, io)
 
 
-def bytes_of(entries: Entries, file_length: int) -> int:
-    """About how many bytes of memory entries take."""
+def bytes_of(entries: Entries, columns: int) -> int:
+    """About how many bytes of memory the entries take of a table with so many columns."""
     if isinstance(entries, PackedEntries):
         return entries.nbytes
-    return ENTRY_BYTES * len(entries) + DECODED * file_length
+    return (ENTRY_BYTES + COLUMN_BYTES * columns) * len(entries)
 
 
 CACHES: Final[WeakKeyDictionary[Catalog, ManifestCache]] = WeakKeyDictionary()

@@ -53,6 +53,8 @@ from dml.pruning.row_tests import BoundsOf
 __all__ = ["PlannedFile", "ScanPlan", "delete_index", "plan_scan", "read_all", "scan_task"]
 
 MAX_THREADS = 8
+MAX_GROUPS = 256
+"""Thousands of manifests are given to threads in so many groups: to hand one over takes longer than to look it up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +143,7 @@ def plan_scan(
     live = [manifest for manifest in manifests if manifest.has_live_files and pruner.manifest(manifest)]
     data = [manifest for manifest in live if manifest.content is ManifestContent.DATA]
     deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if data else []
-    entries_of = cache_of(table).entries([*deletes, *data], table.io)
+    entries_of = cache_of(table).entries([*deletes, *data], table.io, len(table.schema().field_ids))
     listed = [delete_manifest(manifest, entries, pruner) for manifest, entries in read_each(deletes, entries_of)]
     # Metrics are most of an entry: they are kept where the caller or equality deletes ask for them.
     by_equality = any(of_manifest.by_equality for of_manifest in listed)
@@ -410,8 +412,11 @@ def read_each(
     if len(manifests) < 2:
         yield from ((manifest, read(manifest)) for manifest in manifests)
         return
-    with ThreadPoolExecutor(min(MAX_THREADS, len(manifests)), thread_name_prefix="manifests") as pool:
-        yield from zip(manifests, pool.map(read, manifests), strict=True)
+    size = -(-len(manifests) // MAX_GROUPS)
+    groups = [manifests[start : start + size] for start in range(0, len(manifests), size)]
+    with ThreadPoolExecutor(min(MAX_THREADS, len(groups)), thread_name_prefix="manifests") as pool:
+        for group, found in zip(groups, pool.map(lambda group: list(map(read, group)), groups), strict=True):
+            yield from zip(group, found, strict=True)
 
 
 def delete_index(entries: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]) -> DeleteFileIndex:
