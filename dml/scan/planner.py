@@ -9,10 +9,9 @@ have no key in common with it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +34,7 @@ from dml.manifests.packed_entries import (
     PackedEntries,
 )
 from dml.manifests.read import damage_named
+from dml.manifests.read_many import read_each
 from dml.model.manifest import (
     ContentFile,
     DeleteFileKey,
@@ -50,11 +50,7 @@ from dml.pruning.file_bounds import MetricColumn, file_bounds, may_meet, metric_
 from dml.pruning.pruner import Pruner
 from dml.pruning.row_tests import BoundsOf
 
-__all__ = ["PlannedFile", "ScanPlan", "delete_index", "plan_scan", "read_all", "scan_task"]
-
-MAX_THREADS = 8
-MAX_GROUPS = 256
-"""Thousands of manifests are given to threads in so many groups: to hand one over takes longer than to look it up."""
+__all__ = ["PlannedFile", "ScanPlan", "delete_index", "plan_scan", "scan_task"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,28 +391,6 @@ def delete_manifest(manifest: ManifestFile, entries: Entries, pruner: Pruner) ->
                 np.bool_,
             )
         return DeleteManifest(location=manifest.manifest_path, entries=entries, places=np.flatnonzero(chosen))
-
-
-Read = TypeVar("Read")
-
-
-def read_all(manifests: Sequence[ManifestFile], read: Callable[[ManifestFile], Read]) -> list[Read]:
-    """What is read of each manifest, in their order; several are read at once."""
-    return [found for _, found in read_each(manifests, read)]
-
-
-def read_each(
-    manifests: Sequence[ManifestFile], read: Callable[[ManifestFile], Read]
-) -> Iterator[tuple[ManifestFile, Read]]:
-    """The same, one after the other: what was done with need not be kept."""
-    if len(manifests) < 2:
-        yield from ((manifest, read(manifest)) for manifest in manifests)
-        return
-    size = -(-len(manifests) // MAX_GROUPS)
-    groups = [manifests[start : start + size] for start in range(0, len(manifests), size)]
-    with ThreadPoolExecutor(min(MAX_THREADS, len(groups)), thread_name_prefix="manifests") as pool:
-        for group, found in zip(groups, pool.map(lambda group: list(map(read, group)), groups), strict=True):
-            yield from zip(group, found, strict=True)
 
 
 def delete_index(entries: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]) -> DeleteFileIndex:

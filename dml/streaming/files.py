@@ -23,8 +23,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dml.deletes.delete_file_index import DeleteFileIndex
 from dml.manifests.read import entries_of, manifests_of
+from dml.manifests.read_many import read_all
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
-from dml.scan.planner import PlannedFile, delete_index, read_all
+from dml.scan.planner import PlannedFile, delete_index
 
 __all__ = ["Part", "SnapshotFiles", "deletes_of"]
 
