@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Column", "Items", "Lanes", "Numbers", "Pieces", "Places", "Read"]
+__all__ = ["Column", "Items", "Lanes", "Numbers", "Pieces", "Places", "Read", "Step", "UnsureError"]
 
 Places = npt.NDArray[np.int64]
 """Where something starts in the bytes, for each record."""
@@ -29,6 +29,13 @@ MAX_SHIFT: Final = 63
 
 MAX_ITEMS: Final = 1 << 14
 """A record with more pairs in one of its maps ends behind all bytes: each is a step that all records wait for."""
+
+MAX_STEPS: Final = 60_000
+"""So many steps may all maps and lists take together. A table of 1,000 columns takes 6,000."""
+
+
+class UnsureError(Exception):
+    """The records are to be decoded one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,7 @@ class Lanes:
         self._bytes = np.frombuffer(data + b"\0", np.uint8)
         self.size = len(data)
         self.nowhere = self.size + 1
+        self._steps_left = MAX_STEPS
 
     def goes_on(self, places: Places) -> npt.NDArray[np.bool_]:
         """Whether the byte at each place is one of a number that does not end there."""
@@ -192,6 +200,9 @@ class Lanes:
 
         Returns:
             Where they end.
+
+        Raises:
+            UnsureError: it takes longer than anything honest.
         """
         ends, lanes = places, np.arange(len(places))
         while len(lanes):
@@ -203,8 +214,11 @@ class Lanes:
             ends = replaced(ends, lanes, following)
             if not counts.all():
                 lanes, counts = lanes[counts > 0], counts[counts > 0]
-            fewest = int(counts.min(initial=MAX_ITEMS))
-            for number in range(int(counts.max(initial=0))):
+            fewest, most = int(counts.min(initial=MAX_ITEMS)), int(counts.max(initial=0))
+            self._steps_left -= most + 1
+            if self._steps_left < 0:
+                raise UnsureError
+            for number in range(most):
                 those = lanes if number < fewest else lanes[counts > number]
                 ends = replaced(ends, those, one(those, of(ends, those)))
         return ends

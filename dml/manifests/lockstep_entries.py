@@ -20,8 +20,8 @@ from dml.manifests.entry_columns import (
     PARTITION,
     check_type,
 )
-from dml.manifests.lockstep_decoder import Column, Numbers, Pieces, Step
-from dml.manifests.lockstep_search import ReadFrom, Search, UnsureError, scalar, whole
+from dml.manifests.lockstep_decoder import Column, Numbers, Pieces, Step, UnsureError
+from dml.manifests.lockstep_search import ReadFrom, Search, scalar, whole
 
 __all__ = ["LockstepEntries", "lockstep_entries"]
 

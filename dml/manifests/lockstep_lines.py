@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from pyiceberg.types import ListType, NestedField, StructType
 
-from dml.manifests.lockstep_decoder import Step
-from dml.manifests.lockstep_search import Search, UnsureError, plain_step, whole_list
+from dml.manifests.lockstep_decoder import Step, UnsureError
+from dml.manifests.lockstep_search import Search, plain_step, together, whole_list
 
 __all__ = ["lockstep_lines"]
 
@@ -26,8 +26,13 @@ def lockstep_lines(file_type: StructType, blocks: Sequence[tuple[int, bytes]]) -
     Raises:
         UnsureError: only to decode them one by one is sure.
     """
-    found = Search([step_of(part) for part in file_type.fields], MANIFEST_PATH, blocks).records()
-    return [found.data[start:end] for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True)]
+    steps = [step_of(part) for part in file_type.fields]
+    lines: list[bytes] = []
+    for group in together(blocks):
+        found = Search(steps, MANIFEST_PATH, group).records()
+        places = zip(found.starts.tolist(), found.ends.tolist(), strict=True)
+        lines.extend(found.data[start:end] for start, end in places)
+    return lines
 
 
 def step_of(found: NestedField) -> Step:

@@ -9,8 +9,9 @@ there, and the guess is right if each record ends where the next one starts, fro
 last. A guess that is wrong costs time and nothing else.
 """
 
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,15 +36,27 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.decimal import decimal_required_bytes
 
-from dml.manifests.lockstep_decoder import Column, Lanes, Pieces, Places, Read, Step
+from dml.manifests.lockstep_decoder import Column, Lanes, Pieces, Places, Read, Step, UnsureError
 
-__all__ = ["ReadFrom", "Records", "Search", "UnsureError", "plain_step", "scalar", "whole", "whole_list"]
+__all__ = ["ReadFrom", "Records", "Search", "UnsureError", "plain_step", "scalar", "together", "whole", "whole_list"]
 
 MAX_ATTEMPTS: Final = 8
 
 START: Final = re.compile(rb"(?:[^/]*/){1,3}")
 MAX_START: Final = 24
 """So many bytes of a path are searched for: what begins so is hardly anything but a path."""
+
+MIN_RECORD: Final = 16
+"""No record takes fewer bytes: it has a path, and a byte at least for each of its fields."""
+
+MAX_LANES: Final = 300_000
+"""So many records are decoded together, and what looks like one: in what memory has room for."""
+
+MAX_BYTES: Final = 1 << 24
+"""Blocks are taken together up to so many bytes."""
+
+MAX_BLOCK_BYTES: Final = 1 << 26
+"""A longer block is left to be decoded record by record."""
 
 EXAMPLES: Final = 16
 """Of so many blocks the first paths are looked at."""
@@ -52,10 +65,6 @@ MAX_LENGTH_BYTES: Final = 3
 """The length of no path takes more."""
 
 ReadFrom = Callable[[Lanes, Places], tuple[Read, Places]]
-
-
-class UnsureError(Exception):
-    """The records are to be decoded one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +118,7 @@ class Search:
         path = next((place for place, step in enumerate(steps) if step.field_id == path_id and step.required), None)
         if path is None or any(step.read is not Lanes.number for step in steps[:path]):
             raise UnsureError
-        if not blocks or not all(0 < count <= len(block) for count, block in blocks):
+        if not blocks or not all(0 < count * MIN_RECORD <= len(block) <= MAX_BLOCK_BYTES for count, block in blocks):
             raise UnsureError
         self.head, self.tail = steps[:path], steps[path:]
         self.data = b"".join(block for _, block in blocks)
@@ -161,7 +170,11 @@ class Search:
         if b"" in starts:
             raise UnsureError
         pattern = re.compile(b"|".join(map(re.escape, sorted(starts))))
-        found = np.array([match.start() for match in pattern.finditer(self.data)], np.int64)
+        most = min(4 * self.rows + EXAMPLES, MAX_LANES)
+        starts_found = [match.start() for match in itertools.islice(pattern.finditer(self.data), most + 1)]
+        if len(starts_found) > most:
+            raise UnsureError
+        found = np.array(starts_found, np.int64)
         # Before the length stands a number, whose last byte says that it ends, or the end of another record, which is
         # a number or a null in all that is written without encryption.
         places = found - 1
@@ -204,6 +217,20 @@ class Search:
             if ends[chosen[-1]] != self.block_ends[block]:
                 raise UnsureError
         return chosen, None
+
+
+def together(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Blocks in groups that are decoded together."""
+    group: list[tuple[int, bytes]] = []
+    size = 0
+    for count, block in blocks:
+        if group and size + len(block) > MAX_BYTES:
+            yield group
+            group, size = [], 0
+        group.append((count, block))
+        size += len(block)
+    if group:
+        yield group
 
 
 def start_of(path: bytes) -> bytes:

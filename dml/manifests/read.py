@@ -41,8 +41,8 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from dml.errors import CorruptFileError, DmlError, storage_failure
 from dml.manifests.avro_container import AvroContainer
 from dml.manifests.avro_decoder import CheckedDecoder, check_elements
+from dml.manifests.lockstep_decoder import UnsureError
 from dml.manifests.lockstep_lines import lockstep_lines
-from dml.manifests.lockstep_search import UnsureError
 from dml.model.manifest import (
     ContentFile,
     EntryStatus,

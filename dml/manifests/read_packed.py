@@ -36,9 +36,9 @@ from dml.manifests.entry_columns import (
     partition_of,
     partition_tuple,
 )
-from dml.manifests.lockstep_decoder import Column, Items, Numbers, Pieces
+from dml.manifests.lockstep_decoder import Column, Items, Numbers, Pieces, UnsureError
 from dml.manifests.lockstep_entries import LockstepEntries, lockstep_entries
-from dml.manifests.lockstep_search import UnsureError
+from dml.manifests.lockstep_search import together
 from dml.manifests.packed_entries import (
     COLUMN_TYPES,
     FILE_FORMAT,
@@ -152,20 +152,38 @@ def packed_in_lockstep(
         UnsureError: only to decode them one by one is sure.
         ValueError: a field is of another type than the specification gives it.
     """
-    entries = lockstep_entries(file_schema, blocks)
+    parts = [lockstep_entries(file_schema, group) for group in together(blocks)]
     try:
-        columns = {field_id: column_of(entries, field_id, kind) for field_id, kind in COLUMN_TYPES.items()}
-        partitions, partition_of_file = partitions_of(entries, partition_of(file_schema), manifest.partition_spec_id)
+        columns = {
+            field_id: joined(column_of(part, field_id, kind) for part in parts)
+            for field_id, kind in COLUMN_TYPES.items()
+        }
+        encoded = joined(map(encoded_partitions, parts))
+        partitions, partition_of_file = partitions_of(encoded, partition_of(file_schema), manifest.partition_spec_id)
         return PackedEntries(
-            rows=entries.rows,
+            rows=len(encoded),
             spec_id=manifest.partition_spec_id,
             columns=inherited(columns, manifest),
-            maps={field_id: maps_of(entries, field_id, kind) for field_id, kind in MAP_TYPES.items()},
+            maps={field_id: maps_of(parts, field_id, kind) for field_id, kind in MAP_TYPES.items()},
             partitions=partitions,
             partition_of=partition_of_file,
         )
     except (pa.ArrowInvalid, ValueError, EOFError) as error:
         raise UnsureError from error
+
+
+def joined(arrays: Iterable[pa.Array]) -> pa.Array:
+    """Arrays end to end.
+
+    Raises:
+        UnsureError: there is none.
+    """
+    found = list(arrays)
+    if not found:
+        raise UnsureError
+    if len(found) > 1 and pa.types.is_dictionary(found[0].type):
+        return pa.chunked_array(found).unify_dictionaries().combine_chunks()
+    return found[0] if len(found) == 1 else pa.concat_arrays(found)
 
 
 def column_of(entries: LockstepEntries, field_id: int, kind: pa.DataType) -> pa.Array:
@@ -207,16 +225,24 @@ def spread(found: pa.Array, column: Column, rows: int) -> pa.Array:
     return found.take(pa.array(places, mask=places < 0))
 
 
-def maps_of(entries: LockstepEntries, field_id: int, kind: pa.DataType) -> PackedMaps | EvenMaps:
+def maps_of(parts: Sequence[LockstepEntries], field_id: int, kind: pa.DataType) -> PackedMaps | EvenMaps:
     """The metrics of one kind; an entry without them has none.
 
     Raises:
         UnsureError: a key is no field id.
     """
+    sizes, keys, values = zip(*(map_parts(part, field_id, kind) for part in parts), strict=True)
+    return packed_maps(np.concatenate(sizes), np.concatenate(keys), joined(values))
+
+
+def map_parts(
+    entries: LockstepEntries, field_id: int, kind: pa.DataType
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], pa.Array]:
+    """How many pairs each entry has, their keys, and their values."""
     column = entries.columns.get(field_id)
     sizes = np.zeros(entries.rows, np.int64)
     if column is None:
-        return packed_maps(sizes, np.empty(0, np.int32), pa.array([], kind))
+        return sizes, np.empty(0, np.int32), pa.array([], kind)
     items = column.read
     if not isinstance(items, Items) or items.values is None:
         raise UnsureError
@@ -225,10 +251,10 @@ def maps_of(entries: LockstepEntries, field_id: int, kind: pa.DataType) -> Packe
     keys = items.keys.astype(np.int32)
     if (keys != items.keys).any():
         raise UnsureError
-    if isinstance(items.values, Numbers):
-        check_natural(items.values.values)
-    values = items.values.array(entries.data) if isinstance(items.values, Pieces) else pa.array(items.values.values)
-    return packed_maps(sizes, keys, values)
+    if isinstance(items.values, Pieces):
+        return sizes, keys, items.values.array(entries.data)
+    check_natural(items.values.values)
+    return sizes, keys, pa.array(items.values.values)
 
 
 def check_natural(numbers: npt.NDArray[np.int64]) -> None:
@@ -241,16 +267,24 @@ def check_natural(numbers: npt.NDArray[np.int64]) -> None:
         raise UnsureError
 
 
-def partitions_of(
-    entries: LockstepEntries, kind: StructType, spec_id: int
-) -> tuple[tuple[tuple[Any, ...], ...], npt.NDArray[np.int32]]:
-    """The partitions of the files, and which of them each has: each is decoded once."""
+def encoded_partitions(entries: LockstepEntries) -> pa.LargeBinaryArray:
+    """The bytes of the partition tuples.
+
+    Raises:
+        UnsureError: the manifest has none.
+    """
     column = entries.columns.get(PARTITION)
     if column is None or column.present is not None or not isinstance(column.read, Pieces):
         raise UnsureError
-    encoded = column.read.array(entries.data).dictionary_encode()
-    tuples = [partition_tuple(kind, data) for data in encoded.dictionary.to_pylist()]
-    partitions, codes = distinct(tuples, spec_id)
+    return column.read.array(entries.data)
+
+
+def partitions_of(
+    tuples: pa.LargeBinaryArray, kind: StructType, spec_id: int
+) -> tuple[tuple[tuple[Any, ...], ...], npt.NDArray[np.int32]]:
+    """The partitions of the files, and which of them each has: each is decoded once."""
+    encoded = tuples.dictionary_encode()
+    partitions, codes = distinct((partition_tuple(kind, data) for data in encoded.dictionary.to_pylist()), spec_id)
     return partitions, codes[encoded.indices.to_numpy()]
 
 

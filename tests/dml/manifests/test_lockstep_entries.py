@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,10 +38,10 @@ from pyiceberg.types import (
 )
 
 from dml.errors import CorruptFileError
+from dml.manifests import lockstep_search
 from dml.manifests.avro_decoder import CheckedDecoder
 from dml.manifests.entry_columns import KNOWN, columns_of
-from dml.manifests.lockstep_decoder import Lanes, Numbers, Pieces
-from dml.manifests.lockstep_search import UnsureError
+from dml.manifests.lockstep_decoder import Lanes, Numbers, Pieces, UnsureError
 from dml.manifests.packed_entries import PackedEntries
 from dml.manifests.read import blocks_of
 from dml.manifests.read_packed import packed, packed_in_lockstep
@@ -316,6 +317,49 @@ def test_damage_is_never_read_as_something_else(folder: Path) -> None:
             outcomes["left"] += 1
     assert outcomes["same"] > 150, outcomes
     assert outcomes["refused by both"] > 150, outcomes
+
+
+def test_blocks_that_are_decoded_in_several_turns_are_one_manifest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With formats, partitions and metrics that only some of the turns have, and row ids that are counted on."""
+    formats, values = ["parquet", "ORC", "Parquet", "avro"], [None, 0, 2**31 - 1]
+    found = [
+        entry(
+            replace(
+                PLAIN,
+                path=f"file:///t/data/{number}",
+                file_format=formats[number // 10],
+                partition=(values[number // 7 % 3], *PLAIN.partition[1:]),
+                value_counts=dict.fromkeys(range(number // 13), number),
+                record_count=number,
+            ),
+            EntryStatus.ADDED,
+            7,
+        )
+        for number in range(40)
+    ]
+    line = written(folder, found)
+    file_schema, blocks = read(line)
+    blocks = cut(file_schema, blocks, [3] * 13)
+    monkeypatch.setattr(lockstep_search, "MAX_BYTES", 700)
+    assert len(list(lockstep_search.together(blocks))) > 5
+    assert same(packed_in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
+
+
+@pytest.mark.parametrize("what", [b"file:///t/data/", b"a", b"\x80", b"\x02\x00"], ids=["paths", "a", "bits", "counts"])
+@pytest.mark.parametrize("claimed", [1, 10_000, 2**40])
+def test_what_looks_like_many_entries_takes_little_memory(folder: Path, what: bytes, claimed: int) -> None:
+    """An entry, and then 60 MiB that are none."""
+    line = written(folder, [entry(PLAIN, EntryStatus.ADDED, 7)])
+    file_schema, ((_, block),) = read(line)
+    data = block + what * ((60 << 20) // len(what))
+    tracemalloc.start()
+    with pytest.raises(UnsureError):
+        packed_in_lockstep(file_schema, [(claimed, data)], line)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 600 << 20
 
 
 def test_another_count_of_entries_is_no_entry_more_or_less(folder: Path) -> None:
