@@ -30,7 +30,7 @@ __all__ = ["CACHE_ENABLED", "CACHE_MAX_BYTES", "Entries", "ManifestCache", "cach
 
 CACHE_ENABLED: Final = "io.manifest.cache-enabled"
 CACHE_MAX_BYTES: Final = "io.manifest.cache.max-total-bytes"
-DEFAULT_MAX_BYTES: Final = 256 << 20
+DEFAULT_MAX_BYTES: Final = 768 << 20
 
 FEW: Final = 200
 """Of so many entries arrays are smaller, and faster to ask."""

@@ -169,12 +169,7 @@ class Search:
         starts = {start_of(path) for path in examples}
         if b"" in starts:
             raise UnsureError
-        pattern = re.compile(b"|".join(map(re.escape, sorted(starts))))
-        most = min(4 * self.rows + EXAMPLES, MAX_LANES)
-        starts_found = [match.start() for match in itertools.islice(pattern.finditer(self.data), most + 1)]
-        if len(starts_found) > most:
-            raise UnsureError
-        found = np.array(starts_found, np.int64)
+        found = places_of(sorted(starts), self.data, min(4 * self.rows + EXAMPLES, MAX_LANES))
         # Before the length stands a number, whose last byte says that it ends, or the end of another record, which is
         # a number or a null in all that is written without encryption.
         places = found - 1
@@ -217,6 +212,25 @@ class Search:
             if ends[chosen[-1]] != self.block_ends[block]:
                 raise UnsureError
         return chosen, None
+
+
+def places_of(texts: Sequence[bytes], data: bytes, most: int) -> Places:
+    """Where some texts stand in data.
+
+    Raises:
+        UnsureError: at more than so many places.
+    """
+    if len(texts) == 1:
+        # To cut the data apart takes a third of the time that a regular expression does.
+        *before, _ = data.split(texts[0], most + 1)
+        lengths = np.fromiter(map(len, before), np.int64, len(before))
+        found = np.cumsum(lengths) + np.arange(len(before)) * len(texts[0])
+    else:
+        matches = itertools.islice(re.finditer(b"|".join(map(re.escape, texts)), data), most + 1)
+        found = np.array([match.start() for match in matches], np.int64)
+    if len(found) > most:
+        raise UnsureError
+    return found
 
 
 def together(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:

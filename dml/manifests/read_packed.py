@@ -60,8 +60,8 @@ ALLOWED: Final = {
     ManifestContent.DELETES: (FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES),
 }
 
-DECODING: Final = threading.Semaphore(2)
-"""So many threads decode at once: more wait for each other at Python's lock, and take twice as long together."""
+DECODING: Final = threading.Lock()
+"""One thread decodes while others wait for storage: two wait for each other at Python's lock, and take no less time."""
 
 MAX_ROW_ID: Final = 1 << 62
 """Numbers of rows that are larger, all together, are not added as arrays."""
