@@ -5,6 +5,7 @@ the source, so that of the target only rows that can match cross into the JVM, a
 """
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -24,7 +25,7 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 
 from dml.engine.delta_query import lacks_fields
@@ -33,6 +34,7 @@ from dml.model.scan_task import KeyFilter
 from dml.plan.merge_clauses import whens
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import MergeSource, PlanContext
+from dml.spark.handlers import is_classic
 from dml.spark.jobs import cancelled_on_interrupt
 from dml.spark.local_rows import local_rows
 from dml.spark.types import spark_type, type_text
@@ -56,6 +58,11 @@ __all__ = [
 
 MAX_KEYS: Final = 1_000_000
 """Above this many source rows the keys stay where they are: shipping them would cost more than it saves."""
+
+MAX_INTEGERS: Final = 4_000_000
+"""The same where the key is one whole number or date, which tasks look up without a hash table: 8 bytes each."""
+
+INTEGERS: Final = (IntegerType, LongType, DateType)
 
 SMALL_SOURCE: Final = 100_000
 """A source of so many rows, of numbers and constants alone, is evaluated twice sooner than it is kept."""
@@ -114,10 +121,11 @@ class MergeSourceFrame:
             return None
         columns = [f"{key} AS k{index}" for index, key in enumerate(self.key_expressions)]
         given = " AND ".join(f"k{index} IS NOT NULL" for index in range(len(columns)))
-        selected = self.frame.selectExpr(*columns).where(given).limit(MAX_KEYS + 1)
+        most = most_keys([column for column, _ in self.pushable], self.frame.sparkSession)
+        selected = self.frame.selectExpr(*columns).where(given).limit(most + 1)
         with cancelled_on_interrupt(self.frame.sparkSession):
             keys = arrow_table(selected)
-        if keys.num_rows > MAX_KEYS:
+        if keys.num_rows > most:
             return None
         return source_keys([column for column, _ in self.pushable], keys)
 
@@ -270,7 +278,7 @@ def compares_alike(source: spark.DataType, column_type: IcebergType) -> bool:
     return isinstance(target, (spark.StringType, spark.DateType)) and source == target
 
 
-def source_keys(columns: list[NestedField], keys: pa.Table) -> SourceKeys:
+def source_keys(columns: Sequence[NestedField], keys: pa.Table) -> SourceKeys:
     """Keys as the reader and the planner take them."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, keys.schema) as writer:
@@ -284,6 +292,12 @@ def source_keys(columns: list[NestedField], keys: pa.Table) -> SourceKeys:
         else key_range(columns[0], keys.column(0)),
         rows=keys.num_rows,
     )
+
+
+def most_keys(columns: Sequence[NestedField], spark: SparkSession) -> int:
+    """How many keys are worth sending to tasks; a client of Connect sends them with each plan that it asks about."""
+    is_integer = len(columns) == 1 and isinstance(columns[0].field_type, INTEGERS)
+    return MAX_INTEGERS if is_integer and is_classic(spark) else MAX_KEYS
 
 
 def key_range(column: NestedField, values: pa.ChunkedArray) -> BooleanExpression:

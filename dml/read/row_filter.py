@@ -256,10 +256,10 @@ class IntegerSet:
         self.least, self.greatest = (int(keys[0]), int(keys[-1])) if len(keys) else (0, -1)
         span = self.greatest - self.least + 1
         self.table: Mask | None = None
-        self.keys = keys
         if 0 < span <= MAX_TABLE and span <= max(1 << 20, 256 * len(keys)):
             self.table = np.zeros(span, np.bool_)
             self.table[keys - self.least] = True
+        self.keys = keys if self.table is None else keys[:0]
 
     def contains(self, column: pa.Array) -> Mask:
         """Which values are in the set; NULL is not."""
@@ -273,8 +273,19 @@ class IntegerSet:
         if self.table is not None:
             inside[inside] = self.table[found - self.least]
         else:
-            inside[inside] = self.keys[np.searchsorted(self.keys, found)] == found
+            inside[inside] = self.among_sorted(found)
         return inside
+
+    def among_sorted(self, values: npt.NDArray[np.int64]) -> Mask:
+        """Which values between the least and the greatest key are keys.
+
+        Of many keys each search is a walk through memory, so values are looked up in their order.
+        """
+        order = np.argsort(values)
+        ascending = values[order]
+        found = np.empty(len(values), np.bool_)
+        found[order] = self.keys[np.searchsorted(self.keys, ascending)] == ascending
+        return found
 
 
 def as_int64(array: pa.Array) -> npt.NDArray[np.int64]:

@@ -7,11 +7,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType
 
+from dml.engine import broadcast_merge, merge_source
+from dml.engine.merge_source import SourceKeys
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
 
 DRAWN_FROM = 1_000
+
+FAR_KEYS = "SELECT id * 1000 AS id, concat('n', id) AS name, 1 AS k FROM range(40)"
 
 
 def test_the_source_of_a_merge_is_evaluated_once(lake: Lake, spark: SparkSession) -> None:
@@ -35,3 +39,33 @@ def test_a_statement_leaves_what_the_user_has_cached(lake: Lake, spark: SparkSes
     lake.session.sql(f"INSERT INTO {name} SELECT * FROM kept_rows")
     assert cached.storageLevel.useMemory
     cached.unpersist()
+
+
+@pytest.mark.parametrize(("key", "most", "pushed"), [("id", 40, True), ("id", 39, False), ("name", 40, False)])
+def test_many_keys_reach_the_scan_where_they_are_numbers(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, key: str, most: int, *, pushed: bool
+) -> None:
+    """Of the target's files only those are opened, and of their rows those leave the worker, that may match."""
+    monkeypatch.setattr(merge_source, "MAX_KEYS", 10)
+    monkeypatch.setattr(merge_source, "MAX_INTEGERS", most)
+    monkeypatch.setattr(broadcast_merge, "MAX_ROWS", 10)
+    seen: list[SourceKeys | None] = []
+    collected = merge_source.MergeSourceFrame.keys
+    monkeypatch.setattr(
+        merge_source.MergeSourceFrame, "keys", lambda source: seen.append(collected(source)) or seen[-1]
+    )
+    name = lake.create("id BIGINT, name STRING, k INT")
+    for first in (0, 100_000):
+        lake.session.sql(
+            f"INSERT INTO {name} SELECT id, concat('n', id DIV 1000), 0 FROM range({first}, {first + 50_000}, 500)"
+        )
+    result = lake.session.sql(
+        f"MERGE INTO {name} t USING ({FAR_KEYS}) s ON t.{key} = s.{key} AND t.id % 1000 = 0 "
+        "WHEN MATCHED THEN UPDATE SET k = s.k WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert (result.rows_updated, result.rows_inserted) == (40, 0)
+    assert [keys is not None for keys in seen] == [pushed]
+    if pushed:
+        assert seen[0].rows == 40
+    counts = lake.session.sql(f"SELECT k, count(*), sum(id) FROM {name} GROUP BY k ORDER BY k").collect()
+    assert [tuple(row) for row in counts] == [(0, 160, 14_170_000), (1, 40, 780_000)]
