@@ -4,12 +4,13 @@ Input: the aggregate functions of a query, the data files that it reads with the
 or nothing where only reading tells.
 
 The least value of a file is its lower bound where bounds are whole values and no delete can take that row: those of
-numbers, dates and timestamps in Parquet files. Bounds of strings are cut, those of floats know no NaN, and those of
-timestamps in ORC files are rounded.
+numbers, dates and timestamps in Parquet files. Bounds of strings are cut, those of timestamps in ORC files are rounded,
+and those of floats know no NaN, which to Spark is the greatest value, nor which of its two zeros a zero is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import ClassVar, Final
 
@@ -17,7 +18,9 @@ from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
-    IcebergType,
+    DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     NestedField,
@@ -36,6 +39,7 @@ from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
 from dml.pruning.file_bounds import MetricColumn
 from dml.scan.planner import ScanPlan
+from dml.spark.types import spark_type
 
 __all__ = [
     "Aggregate",
@@ -54,17 +58,21 @@ SETTING: Final = "spark.sql.iceberg.aggregate-push-down.enabled"
 MOST_FILES: Final = 20_000
 """Of more files, to look at the metrics of each takes as long as a job."""
 
-VALUE_TYPES: Final[Mapping[type[IcebergType], spark_types.DataType]] = {
-    IntegerType: spark_types.IntegerType(),
-    DateType: spark_types.DateType(),
-    LongType: spark_types.LongType(),
-    TimestampType: spark_types.TimestampNTZType(),
-    TimestamptzType: spark_types.TimestampType(),
-}
+VALUE_TYPES: Final = (
+    IntegerType,
+    DateType,
+    LongType,
+    TimestampType,
+    TimestamptzType,
+    DecimalType,
+    FloatType,
+    DoubleType,
+)
 """Types whose bounds in the manifests are values of the file."""
 
-INTS: Final = (spark_types.IntegerType, spark_types.DateType)
-"""Types whose values are 32 bits wide in Spark's rows; the others are 64."""
+FLOATING: Final = (FloatType, DoubleType)
+
+Value = int | float | Decimal
 
 
 class Function(StrEnum):
@@ -101,7 +109,7 @@ class Aggregate:
         """The type of its value."""
         if self.column is None or self.function is Function.FILLED:
             return spark_types.LongType()
-        return VALUE_TYPES[type(self.column.field_type)]
+        return spark_type(self.column.field_type)
 
 
 def is_wanted(spark: SparkSession) -> bool:
@@ -142,7 +150,7 @@ def aggregate(function: Function, column: NestedField) -> Aggregate | None:
     """A function of a column, if manifests may know it."""
     if not isinstance(column.field_type, PrimitiveType):
         return None
-    if function is not Function.FILLED and type(column.field_type) not in VALUE_TYPES:
+    if function is not Function.FILLED and not isinstance(column.field_type, VALUE_TYPES):
         return None
     return Aggregate(function=function, column=column)
 
@@ -169,7 +177,7 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[Aggregate]) -
     files = read.plan(keep_metrics=True).metrics if plan.tasks else ()
     if [file.path for file in files] != [task.path for task in plan.tasks]:
         return None
-    values: list[int | None] = []
+    values: list[Value | None] = []
     for asked in aggregates:
         answer = answered(asked, files)
         if answer is None:
@@ -220,7 +228,7 @@ def known_rows(tasks: Sequence[ScanTask]) -> int | None:
 class Answer:
     """A value that is known, NULL included."""
 
-    value: int | None
+    value: Value | None
 
 
 def answered(asked: Aggregate, files: Sequence[ContentFile]) -> Answer | None:
@@ -234,14 +242,16 @@ def answered(asked: Aggregate, files: Sequence[ContentFile]) -> Answer | None:
         return Answer(sum(known)) if len(known) == len(files) else None
     assert isinstance(column.field_type, PrimitiveType)
     decode = MetricColumn.of(column.field_type).decode
-    best: Callable[[list[int]], int] = min if asked.function is Function.LEAST else max
-    values: list[int] = []
+    best: Callable[[list[Value]], Value] = min if asked.function is Function.LEAST else max
+    values: list[Value] = []
     for file, rows in zip(files, filled, strict=True):
         if rows == 0:
             continue
         bounds = file.lower_bounds if asked.function is Function.LEAST else file.upper_bounds
         value = decode(bounds.get(column.field_id))
         if value is None or file.file_format != "parquet":
+            return None
+        if isinstance(column.field_type, FLOATING) and (file.nan_value_counts.get(column.field_id) != 0 or value == 0):
             return None
         values.append(value)
     return Answer(best(values) if values else None)
@@ -263,12 +273,12 @@ class KnownRow(Proxy):
     Args:
         read: What was asked.
         aggregates: What is asked of it.
-        values: The values: numbers, and those of the other types as Spark's rows have them.
+        values: The values: numbers, and dates and timestamps as the numbers that Spark's rows have for them.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("read.LocalScan",)
 
-    def __init__(self, read: ScanRead, aggregates: Sequence[Aggregate], values: Sequence[int | None]) -> None:
+    def __init__(self, read: ScanRead, aggregates: Sequence[Aggregate], values: Sequence[Value | None]) -> None:
         self.read = read
         self.aggregates = aggregates
         self.values = values
@@ -300,12 +310,20 @@ class KnownRow(Proxy):
         """The one row."""
         row = java_class("org.apache.spark.sql.catalyst.expressions.GenericInternalRow")(len(self.values))
         for place, (asked, value) in enumerate(zip(self.aggregates, self.values, strict=True)):
-            if value is None:
-                row.setNullAt(place)
-            elif isinstance(asked.kind, INTS):
-                row.setInt(place, value)
-            else:
-                row.setLong(place, value)
+            match asked.kind:
+                case _ if value is None:
+                    row.setNullAt(place)
+                case spark_types.DecimalType() as kind:
+                    decimals = java_class("org.apache.spark.sql.types.Decimal")
+                    row.update(place, decimals.apply(value, kind.precision, kind.scale))
+                case spark_types.IntegerType() | spark_types.DateType():
+                    row.setInt(place, value)
+                case spark_types.FloatType():
+                    row.setFloat(place, value)
+                case spark_types.DoubleType():
+                    row.setDouble(place, value)
+                case _:
+                    row.setLong(place, value)
         return array("org.apache.spark.sql.catalyst.InternalRow", (row,))
 
     def supportedCustomMetrics(self) -> JavaObject:

@@ -3,6 +3,7 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 from pyiceberg.schema import Schema
@@ -337,7 +338,7 @@ def test_least_and_greatest_values_are_known_by_metadata(lake, spark):
     assert is_known(spark, table, f"{EXTREMES}; max(nothing); count(nothing)")
     assert is_known(spark, table, EXTREMES, "p = 2")
     assert is_known(spark, table, "min(l); max(i); count(v)", "p > 3")
-    for asked in ("max(v)", "max(f)", "min(i + 1)", "count(DISTINCT i)", "max(i) FILTER (WHERE l > 0)"):
+    for asked in ("max(v)", "max(f)", "min(f)", "min(i + 1)", "count(DISTINCT i)", "max(i) FILTER (WHERE l > 0)"):
         assert not is_known(spark, table, asked), asked
     assert not is_known(spark, table, "max(i)", "l > 0")
     assert "LocalTableScan" not in plan_of(spark.table(table).groupBy("p").agg({"i": "max"}))
@@ -345,6 +346,33 @@ def test_least_and_greatest_values_are_known_by_metadata(lake, spark):
     assert "LocalTableScan" in plan_of(asked)
     assert asked.collect() == [(2**31 - 1, -(2**63), 4)]
     assert "MapInArrow" in plan_of(lake.session.sql(f"SELECT max(v) FROM {name}"))
+
+
+def test_least_and_greatest_decimals_and_floats_are_known_by_metadata(lake, spark):
+    """Decimals that fit 32 and 64 bits and none; floats where no file has NaN and no zero is the answer."""
+    decimals = "s decimal(9, 2), m decimal(18, 0), w decimal(38, 10)"
+    name = lake.create(f"p int, {decimals}, f float, d double", "PARTITIONED BY (p)")
+    table, exact = f"lake.{name}", "min(s); max(s); min(m); max(m); min(w); max(w)"
+    assert spark.table(table).selectExpr("min(s)", "max(d)").collect() == [(None, None)]
+    lake.session.sql(
+        f"INSERT INTO {name} VALUES "
+        "(1, -9999999.99, -999999999999999999, -9999999999999999999999999999.9999999999, float('-infinity'), 1e-320D), "
+        "(1, 0.01, NULL, 0.0000000001, CAST(3.4028235e38 AS FLOAT), -1.7976931348623157E308D), "
+        "(2, 9999999.99, 999999999999999999, 9999999999999999999999999999.9999999999, 0.1F, double('infinity')), "
+        "(3, NULL, 0, NULL, NULL, NULL), "
+        "(4, 1, 1, 1, float('nan'), double('nan')), "
+        "(5, -1, -1, -1, 0, -0.0D), (5, 0, 0, 0, 2, -3)"
+    )
+    assert is_known(spark, table, f"{exact}; min(f); max(f); min(d); max(d)", "p < 4")
+    assert is_known(spark, table, exact)
+    assert is_known(spark, table, "max(f); min(d)", "p = 5")
+    for asked in ("min(f)", "max(f)", "min(d)", "max(d)"):
+        assert not is_known(spark, table, asked, "p = 4"), asked
+    assert not is_known(spark, table, "min(f)", "p = 5")
+    assert not is_known(spark, table, "max(d)", "p = 5")
+    answers = lake.session.sql(f"SELECT max(s), min(w), max(f) FROM {name} WHERE p < 3").collect()
+    least = Decimal("-9999999999999999999999999999.9999999999")
+    assert answers == [(Decimal("9999999.99"), least, 3.4028234663852886e38)]
 
 
 def test_least_and_greatest_values_are_read_where_metadata_may_not_say_them(lake, spark):

@@ -8,7 +8,7 @@ from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType
 
 from dml.engine import broadcast_merge, merge_source
-from dml.engine.merge_source import SourceKeys
+from dml.engine.merge_source import MergeSourceFrame, SourceKeys
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
@@ -50,10 +50,13 @@ def test_many_keys_reach_the_scan_where_they_are_numbers(
     monkeypatch.setattr(merge_source, "MAX_INTEGERS", most)
     monkeypatch.setattr(broadcast_merge, "MAX_ROWS", 10)
     seen: list[SourceKeys | None] = []
-    collected = merge_source.MergeSourceFrame.keys
-    monkeypatch.setattr(
-        merge_source.MergeSourceFrame, "keys", lambda source: seen.append(collected(source)) or seen[-1]
-    )
+    collected = MergeSourceFrame.keys
+
+    def noted(source: MergeSourceFrame) -> SourceKeys | None:
+        seen.append(collected(source))
+        return seen[-1]
+
+    monkeypatch.setattr(MergeSourceFrame, "keys", noted)
     name = lake.create("id BIGINT, name STRING, k INT")
     for first in (0, 100_000):
         lake.session.sql(
@@ -65,7 +68,7 @@ def test_many_keys_reach_the_scan_where_they_are_numbers(
     )
     assert (result.rows_updated, result.rows_inserted) == (40, 0)
     assert [keys is not None for keys in seen] == [pushed]
-    if pushed:
+    if seen[0] is not None:
         assert seen[0].rows == 40
     counts = lake.session.sql(f"SELECT k, count(*), sum(id) FROM {name} GROUP BY k ORDER BY k").collect()
     assert [tuple(row) for row in counts] == [(0, 160, 14_170_000), (1, 40, 780_000)]
