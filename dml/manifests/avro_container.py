@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["AvroContainer"]
+__all__ = ["FREE_BLOCK_BYTES", "MAX_RATIO", "AvroContainer"]
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16

@@ -7,8 +7,9 @@ damaged makes it hand out whatever lies behind them in memory, or end the proces
 here; a number may end at most nine bytes behind the block, where there are zeros.
 """
 
+from array import array
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, cast
 
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.types import FixedType, IcebergType, ListType, MapType, NestedField, StructType, UnknownType
@@ -83,9 +84,12 @@ class CheckedDecoder:
     def read_ints(self, count: int) -> tuple[int, ...]:
         """So many numbers."""
         self._check(count)
-        numbers = self._decoder.read_ints(count)
+        numbers: Any = self._decoder.read_ints(count)
         self._check(0)
-        return numbers
+        # PyIceberg's decoder in C gives those below 0 as if numbers had no sign.
+        if isinstance(numbers, array):
+            numbers = array("q", bytes(numbers))
+        return cast("tuple[int, ...]", numbers)
 
     def read_int_bytes_dict(self, count: int, dest: dict[int, bytes]) -> None:
         """So many pairs of a number and bytes."""

@@ -80,9 +80,7 @@ class ManifestCache:
             CorruptFileError: the manifest list is missing or is no manifest list.
             ExecutionError: the storage failed.
         """
-        return self._get(
-            snapshot.manifest_list, lambda: manifests_of(io, snapshot), lambda lines: LINE_BYTES * len(lines)
-        )
+        return self._get(snapshot.manifest_list, lambda: manifests_of(io, snapshot), bytes_of_lines)
 
     def entries(self, manifests: Iterable[ManifestFile], io: FileIO, columns: int) -> Callable[[ManifestFile], Entries]:
         """What reads the entries of some manifests, from memory where they were read before.
@@ -163,6 +161,16 @@ def read_entries(manifest: ManifestFile, io: FileIO) -> Entries:
     if listed is not None and listed <= FEW:
         return tuple(entries_of(manifest, io))
     return read_packed(manifest, io)
+
+
+def bytes_of_lines(lines: Iterable[ManifestFile]) -> int:
+    """About how many bytes of memory the lines of a manifest list take."""
+    return sum(LINE_BYTES + bytes_of_bounds(line) for line in lines)
+
+
+def bytes_of_bounds(line: ManifestFile) -> int:
+    """How many bytes its partitions' bounds have."""
+    return sum(len(part.lower_bound or b"") + len(part.upper_bound or b"") for part in line.partitions or ())
 
 
 def bytes_of(entries: Entries, columns: int) -> int:

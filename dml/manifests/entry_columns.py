@@ -192,12 +192,13 @@ def step_of(found: NestedField, decoder: CheckedDecoder, into: Any) -> Step:
             read = decoder.read_utf8 if into is not None else decoder.skip_utf8
         case field_id if field_id in BYTES:
             read = decoder.read_bytes if into is not None else decoder.skip_bytes
-        case field_id if field_id == PARTITION and isinstance(kind, StructType) and into is not None:
+        case field_id if field_id == PARTITION and isinstance(kind, StructType):
+            # Read even if it is not wanted: PyIceberg passes over a decimal as if it were bytes with a length.
             read = partial(tuple_of, tuple(partition_steps(kind, decoder)))
         case _:
             reader = construct_reader(kind, {found.field_id: row})
             binary = cast("BinaryDecoder", decoder)
-            read = partial(reader.read if into is not None else reader.skip, binary)
+            read = partial(reader.read, binary)
     return value_step(read, decoder.read_int, None if into is None else into.append, required=found.required)
 
 

@@ -121,7 +121,26 @@ class Lanes:
         self._bytes = np.frombuffer(data + b"\0", np.uint8)
         self.size = len(data)
         self.nowhere = self.size + 1
+        self.start()
+
+    def start(self) -> None:
+        """Begin to read all records, anew.
+
+        Records that are none may lie over each other, and each over all others. Records that are some take a byte at
+        least for each of their fields, and two for a pair: so no more than these are read, whatever lies there.
+        """
         self._steps_left = MAX_STEPS
+        self._bytes_left = self.size
+
+    def take(self, nbytes: int) -> None:
+        """Count bytes, as many as what is read next takes at least.
+
+        Raises:
+            UnsureError: all records together would take more than there are.
+        """
+        self._bytes_left -= nbytes
+        if self._bytes_left < 0:
+            raise UnsureError
 
     def goes_on(self, places: Places) -> npt.NDArray[np.bool_]:
         """Whether the byte at each place is one of a number that does not end there."""
@@ -215,6 +234,7 @@ class Lanes:
             if not counts.all():
                 lanes, counts = lanes[counts > 0], counts[counts > 0]
             fewest, most = int(counts.min(initial=MAX_ITEMS)), int(counts.max(initial=0))
+            self.take(int(counts.sum()))
             self._steps_left -= most + 1
             if self._steps_left < 0:
                 raise UnsureError
@@ -232,7 +252,12 @@ class Lanes:
         return columns, places
 
     def field(self, places: Places, step: "Step") -> tuple[Column, Places]:
-        """A field at each place."""
+        """A field at each place.
+
+        Raises:
+            UnsureError: it takes longer than anything honest, or more memory.
+        """
+        self.take(len(places))
         if step.required:
             read, ends = step.read(self, places)
             return Column(None, read), ends

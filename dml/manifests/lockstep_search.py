@@ -179,6 +179,7 @@ class Search:
 
     def decoded(self, paths: Places) -> Attempt:
         """Records, from their paths on."""
+        self.lanes.start()
         columns, ends = self.lanes.fields(paths, self.tail)
         _, reached = self.lanes.fields(np.append(self.block_starts, ends), self.head)
         return Attempt(paths, columns, ends, reached)

@@ -12,7 +12,6 @@ Metadata files come from anybody who may write where the table lies. Avro has no
 valid value passes; all else is an error that names the file: see docs/architecture/07-deletes.md.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -36,11 +35,11 @@ from pyiceberg.types import (
     StringType,
     StructType,
 )
-from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from dml.errors import CorruptFileError, DmlError, storage_failure
-from dml.manifests.avro_container import AvroContainer
+from dml.manifests.avro_container import FREE_BLOCK_BYTES, MAX_RATIO, AvroContainer
 from dml.manifests.avro_decoder import CheckedDecoder, check_elements
+from dml.manifests.avro_schema import record_type
 from dml.manifests.lockstep_decoder import UnsureError
 from dml.manifests.lockstep_lines import lockstep_lines
 from dml.model.manifest import (
@@ -55,7 +54,10 @@ from dml.model.manifest import (
 
 __all__ = [
     "ENTRY_READ_SCHEMA",
+    "KEPT_LINES",
     "MANIFEST_LIST_SCHEMA",
+    "MAX_KEPT_LINE",
+    "SCHEMA_KEY",
     "blocks_of",
     "damage_named",
     "entries_of",
@@ -121,7 +123,10 @@ MANY_LINES: Final = 100
 """So many lines of a manifest list are cut apart first; to decode fewer takes less."""
 
 KEPT_LINES: Final = 1 << 15
-"""So many lines of each schema are kept, of about a kilobyte."""
+"""So many lines are kept. With what it says one takes about a kilobyte."""
+
+MAX_KEPT_LINE: Final = 1 << 11
+"""A longer line is read anew each time, so that all that are kept never take more than some 100 MB."""
 
 MAX_KEPT_BYTES: Final = 1 << 16
 """The schema of no honest file is longer."""
@@ -175,7 +180,7 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
         blocks = [(count, block) for count, block in found if count or block]
         if sum(count for count, _ in blocks) >= MANY_LINES:
             with suppress(UnsureError):
-                return tuple(map(line_reader(file_type), lockstep_lines(file_type, blocks)))
+                return tuple(map(line_reader(file_type).read, lockstep_lines(file_type, blocks)))
         return tuple(map(manifest_file, records_of(file_type, blocks, MANIFEST_LIST_READ_SCHEMA)))
 
 
@@ -286,24 +291,43 @@ def type_of_records(avro_schema: bytes) -> StructType:
     Raises:
         Exception: it is none of a metadata file.
     """
-    file_type = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema)).as_struct()
+    file_type = record_type(avro_schema)
     check_elements(file_type)
     return file_type
 
 
-@lru_cache(maxsize=KEPT_SCHEMAS)
-def line_reader(file_type: StructType) -> Callable[[bytes], ManifestFile]:
-    """What reads lines of a type, each once as long as it is kept: a line is the same in list after list."""
-    reader = reader_of(file_type, MANIFEST_LIST_READ_SCHEMA.as_struct())
+class LineReader:
+    """Reads lines of manifest lists, each once as long as it is kept: a line is the same in list after list.
 
-    @lru_cache(maxsize=KEPT_LINES)
-    def read(line: bytes) -> ManifestFile:
+    Args:
+        file_type: The type of the lines.
+    """
+
+    def __init__(self, file_type: StructType) -> None:
+        self._reader = reader_of(file_type, MANIFEST_LIST_READ_SCHEMA.as_struct())
+
+    def read(self, line: bytes) -> ManifestFile:
+        """What a line says."""
+        return kept_line(self, line) if len(line) <= MAX_KEPT_LINE else self.decoded(line)
+
+    def decoded(self, line: bytes) -> ManifestFile:
+        """The same, read anew."""
         decoder = CheckedDecoder(line)
-        record = reader.read(cast("BinaryDecoder", decoder))
+        record = self._reader.read(cast("BinaryDecoder", decoder))
         decoder.finish()
         return manifest_file(record)
 
-    return read
+
+@lru_cache(maxsize=KEPT_SCHEMAS)
+def line_reader(file_type: StructType) -> LineReader:
+    """What reads lines of a type."""
+    return LineReader(file_type)
+
+
+@lru_cache(maxsize=KEPT_LINES)
+def kept_line(reader: LineReader, line: bytes) -> ManifestFile:
+    """What a line says, all readers' together: what is kept has one bound."""
+    return reader.decoded(line)
 
 
 def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[StructType, Iterator[tuple[int, bytes]]]:
@@ -325,7 +349,21 @@ def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[Str
     container = AvroContainer(BytesIO(content).read, len(content))
     avro_schema = container.metadata[SCHEMA_KEY]
     find = type_of_records if len(avro_schema) <= MAX_KEPT_BYTES else type_of_records.__wrapped__
-    return find(avro_schema), container.blocks()
+    return find(avro_schema), bounded(container.blocks(), len(content))
+
+
+def bounded(blocks: Iterable[tuple[int, bytes]], length: int) -> Iterator[tuple[int, bytes]]:
+    """Blocks, as long as all of them together are not much more than a file of so many bytes has, decompressed.
+
+    Raises:
+        ValueError: they are.
+    """
+    most, size = max(FREE_BLOCK_BYTES, MAX_RATIO * length), 0
+    for count, block in blocks:
+        size += len(block)
+        if size > most:
+            raise ValueError(f"its blocks have more than {most} bytes when they are decompressed")
+        yield count, block
 
 
 def content_of(io: FileIO, location: str) -> bytes:

@@ -202,7 +202,6 @@ def column_of(entries: LockstepEntries, field_id: int, kind: pa.DataType) -> pa.
             # A text is looked at here: whether it is UTF-8.
             found = column.read.array(entries.data).cast(pa.large_string() if pa.types.is_dictionary(kind) else kind)
         case Items():
-            check_natural(column.read.keys)
             ends = np.append(0, np.cumsum(column.read.sizes))
             found = pa.LargeListArray.from_arrays(pa.array(ends), pa.array(column.read.keys))
     if pa.types.is_dictionary(kind):
@@ -247,24 +246,12 @@ def map_parts(
     if not isinstance(items, Items) or items.values is None:
         raise UnsureError
     sizes[slice(None) if column.present is None else column.present] = items.sizes
-    check_natural(items.keys)
     keys = items.keys.astype(np.int32)
     if (keys != items.keys).any():
         raise UnsureError
     if isinstance(items.values, Pieces):
         return sizes, keys, items.values.array(entries.data)
-    check_natural(items.values.values)
     return sizes, keys, pa.array(items.values.values)
-
-
-def check_natural(numbers: npt.NDArray[np.int64]) -> None:
-    """See that no number is below 0, which PyIceberg's decoder reads as one beyond 64 bits where many are read at once.
-
-    Raises:
-        UnsureError: one is.
-    """
-    if numbers.min(initial=0) < 0:
-        raise UnsureError
 
 
 def encoded_partitions(entries: LockstepEntries) -> pa.LargeBinaryArray:

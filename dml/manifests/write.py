@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import to_json
 from pyiceberg.avro.encoder import BinaryEncoder
-from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.resolver import construct_writer
 from pyiceberg.avro.writer import Writer
 from pyiceberg.conversions import to_bytes
@@ -38,17 +38,16 @@ from pyiceberg.types import (
 )
 
 from dml.errors import ValidationFailedError, storage_failure
-from dml.manifests.read import ENTRY_READ_SCHEMA
+from dml.manifests.avro_schema import avro_schema
+from dml.manifests.read import ENTRY_READ_SCHEMA, KEPT_LINES, MAX_KEPT_LINE, SCHEMA_KEY
 from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 
 __all__ = ["ManifestWriter", "partition_type", "write_manifest_list"]
 
-CODEC: Final = {"avro.codec": "gzip"}
+CODEC: Final = {"avro.codec": "deflate"}
 BLOCK_ENTRIES: Final = 1000
 # The specification of version 1 wants this field, and its value is never read.
 V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
-KEPT_LINES: Final = 1 << 15
-"""So many encoded lines of manifest lists are kept, with what they were made of."""
 
 # Fields of an entry that a format version does not have.
 NOT_IN: Final = {1: {134, 135, 142, 143, 144, 145}, 2: {142, 144, 145}, 3: set[int]()}
@@ -265,9 +264,25 @@ def with_sequence_numbers(manifest: ManifestFile, sequence_number: int) -> Manif
     )
 
 
-@lru_cache(maxsize=KEPT_LINES)
 def list_line(manifest: ManifestFile, version: int) -> bytes:
-    """A line of a manifest list, encoded: all but a few are those of the list before."""
+    """A line of a manifest list, encoded."""
+    return (kept_line if is_short(manifest) else encoded_line)(manifest, version)
+
+
+@lru_cache(maxsize=KEPT_LINES)
+def kept_line(manifest: ManifestFile, version: int) -> bytes:
+    """The same, from memory where it was encoded before: all lines but a few are those of the list before."""
+    return encoded_line(manifest, version)
+
+
+def is_short(manifest: ManifestFile) -> bool:
+    """Whether a line may be kept: what it says of partitions may be of any length."""
+    bounds = (bound for summary in manifest.partitions or () for bound in (summary.lower_bound, summary.upper_bound))
+    return len(manifest.manifest_path) + sum(len(bound or b"") for bound in bounds) <= MAX_KEPT_LINE
+
+
+def encoded_line(manifest: ManifestFile, version: int) -> bytes:
+    """The same, encoded anew."""
     buffer = BytesIO()
     line_writer(version).write(BinaryEncoder(buffer), list_row(manifest, version))
     return buffer.getvalue()
@@ -444,12 +459,20 @@ class EncodedWriter:
 ENCODED: Final = cast("Writer", EncodedWriter())
 
 
+class AvroFile(AvroOutputFile[Record]):
+    """An Avro file whose schema defines each type once."""
+
+    def _write_header(self) -> None:
+        metadata = {**self.metadata, SCHEMA_KEY: avro_schema(self.file_schema, self.schema_name)}
+        construct_writer(META_SCHEMA).write(self.encoder, AvroFileHeader(MAGIC, metadata, self.sync_bytes))
+
+
 def avro_bytes(
     schema: Schema, name: str, header: dict[str, str], rows: Iterable[Any], writer: Writer | None = None
 ) -> bytes:
     """An Avro file; rows are tuples, or what a writer takes."""
     buffer = Buffer()
-    with AvroOutputFile[Record](cast("OutputFile", buffer), schema, name, metadata={**header, **CODEC}) as avro:
+    with AvroFile(cast("OutputFile", buffer), schema, name, metadata={**header, **CODEC}) as avro:
         if writer is not None:
             avro.writer = writer
         block: list[Any] = []

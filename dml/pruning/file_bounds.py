@@ -201,8 +201,10 @@ class MetricBounds:
 
     def _only(self, nans: int) -> bool:
         """Whether NULLs and so many NaNs are all that there is."""
-        count = self.file.value_counts.get(self.field_id)
-        return bool(count) and count == (self.file.null_value_counts.get(self.field_id) or 0) + nans
+        count = self.file.value_counts.get(self.field_id, 0)
+        nulls = self.file.null_value_counts.get(self.field_id, 0)
+        # Some writers say -1 for what they do not know.
+        return count > 0 and nulls >= 0 and count == nulls + nans
 
 
 def may_meet(one: ColumnBounds, other: ColumnBounds) -> bool:

@@ -264,8 +264,10 @@ def metric_bounds(entries: PackedEntries, field_id: int, column: MetricColumn) -
     if column.is_nested:
         may_be_null |= ~has_count | (counts != entries.numbers(RECORD_COUNT))
     # Where a count is missing it is 0 here, and there are no files with a count of 0 of which anything is known.
-    only_nulls = (counts != 0) & (counts == nulls)
-    only_nulls_and_nans = (counts != 0) & (counts == nulls + nans)
+    # Some writers say -1 for what they do not know.
+    known = (counts > 0) & (nulls >= 0)
+    only_nulls = known & (counts == nulls)
+    only_nulls_and_nans = known & (counts == nulls + nans)
     may_be_nan = (~has_nans | (nans != 0)) & ~only_nulls if column.is_floating else np.zeros(entries.rows, np.bool_)
     return FilesBounds(
         lower=decoded(entries, LOWER_BOUNDS, field_id, column),

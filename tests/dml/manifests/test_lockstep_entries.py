@@ -5,8 +5,10 @@ import random
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -33,6 +35,7 @@ from pyiceberg.types import (
     PrimitiveType,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
     UUIDType,
 )
@@ -61,8 +64,11 @@ PARTITION_TYPES: dict[str, tuple[PrimitiveType, list[Any]]] = {
     "d": (DoubleType(), [None, 0.0, -0.0, float("inf")]),
     "t": (TimestampType(), [None, 0, -1, 2**60]),
     "a": (DateType(), [None, 0, 20_000]),
-    "m": (DecimalType(20, 2), [None]),
-    "u": (UUIDType(), [None]),
+    "m": (DecimalType(20, 2), [None, Decimal("-1.50")]),
+    "n": (DecimalType(20, 2), [None, Decimal("2.25")]),
+    "u": (UUIDType(), [None, UUID(int=1)]),
+    "v": (UUIDType(), [None, UUID(int=2)]),
+    "z": (TimestampNanoType(), [None, -1, 2**62]),
 }
 SCHEMA = Schema(
     *(NestedField(place, name, kind, required=False) for place, (name, (kind, _)) in enumerate(PARTITION_TYPES.items()))
@@ -73,6 +79,8 @@ SPEC = PartitionSpec(
 NUMBERS = itertools.count()
 LARGE = st.integers(0, 2**62)
 SMALL = st.integers(0, 70)
+UNKNOWN = st.just(-1)
+"""What some writers say for a number that they do not know."""
 
 
 def metadata(version: int, spec: PartitionSpec) -> TableMetadata:
@@ -145,7 +153,7 @@ def cut(file_schema: StructType, blocks: Blocks, sizes: Sequence[int]) -> Blocks
     reader: Reader = construct_reader(file_schema)
     places = [0]
     for _ in range(rows):
-        reader.skip(decoder)
+        reader.read(decoder)
         places.append(decoder.tell())
     ends = [end for end in np.cumsum([0, *sizes]).tolist() if end < rows] + [rows]
     return [(end - start, data[places[start] : places[end]]) for start, end in itertools.pairwise(ends)]
@@ -155,7 +163,7 @@ def cut(file_schema: StructType, blocks: Blocks, sizes: Sequence[int]) -> Blocks
 def a_file(draw: st.DrawFn, paths: st.SearchStrategy[str], *, deletes: bool = False) -> ContentFile:
     """A file whose entry has anything that one may have."""
     ids = st.integers(0, 200)
-    counts = st.dictionaries(ids, SMALL | LARGE, max_size=4)
+    counts = st.dictionaries(ids, SMALL | LARGE | UNKNOWN, max_size=4)
     bounds = st.dictionaries(ids, st.binary(max_size=9) | paths.map(str.encode), max_size=4)
     content = FileContent.POSITION_DELETES if deletes else FileContent.DATA
     return ContentFile(
@@ -173,7 +181,7 @@ def a_file(draw: st.DrawFn, paths: st.SearchStrategy[str], *, deletes: bool = Fa
         lower_bounds=draw(bounds),
         upper_bounds=draw(bounds),
         key_metadata=draw(st.none() | st.binary(max_size=5)),
-        split_offsets=tuple(draw(st.lists(SMALL | LARGE, max_size=3))),
+        split_offsets=tuple(draw(st.lists(SMALL | LARGE | UNKNOWN, max_size=3))),
         sort_order_id=draw(st.sampled_from([None, 0, 1])),
         referenced_data_file=draw(paths) if deletes and draw(st.booleans()) else None,
         content_offset=draw(st.none() | SMALL) if deletes else None,
@@ -360,6 +368,31 @@ def test_what_looks_like_many_entries_takes_little_memory(folder: Path, what: by
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 600 << 20
+
+
+@pytest.mark.parametrize("lanes", [1_000, 20_000])
+def test_entries_that_share_their_bytes_take_little_memory(folder: Path, lanes: int) -> None:
+    """Thousands of paths, all of which end where one map of thousands of pairs starts."""
+    many = dict.fromkeys(range(16_000), 1)
+    tail_entry = replace(PLAIN, path="file:///t/data/", column_sizes=many, value_counts=many, null_value_counts=many)
+    line = written(folder, [entry(tail_entry, EntryStatus.ADDED, 7)])
+    file_schema, ((_, block),) = read(line)
+    start = block.index(b"file:///t/data/")
+    head, tail = block[: start - 1], block[start + len(b"file:///t/data/") :]
+    paths = bytearray()
+    each = 4 + len(b"file:///t/data/")
+    for number in range(lanes):
+        left = (lanes - number) * each - 4
+        length = long(left)
+        paths += bytes(4 - len(length)) + length + b"file:///t/data/"
+    data = bytes(head + paths + tail)
+    assert len(data) < 1 << 20
+    tracemalloc.start()
+    with pytest.raises(UnsureError):
+        packed_in_lockstep(file_schema, [(lanes, data)], line)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100 << 20
 
 
 def test_another_count_of_entries_is_no_entry_more_or_less(folder: Path) -> None:
