@@ -13,12 +13,14 @@ from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.types import NestedField
 
+from dml.connector.aggregated_scan import AggregatedScan, partial_aggregation
 from dml.connector.conditions import pushable_trees, pushed_down
 from dml.connector.expressions import condition_trees, has_marked
 from dml.connector.java import array
-from dml.connector.known_values import KnownRow, aggregates_of, is_wanted, known_row
+from dml.connector.known_values import Aggregate, KnownRow, aggregates_of, is_wanted, known_row
 from dml.connector.proxies import Proxy
 from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkScan
+from dml.connector.workers import has_python_readers
 from dml.engine.engine import Engine, StatementSettings
 from dml.model.columns import METADATA_COLUMNS
 from dml.plan.predicates import MAX_DEPTH
@@ -62,7 +64,9 @@ class SparkScanBuilder(Proxy):
         self.options = options
         self.is_whole = isinstance(read.row_filter, AlwaysTrue)
         self.known: KnownRow | None = None
+        self.groups: AggregatedScan | None = None
         self.plan: ScanPlan | None = None
+        self._answered: tuple[tuple[Aggregate, ...], KnownRow | None] | None = None
 
     def pushPredicates(self, predicates: Sequence[JavaObject]) -> Sequence[JavaObject]:
         """Take conditions into account.
@@ -93,17 +97,31 @@ class SparkScanBuilder(Proxy):
         return False
 
     def supportCompletePushDown(self, aggregation: JavaObject) -> bool:
-        """Whether an aggregation needs nothing more from Spark."""
-        return self.is_whole and aggregates_of(aggregation, self.read.state.schema) is not None
+        """Whether an aggregation needs nothing more from Spark: where the manifests know the answer."""
+        return self._known_row(aggregation) is not None
 
     def pushAggregation(self, aggregation: JavaObject) -> bool:
-        """Answer by the manifests, where every file counts whole."""
-        asked = aggregates_of(aggregation, self.read.state.schema) if self.is_whole else None
-        if asked is None or not is_wanted(self.engine.spark):
-            return False
-        self.plan = self.plan or self.read.plan()
-        self.known = known_row(self.read, self.plan, asked)
-        return self.known is not None
+        """Answer by the manifests, or group by group in the tasks, where every file counts whole."""
+        self.known = self._known_row(aggregation)
+        if self.known is None and self._may_aggregate() and has_python_readers():
+            found = partial_aggregation(aggregation, self.read)
+            if found is not None:
+                read, partial = found
+                groups = AggregatedScan(SparkScan(self.engine, read, self.plan, self.settings, self.options), partial)
+                self.groups = groups if groups.is_worthwhile else None
+        return self.known is not None or self.groups is not None
+
+    def _may_aggregate(self) -> bool:
+        return self.is_whole and not self.read.metadata_columns and is_wanted(self.engine.spark)
+
+    def _known_row(self, aggregation: JavaObject) -> KnownRow | None:
+        asked = aggregates_of(aggregation, self.read.state.schema) if self._may_aggregate() else None
+        if asked is None:
+            return None
+        if self._answered is None or self._answered[0] != asked:
+            self.plan = self.plan or self.read.plan()
+            self._answered = (asked, known_row(self.read, self.plan, asked))
+        return self._answered[1]
 
     def pruneColumns(self, wanted: JavaObject) -> None:
         """Leave out the columns that Spark does not need; of none, one stays, or no row would be counted."""
@@ -118,7 +136,7 @@ class SparkScanBuilder(Proxy):
 
     def build(self) -> Proxy:
         """The scan."""
-        return self.known or SparkScan(self.engine, self.read, self.plan, self.settings, self.options)
+        return self.known or self.groups or SparkScan(self.engine, self.read, self.plan, self.settings, self.options)
 
 
 def both(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:

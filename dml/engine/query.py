@@ -148,7 +148,7 @@ def table_frame(
     )
     make = engine.read_frame if schema.fields else None
     found = SnapshotRead(resolved=resolved, snapshot_id=snapshot_id, schema=schema, needed=read)
-    if make is not None and (is_joined or not read.is_all_known):
+    if make is not None and (is_joined or read.is_grouped or not read.is_all_known):
         frame = make(engine, settings, found)
         if frame is not None:
             return frame

@@ -36,6 +36,8 @@ class TableRead:
         metadata_columns: Metadata columns that the query names.
         row_filter: Rows for which it is not true cannot matter.
         is_all_known: Whether an optimizer could leave out no more, for it is all that the query is made of.
+        is_grouped: Whether the query makes groups of the table's rows, or one of all of them: tasks may compute their
+            part.
         extremes: All that the query shows, where it is MIN, MAX and COUNT of all rows, which manifests may know: the
             functions and their columns, `*` for rows.
     """
@@ -44,6 +46,7 @@ class TableRead:
     metadata_columns: tuple[str, ...] = ()
     row_filter: BooleanExpression
     is_all_known: bool = False
+    is_grouped: bool = False
     extremes: tuple[tuple[str, str], ...] = ()
 
 
@@ -91,6 +94,7 @@ def table_read(
         metadata_columns=metadata,
         row_filter=row_filter(fragment, reference, alias, context),
         is_all_known=is_alone(fragment, reference) and not counts_rows(fragment),
+        is_grouped=is_alone(fragment, reference) and makes_groups(fragment),
         extremes=shown_extremes(fragment) if is_alone(fragment, reference) else (),
     )
 
@@ -136,6 +140,14 @@ def counts_rows(fragment: Fragment) -> bool:
         isinstance(value, exp.Count) and isinstance(value.this, exp.Star | exp.Literal)
         for value in (each.unalias() for each in shown)
     )
+
+
+def makes_groups(fragment: Fragment) -> bool:
+    """Whether a SELECT shows values of groups of rows."""
+    tree = fragment.ast
+    if not isinstance(tree, exp.Select):
+        return False
+    return any(value.find(exp.Count, exp.Min, exp.Max, exp.Sum, exp.Avg) for value in tree.expressions)
 
 
 def shown_extremes(fragment: Fragment) -> tuple[tuple[str, str], ...]:

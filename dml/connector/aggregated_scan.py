@@ -1,0 +1,255 @@
+"""Scans that give groups of rows, of which Spark makes the rest. Driver, classic Spark only.
+
+Input: an aggregation as Spark pushes it, and a scan of all rows of some files. Output: a scan whose tasks give a row
+for each group that they meet, `Min` of `Min`s and `Sum` of `Count`s being Spark's. What is computed is what Spark
+computes, to the bit but for sums of floating point numbers, whose last digits depend on the order of rows there too.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import ClassVar, Final
+
+from py4j.java_gateway import JavaObject
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+from pyspark.sql import types as spark_types
+
+from dml.connector.java import CONNECTOR, array, constant, simple_name, struct_type
+from dml.connector.proxies import Proxy
+from dml.connector.scan import ScanRead, SparkBatch, SparkScan, SparkStatistics
+from dml.connector.workers import python_partition, reader_factory
+from dml.engine.scans import task_groups
+from dml.model.aggregation import PartialAggregate, PartialAggregation, PartialFunction
+from dml.read.packed_groups import pack
+from dml.read.partial_aggregates import AggregatingReader
+from dml.spark.types import spark_type
+from dml.spark.workers import check_workers
+
+__all__ = ["AggregatedScan", "partial_aggregation"]
+
+EXACT: Final = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+"""Types whose values are equal, less and greater in Arrow as in Spark: all bits of equal values are the same."""
+
+SUMMED: Final = (IntegerType, DoubleType)
+"""Types whose sums cannot overflow: of more than 32 bits they can, and are an error then, or not, as a session says."""
+
+TEXTS: Final = (BinaryType, StringType)
+"""Types of values that take long on their way into rows of Spark."""
+
+FEW_VALUES: Final = (BooleanType, DateType, StringType)
+"""Types of columns that tell few groups apart, as a rule."""
+
+ROW_BYTES: Final = 100
+"""So many bytes a row of values takes, about."""
+
+
+def partial_aggregation(aggregation: JavaObject, read: ScanRead) -> tuple[ScanRead, PartialAggregation] | None:
+    """What tasks read and compute, where they can compute what an aggregation asks.
+
+    Args:
+        aggregation: What Spark asks.
+        read: The rows that it asks it of.
+
+    Returns:
+        The columns that are needed, and what is made of them; None where Spark has to make it of rows.
+    """
+    schema, places = read.state.schema, dict[int, int]()
+
+    def place_of(column: NestedField) -> int:
+        return places.setdefault(column.field_id, len(places))
+
+    groups: list[int] = []
+    for expression in aggregation.groupByExpressions():
+        column = column_of(expression, schema, EXACT)
+        if column is None:
+            return None
+        groups.append(place_of(column))
+    aggregates: list[PartialAggregate] = []
+    for asked in aggregation.aggregateExpressions():
+        name = simple_name(asked)
+        if name not in set(PartialFunction):
+            return None
+        function = PartialFunction(name)
+        if function is PartialFunction.ROWS:
+            aggregates.append(PartialAggregate(function=function))
+            continue
+        counted_once = function in {PartialFunction.FILLED, PartialFunction.SUM} and asked.isDistinct()
+        column = column_of(asked.column(), schema, KINDS[function])
+        if counted_once or column is None:
+            return None
+        aggregates.append(PartialAggregate(function=function, place=place_of(column)))
+    if not places:
+        return None
+    found = ScanRead(state=read.state, columns=tuple(places), row_filter=read.row_filter)
+    return found, PartialAggregation(groups=tuple(groups), aggregates=tuple(aggregates))
+
+
+KINDS: Final[Mapping[PartialFunction, tuple[type[IcebergType], ...]]] = {
+    PartialFunction.FILLED: (*EXACT, DoubleType),
+    PartialFunction.LEAST: EXACT,
+    PartialFunction.GREATEST: EXACT,
+    PartialFunction.SUM: SUMMED,
+}
+
+
+def column_of(expression: JavaObject, schema: Schema, kinds: tuple[type[IcebergType], ...]) -> NestedField | None:
+    """The column that an expression is, if it is one of some types and no part of another."""
+    if simple_name(expression) != "FieldReference":
+        return None
+    parts = list(map(str, expression.fieldNames()))
+    found = [column for column in schema.fields if [column.name] == parts]
+    return found[0] if len(found) == 1 and isinstance(found[0].field_type, kinds) else None
+
+
+class AggregatedScan(Proxy):
+    """Groups of the rows of a scan.
+
+    Args:
+        scan: The rows: its columns are those that are needed.
+        aggregation: What is made of them.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("read.Scan", "read.SupportsReportStatistics")
+
+    def __init__(self, scan: SparkScan, aggregation: PartialAggregation) -> None:
+        self.scan = scan
+        self.aggregation = aggregation
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What two scans of the same groups have in common."""
+        return (*self.scan.identity, self.aggregation)
+
+    def description(self) -> str:
+        """What EXPLAIN shows."""
+        names = [column.name for column in self.columns]
+        groups = ", ".join(names[place] for place in self.aggregation.groups)
+        values = ", ".join(
+            "count(*)" if each.place is None else f"{each.function.lower()}({names[each.place]})"
+            for each in self.aggregation.aggregates
+        )
+        return f"{self.scan.description()}: {values or 'groups'}{' by ' + groups if groups else ''} in each task"
+
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether tasks are quicker than Spark, which makes groups of numbers fast where it reads the files itself.
+
+        Whole numbers, times and decimals often tell nearly all rows apart, and then Python workers give as many groups.
+        """
+        if self.scan.vectorized is None:
+            return True
+        grouped = [self.columns[place].field_type for place in self.aggregation.groups]
+        has_texts = any(isinstance(column.field_type, TEXTS) for column in self.columns)
+        return has_texts and all(isinstance(kind, FEW_VALUES) for kind in grouped)
+
+    def readSchema(self) -> JavaObject:
+        """The columns of the groups, and of what is computed of them."""
+        return self._java_schema
+
+    def toBatch(self) -> "AggregatedBatch":
+        """Its groups."""
+        return AggregatedBatch(self)
+
+    def estimateStatistics(self) -> SparkStatistics:
+        """Rows and bytes, as if each row were a group; one row for each task where there is one group."""
+        if not self.aggregation.groups:
+            rows = max(1, len(self.scan.tasks))
+            return SparkStatistics(rows, rows * ROW_BYTES)
+        return self.scan.estimateStatistics()
+
+    def supportedCustomMetrics(self) -> JavaObject:
+        """None."""
+        return array(CONNECTOR + "metric.CustomMetric", ())
+
+    def reportDriverMetrics(self) -> JavaObject:
+        """None."""
+        return array(CONNECTOR + "metric.CustomTaskMetric", ())
+
+    def columnarSupportMode(self) -> JavaObject:
+        """Rows."""
+        return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
+
+    @cached_property
+    def columns(self) -> Sequence[NestedField]:
+        """The columns that are read."""
+        read = self.scan.read
+        return [read.state.schema.find_field(field_id) for field_id in read.columns]
+
+    @cached_property
+    def row_schema(self) -> spark_types.StructType:
+        """The columns of its rows."""
+        groups = [spark_type(self.columns[place].field_type) for place in self.aggregation.groups]
+        fields = [spark_types.StructField(f"group{number}", kind) for number, kind in enumerate(groups)]
+        fields += [
+            spark_types.StructField(f"value{number}", self._kind(each))
+            for number, each in enumerate(self.aggregation.aggregates)
+        ]
+        return spark_types.StructType(fields)
+
+    def _kind(self, each: PartialAggregate) -> spark_types.DataType:
+        if each.place is None or each.function is PartialFunction.FILLED:
+            return spark_types.LongType()
+        kind = spark_type(self.columns[each.place].field_type)
+        is_sum = each.function is PartialFunction.SUM
+        return spark_types.LongType() if is_sum and isinstance(kind, spark_types.IntegerType) else kind
+
+    @cached_property
+    def _java_schema(self) -> JavaObject:
+        return struct_type(self.row_schema)
+
+
+class AggregatedBatch(SparkBatch):
+    """The groups of a scan, in partitions.
+
+    Args:
+        groups: The scan.
+    """
+
+    def __init__(self, groups: AggregatedScan) -> None:
+        super().__init__(groups.scan)
+        self.groups = groups
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """That of its scan."""
+        return self.groups.identity
+
+    def planInputPartitions(self) -> JavaObject:
+        """A partition for each group of tasks; one at least of one group, which is there also where no file is."""
+        scan = self.scan
+        tasks = list(map(tuple, task_groups(scan.tasks, scan.read.state.table, scan.settings, whole_files=False)))
+        if not tasks and not self.groups.aggregation.groups:
+            tasks = [()]
+        partitions = (python_partition(number, pack(group)) for number, group in enumerate(tasks))
+        return array(CONNECTOR + "read.InputPartition", partitions)
+
+    def createReaderFactory(self) -> JavaObject:
+        """What reads a partition on an executor."""
+        scan = self.scan
+        check_workers(scan.engine.spark)
+        context = scan.read.context(scan.plan)
+        reader = AggregatingReader(context=pack(context), aggregation=self.groups.aggregation)
+        return reader_factory(reader, self.groups.row_schema)

@@ -1,0 +1,106 @@
+"""Groups of rows: whatever is put together when, what Spark makes of them is what all rows say."""
+
+from collections import defaultdict
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dml.model.aggregation import PartialAggregate, PartialAggregation, PartialFunction
+from dml.read import partial_aggregates
+from dml.read.partial_aggregates import partial_groups
+
+SCHEMA = pa.schema([("s", pa.string()), ("i", pa.int32()), ("x", pa.binary())])
+ROW = st.tuples(
+    st.none() | st.sampled_from(["", "a", "é"]), st.none() | st.integers(-3, 3), st.none() | st.binary(max_size=2)
+)
+AGGREGATES = (
+    PartialAggregate(function=PartialFunction.ROWS),
+    PartialAggregate(function=PartialFunction.FILLED, place=1),
+    PartialAggregate(function=PartialFunction.SUM, place=1),
+    PartialAggregate(function=PartialFunction.LEAST, place=2),
+    PartialAggregate(function=PartialFunction.GREATEST, place=0),
+)
+
+
+def batch_of(rows):
+    return pa.RecordBatch.from_arrays(
+        [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(SCHEMA)], schema=SCHEMA
+    )
+
+
+def computed(rows):
+    """What the aggregates are of some rows."""
+    filled = [[row[place] for row in rows if row[place] is not None] for place in range(3)]
+    return (
+        len(rows),
+        len(filled[1]),
+        sum(filled[1]) if filled[1] else None,
+        min(filled[2], default=None),
+        max(filled[0], key=str.encode, default=None),
+    )
+
+
+def together(parts):
+    """What Spark makes of parts of a group."""
+    columns = [[value for value in column if value is not None] for column in zip(*parts, strict=True)]
+    combine: tuple[Any, ...] = (sum, sum, sum, min, max)
+    return tuple(one(column) if column else None for one, column in zip(combine, columns, strict=True))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(ROW, max_size=5), max_size=6), st.sampled_from([(), (0,), (1,), (0, 1), (2,)]), st.data())
+def test_groups_put_together_are_those_of_all_rows(batches, groups, data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partial_aggregates, "ROWS_AT_ONCE", data.draw(st.integers(1, 12)))
+        aggregation = PartialAggregation(groups=groups, aggregates=AGGREGATES)
+        tables = list(partial_groups(map(batch_of, batches), SCHEMA, aggregation))
+    expected, found = defaultdict(list), defaultdict(list)
+    for row in (row for rows in batches for row in rows):
+        expected[tuple(row[place] for place in groups)].append(row)
+    for table in tables:
+        names = [*(f"group{number}" for number in range(len(groups))), *(f"value{number}" for number in range(5))]
+        assert table.column_names == names
+        for row in table.to_pylist():
+            values = tuple(row.values())
+            found[values[: len(groups)]].append(values[len(groups) :])
+    if not groups and not expected:
+        assert found == {(): [(0, 0, None, None, None)]}
+        return
+    assert {key: together(parts) for key, parts in found.items()} == {
+        key: computed(rows) for key, rows in expected.items()
+    }
+
+
+def test_where_groups_are_hardly_fewer_than_rows_the_rows_go_as_groups(monkeypatch):
+    monkeypatch.setattr(partial_aggregates, "ROWS_AT_ONCE", 10)
+    aggregation = PartialAggregation(groups=(1,), aggregates=AGGREGATES)
+    given_so_far = []
+
+    def batches():
+        for start in range(0, 100, 10):
+            yield batch_of([("a", number, b"") for number in range(start, start + 10)])
+            given_so_far.append(start)
+
+    taken = partial_groups(batches(), SCHEMA, aggregation)
+    assert next(taken).num_rows == 10
+    assert given_so_far == []
+    rest = list(taken)
+    assert [table.num_rows for table in rest] == [10] * 9
+    assert rest[-1].to_pylist()[-1] == {
+        "group0": 99,
+        "value0": 1,
+        "value1": 1,
+        "value2": 99,
+        "value3": b"",
+        "value4": "a",
+    }
+
+
+def test_few_groups_stay_until_the_end(monkeypatch):
+    monkeypatch.setattr(partial_aggregates, "BYTES_AT_ONCE", 100)
+    aggregation = PartialAggregation(groups=(0,), aggregates=AGGREGATES[:2])
+    (found,) = partial_groups((batch_of([("a", 1, b"x" * 50), ("é", 1, b"")]) for _ in range(50)), SCHEMA, aggregation)
+    assert sorted(found.to_pydict()["value0"]) == [50, 50]
