@@ -5,14 +5,14 @@ out only where no name in the query can mean them; rows only where a condition o
 join's ON drops them, whatever they are joined with.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.schema import Schema
-from pyiceberg.types import StructType
+from pyiceberg.types import DoubleType, IcebergType, IntegerType, StructType
 from sqlglot import exp
 
 from dml.model.columns import METADATA_COLUMNS
@@ -94,7 +94,7 @@ def table_read(
         metadata_columns=metadata,
         row_filter=row_filter(fragment, reference, alias, context),
         is_all_known=is_alone(fragment, reference) and not counts_rows(fragment),
-        is_grouped=is_alone(fragment, reference) and makes_groups(fragment),
+        is_grouped=is_alone(fragment, reference) and makes_groups(fragment, schema),
         extremes=shown_extremes(fragment) if is_alone(fragment, reference) else (),
     )
 
@@ -142,12 +142,27 @@ def counts_rows(fragment: Fragment) -> bool:
     )
 
 
-def makes_groups(fragment: Fragment) -> bool:
-    """Whether a SELECT shows values of groups of rows."""
+def makes_groups(fragment: Fragment, schema: Schema) -> bool:
+    """Whether a SELECT shows values of groups of rows, and all of them are such as tasks can compute a part of."""
     tree = fragment.ast
     if not isinstance(tree, exp.Select):
         return False
-    return any(value.find(exp.Count, exp.Min, exp.Max, exp.Sum, exp.Avg) for value in tree.expressions)
+    kinds = {column.name.lower(): column.field_type for column in schema.fields}
+    functions = [found for value in tree.expressions for found in value.find_all(exp.AggFunc)]
+    return bool(functions) and all(is_partial(found, kinds) for found in functions)
+
+
+def is_partial(function: exp.AggFunc, kinds: Mapping[str, IcebergType]) -> bool:
+    """Whether tasks can compute their part of an aggregate function; the connector looks closer."""
+    column = function.this
+    match function:
+        case exp.Count() | exp.Min() | exp.Max():
+            return isinstance(column, exp.Column | exp.Star | exp.Literal)
+        case exp.Sum() | exp.Avg():
+            return isinstance(column, exp.Column) and isinstance(
+                kinds.get(column.name.lower()), IntegerType | DoubleType
+            )
+    return False
 
 
 def shown_extremes(fragment: Fragment) -> tuple[tuple[str, str], ...]:
