@@ -1,5 +1,6 @@
 """The notebook shows what it says that it shows: executed anew, its outputs are those that are in it."""
 
+import itertools
 import json
 import os
 import re
@@ -24,15 +25,25 @@ VARIES = re.compile(
 
 
 def shown(path: Path) -> list[list[str]]:
-    """The outputs of a notebook's cells."""
+    """The outputs of a notebook's cells. What a cell prints may come in several pieces, cut by time: they are one."""
     cells = json.loads(path.read_text())["cells"]
-    return [[plain(output) for output in cell["outputs"]] for cell in cells if cell["cell_type"] == "code"]
+    return [
+        [
+            plain("".join(map(content, outputs)))
+            for _, outputs in itertools.groupby(cell["outputs"], key=lambda output: output["output_type"])
+        ]
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
 
 
-def plain(output: dict[str, Any]) -> str:
-    """What an output shows as text, without what varies, and without the rulers whose width varies with it."""
-    content = output.get("text") or output.get("data", {}).get("text/plain") or output.get("evalue", "")
-    return " ".join(re.sub(r"[-+|]{2,}|\|", " ", VARIES.sub("*", "".join(content))).split())
+def content(output: dict[str, Any]) -> str:
+    return "".join(output.get("text") or output.get("data", {}).get("text/plain") or output.get("evalue", ""))
+
+
+def plain(text: str) -> str:
+    """A text without what varies, and without the rulers whose width varies with it."""
+    return " ".join(re.sub(r"[-+|]{2,}|\|", " ", VARIES.sub("*", text)).split())
 
 
 def test_the_notebook_shows_what_it_shows(notebook_python: Path, spark_conf: Path, tmp_path: Path) -> None:

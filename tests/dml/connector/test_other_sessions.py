@@ -58,11 +58,11 @@ def test_no_session_is_kept_for_its_catalogs(lake, spark, target):
         sessions.append(spark._jvm.java.lang.ref.WeakReference(other._jsparkSession))
     del other
     deadline = time.monotonic() + 60
-    while sum(session.get() is not None for session in sessions) > 1 and time.monotonic() < deadline:
+    while sum(not session.refersTo(None) for session in sessions) > 1 and time.monotonic() < deadline:
         gc.collect()
         spark._jvm.System.gc()
         time.sleep(0.2)
-    assert sum(session.get() is not None for session in sessions) <= 1
+    assert sum(not session.refersTo(None) for session in sessions) <= 1  # `get` would keep them itself
 
 
 def test_a_session_that_is_left_gives_nothing_on(lake, spark, target):

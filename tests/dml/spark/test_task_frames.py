@@ -105,11 +105,11 @@ def test_what_is_kept_of_numbers_is_bounded_and_keeps_no_session(
     assert sorted(LEAVES[spark.sparkContext]) == [4, 5, 6]
     del other
     deadline = time.monotonic() + 60
-    while sum(session.get() is not None for session in sessions) > 1 and time.monotonic() < deadline:
+    while sum(not session.refersTo(None) for session in sessions) > 1 and time.monotonic() < deadline:
         gc.collect()
         spark._jvm.System.gc()  # type: ignore[union-attr]
         time.sleep(0.2)
-    assert sum(session.get() is not None for session in sessions) <= 1
+    assert sum(not session.refersTo(None) for session in sessions) <= 1  # `get` would keep them itself
 
 
 @pytest.mark.oldest
