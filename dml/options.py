@@ -66,6 +66,7 @@ __all__ = [
     "row_level_concurrency",
     "row_level_operation_mode",
     "row_probe_bytes",
+    "sent_source_bytes",
 ]
 
 # Names of properties; a name that ends in a period is continued by the name of a column or option.
@@ -313,6 +314,20 @@ def row_level_concurrency(properties: Mapping[str, str]) -> bool:
 def row_probe_bytes(properties: Mapping[str, str]) -> int:
     """`write.row-level-concurrency.max-checked-bytes`: above, new data files of others are judged by their metrics."""
     return integer(properties, "write.row-level-concurrency.max-checked-bytes", 256 * 1024 * 1024)
+
+
+SENT_SOURCE_BYTES: Final = 512 * 1024 * 1024
+"""So much the rows of a MERGE's source may take in all tasks that run on one machine, if a table says nothing."""
+
+
+def sent_source_bytes(properties: Mapping[str, str], tasks: int) -> int:
+    """`write.merge.max-sent-source-bytes`: so many bytes the source of a MERGE may have that each task gets whole.
+
+    Args:
+        properties: The table's.
+        tasks: How many tasks run at once on one machine.
+    """
+    return integer(properties, "write.merge.max-sent-source-bytes", SENT_SOURCE_BYTES // max(1, tasks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,17 @@
-"""MERGE with a source of few rows: Spark computes these, and the tasks that read the target do the rest. Driver.
+"""MERGE whose source is sent to tasks: Spark computes it, and the tasks that read the target do the rest. Driver.
 
 Spark's join has rows of the JVM made of what the target's files hold, shuffles and sorts them, and gives them back to
 Python to be written. Where all rows of the source, and all that clauses say of them, are small enough to be sent along,
-one job without a shuffle does it.
+one job without a shuffle does it: few rows with the function that tasks run, more of them as a broadcast variable.
 
 The source's keys have to be unique; else, and wherever something is not as expected, the statement goes Spark's way.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pyarrow as pa
@@ -41,23 +43,23 @@ from dml.read.key_index import KeyIndex
 from dml.read.packed_groups import PackedGroups
 from dml.read.projection import arrow_type
 from dml.spark.jobs import cancelled_on_interrupt, ended_on_failure, was_cancelled
+from dml.spark.local_rows import estimated_bytes
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
-from dml.spark.workers import check_workers
+from dml.spark.workers import check_workers, run_here
 from dml.sqlparse.quoting import quoted
 from dml.views import StatementViews
+from dml.write.broadcast_inserts import held_inserts, inserted_rows, insertions
 from dml.write.broadcast_merge import (
     BroadcastMergeTask,
     BroadcastProbe,
     BroadcastRows,
+    MappedBatch,
     columns_that_match,
-    held_inserts,
-    inserted_rows,
     matched_rows,
 )
-from dml.write.held_rows import stream_of
 from dml.write.writer_spec import WriteJob, WriterSpec
 
 __all__ = ["BroadcastSource", "broadcast_source", "write_broadcast_merge"]
@@ -66,11 +68,15 @@ LOG = logging.getLogger(__name__)
 
 MAX_ROWS: Final = 100_000
 MAX_BYTES: Final = 16 * 2**20
-"""Of more, each task would take longer to unpack the source than Spark takes to join it."""
+"""More is not sent with the function, and not asked for before Spark has said about how large it is."""
 
+ROWS_OF_A_TASK: Final = 100_000
+"""So many new rows are worth another task that inserts them, until all cores have one."""
 
 MAX_ROW_BYTES: Final = 1024
 """Of more in a row 100,000 of them would be more than a driver should be asked to take."""
+
+ENCRYPTS: Final = "spark.io.encryption.enabled"
 
 FITS: Final = f"{INTERNAL_PREFIX}fits"
 
@@ -85,14 +91,19 @@ class BroadcastSource:
     Attributes:
         rows: The rows.
         keys: Their keys, for the target's scan.
+        row_count: How many there are.
+        is_large: Whether tasks get them as a broadcast variable. Spark has not kept the rows then: asked again, the
+            source may give others.
     """
 
     rows: BroadcastRows
     keys: SourceKeys
+    row_count: int
+    is_large: bool
 
 
 def broadcast_source(
-    plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign
+    plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign, most_bytes: int
 ) -> BroadcastSource | None:
     """The rows of a source, with what the statement's clauses make of them.
 
@@ -101,6 +112,7 @@ def broadcast_source(
         source: The source.
         views: The statement's views.
         assign: The rules of store assignment.
+        most_bytes: So many bytes it may have where Spark knows about how many it has.
 
     Returns:
         None where they are too many, where a key comes twice, or where Spark cannot compute all of it: it may be that
@@ -112,20 +124,46 @@ def broadcast_source(
     """
     try:
         frame = source_frame(plan, source, views, assign)
+        is_large = looks_large(source, frame, most_bytes)
+        if not is_large:
+            source.keep()
         with cancelled_on_interrupt(frame.sparkSession):
-            table = arrow_table(frame if source.known_rows is not None else frame.limit(MAX_ROWS + 1))
-        if FITS in table.column_names:
-            if not pc.all(table.column(FITS), min_count=0).as_py():
-                return None
-            table = table.drop_columns([FITS])
-        if table.num_rows > MAX_ROWS or table.nbytes > MAX_BYTES:
+            columns = columns_of(
+                arrow_table(frame if is_large or source.known_rows is not None else frame.limit(MAX_ROWS + 1)),
+                MAX_ROWS if not is_large else None,
+                most_bytes if is_large else MAX_BYTES,
+            )
+        if columns is None:
             return None
-        return sent(plan, source, table, case_sensitive=assign.case_sensitive)
+        return sent(plan, source, columns, case_sensitive=assign.case_sensitive, is_large=is_large)
     except (PySparkException, Py4JError, DmlError, pa.ArrowException) as error:
         if was_cancelled(error):
             raise
         LOG.debug("The source of a MERGE cannot be sent to tasks: %s", error)
         return None
+
+
+def looks_large(source: MergeSourceFrame, frame: DataFrame, most_bytes: int) -> bool:
+    """Whether Spark takes a source for more than a small one, and what is asked of it for no more than may be sent."""
+    if source.known_rows is not None:
+        return False
+    size = estimated_bytes(source.frame)  # which has been optimized already: a small source costs no more than this
+    if size is None or size <= MAX_BYTES:
+        return False
+    size = estimated_bytes(frame)
+    return size is not None and MAX_BYTES < size <= most_bytes
+
+
+def columns_of(table: pa.Table, most_rows: int | None, most_bytes: int) -> list[pa.ChunkedArray] | None:
+    """The columns of a source; None where it is too large, or a row of it was."""
+    if FITS in table.column_names:
+        if not pc.all(table.column(FITS), min_count=0).as_py():
+            return None
+        table = table.drop_columns([FITS])
+    if table.nbytes > most_bytes or (most_rows is not None and table.num_rows > most_rows):
+        return None
+    columns: list[pa.ChunkedArray] = table.columns
+    return columns
 
 
 def source_frame(plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign) -> DataFrame:
@@ -173,42 +211,59 @@ def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
 
 
 def sent(
-    plan: BroadcastPlan, source: MergeSourceFrame, table: pa.Table, *, case_sensitive: bool
+    plan: BroadcastPlan,
+    source: MergeSourceFrame,
+    columns: list[pa.ChunkedArray],
+    *,
+    case_sensitive: bool,
+    is_large: bool,
 ) -> BroadcastSource | None:
-    """A source as it is sent; None where a key comes twice."""
-    table = table.combine_chunks()
-    count = len(source.pushable)
-    if any(
-        column.value_of is None and column.is_condition and kind != pa.bool_()
-        for column, kind in zip(plan.columns, table.schema.types[count:], strict=True)
-    ):
-        return None  # an error, which Spark has the words for
-    kinds = [arrow_type(column.field_type, spark=False) for column, _ in source.pushable] + [
-        arrow_type(column.value_of.field_type, spark=True)
-        if column.value_of is not None and column.value_of.field_type.is_primitive
-        else None
-        for column in plan.columns
-    ]
-    arrays = [
-        as_array(column) if kind is None else as_array(column).cast(kind)
-        for column, kind in zip(table.columns, kinds, strict=True)
-    ]
-    keys = arrays[:count]
+    """A source as it is sent; None where a key comes twice.
+
+    Args:
+        plan: What Spark has computed.
+        source: The source.
+        columns: Its keys and columns. They are taken out of the list one by one, so that none is held twice.
+        case_sensitive: How names match.
+        is_large: Whether it is sent as a broadcast variable.
+    """
+    keys = [as_array(columns.pop(0)).cast(arrow_type(column.field_type, spark=False)) for column, _ in source.pushable]
+    arrays = list(keys)
+    for column in plan.columns:
+        array = as_array(columns.pop(0))
+        if column.value_of is None and column.is_condition and array.type != pa.bool_():
+            return None  # an error, which Spark has the words for
+        if column.value_of is not None and column.value_of.field_type.is_primitive:
+            array = array.cast(arrow_type(column.value_of.field_type, spark=True))
+        arrays.append(array)
     if not KeyIndex(keys).is_unique:
         return None
-    known = pa.table(keys, names=table.column_names[:count]).filter(complete(keys))
-    rows = pa.RecordBatch.from_arrays(arrays, names=table.column_names)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
-        stream.write_batch(rows)
+    names = [f"k{place}" for place in range(len(keys))]
+    known = pa.table(keys, names=names)
+    if any(key.null_count for key in keys):
+        known = known.filter(complete(keys))
+    rows = pa.RecordBatch.from_arrays(arrays, names=[*names, *(f"c{place}" for place in range(len(plan.columns)))])
     return BroadcastSource(
-        rows=BroadcastRows(join=plan.join, rows=sink.getvalue().to_pybytes(), case_sensitive=case_sensitive),
+        rows=BroadcastRows(join=plan.join, rows=rows if is_large else compressed(rows), case_sensitive=case_sensitive),
         keys=source_keys([column for column, _ in source.pushable], known),
+        row_count=rows.num_rows,
+        is_large=is_large,
     )
+
+
+def compressed(batch: pa.RecordBatch) -> bytes:
+    """A batch as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+        stream.write_batch(batch)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
 
 
 def as_array(column: pa.ChunkedArray) -> pa.Array:
     """A column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
@@ -228,6 +283,8 @@ def write_broadcast_merge(
     groups: Sequence[Sequence[ScanTask]],
     spec: WriterSpec,
     table: Table,
+    *,
+    by_partition: bool,
 ) -> WriteOutcome:
     """Write the delta.
 
@@ -239,6 +296,7 @@ def write_broadcast_merge(
         groups: Its tasks, whole files, as Spark's tasks get them.
         spec: The write.
         table: The table.
+        by_partition: Whether one task inserts all new rows of a partition, where they are many.
 
     Raises:
         SetupError: the workers run a Python without this package.
@@ -250,25 +308,97 @@ def write_broadcast_merge(
         rows = inserted_rows(source.rows, spec, matched_rows(commits))
         return None if rows is None else held_inserts(rows, spec)
 
-    inserts = bool(source.rows.join.inserted)
-    if not groups:
-        return written_by([], table, spec, left if inserts else None)
+    join, is_alone = source.rows.join, len(groups) == 1 and not source.is_large
+    if not groups and not (join.inserted and source.is_large):
+        return written_by([], table, spec, left if join.inserted else None)
     check_workers(spark)
-    task = BroadcastMergeTask(
-        groups=PackedGroups.pack(groups, scan.context),
-        read_ids=read_ids,
-        source=source.rows,
-        is_alone=len(groups) == 1,
-        inserted={},
-        spec=spec,
-    )
-    adds: DriverRows | None = left if inserts and not task.is_alone else None
-    if adds is not None and spec.job is WriteJob.COPY_ON_WRITE and source.rows.join.matched:
-        rows = inserted_rows(source.rows, spec, probed(spark, source.rows, scan, groups, spec))
-        few = rows is not None and rows.num_rows <= FEW_ROWS
-        task = replace(task, inserted={0: stream_of([rows])} if rows is not None and few else {})
-        adds = None if rows is None or few else lambda _: held_inserts(rows, spec)
-    return run_writing_tasks(task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups)), table, spec, adds)
+    if source.is_large:
+        # Tasks look all keys up in the source that they have.
+        scan = replace(scan, context=replace(scan.context, key_filter=None))
+    rewrites = spec.job is WriteJob.COPY_ON_WRITE and bool(join.matched)
+    inserted: dict[int, bytes] = {}
+    adds: DriverRows | None = None
+    with as_sent(spark, source) as rows:
+        if join.inserted and not is_alone:
+            adds = left
+            if rewrites or source.is_large:
+                matched = probed(spark, rows, scan, groups, spec) if groups else BitMap()
+                groups = groups if join.matched else ()
+                inserted, adds = who_inserts(source, spec, matched, groups, by_partition=by_partition)
+        tasks = max(len(groups), *(number + 1 for number in inserted), 0)
+        if not tasks:
+            return written_by([], table, spec, adds)
+        task = BroadcastMergeTask(
+            groups=PackedGroups.pack([*groups, *[()] * (tasks - len(groups))], scan.context),
+            read_ids=read_ids,
+            source=rows,
+            is_alone=is_alone,
+            inserted=inserted,
+            spec=spec,
+        )
+        return run_writing_tasks(task_frame(spark, tasks, task, TASK_COMMIT_SCHEMA, tasks), table, spec, adds)
+
+
+@contextmanager
+def as_sent(spark: SparkSession, source: BroadcastSource) -> Iterator[BroadcastRows]:
+    """The rows of a source as tasks get them; when the block is left, nothing of them remains.
+
+    Many rows are a file where all tasks run on this machine, and else a broadcast variable, of which Spark compresses
+    and keeps a copy first. What Spark keeps in files it can encrypt.
+    """
+    if not source.is_large:
+        yield source.rows
+        return
+    batch, context = source.rows.batch(), spark.sparkContext
+    if run_here(context) and (context.getConf().get(ENCRYPTS) or "false").lower() != "true":
+        with TemporaryDirectory(prefix="rowdelta-", ignore_cleanup_errors=True) as folder:
+            path = f"{folder}/source.arrow"
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
+                file.write_batch(batch)
+            yield replace(source.rows, rows=MappedBatch(path))
+        return
+    variable = context.broadcast(batch)
+    try:
+        yield replace(source.rows, rows=variable)
+    finally:
+        with suppress(Exception):  # what became of the statement counts
+            variable.destroy()
+
+
+def who_inserts(
+    source: BroadcastSource,
+    spec: WriterSpec,
+    matched: BitMap,
+    groups: Sequence[Sequence[ScanTask]],
+    *,
+    by_partition: bool,
+) -> tuple[dict[int, bytes], DriverRows | None]:
+    """Which task inserts which rows of the source; and what the driver inserts instead.
+
+    Few rows go along with files that a task writes anew, so that a table has no more files after each MERGE. Many go to
+    the tasks that have least to do besides.
+
+    Args:
+        source: The source.
+        spec: The write.
+        matched: The rows of the source that match.
+        groups: The files that each task reads.
+        by_partition: Whether one task inserts all of a partition.
+    """
+    unmatched = source.row_count - len(matched)
+    if source.is_large and unmatched > FEW_ROWS:
+        inserting = min(spec.tasks, -(-unmatched // ROWS_OF_A_TASK))
+        loads = [sum(task.record_count for task in group) for group in groups]
+        loads += [0] * (inserting - len(loads))
+        least = sorted(range(len(loads)), key=lambda number: loads[number])[:inserting]
+        chosen = {number: loads[number] for number in sorted(least)}
+        return insertions(source.rows, spec, matched, chosen, by_partition=by_partition), None
+    rows = inserted_rows(source.rows, spec, matched)
+    if rows is None:
+        return {}, None
+    if groups and spec.job is WriteJob.COPY_ON_WRITE and rows.num_rows <= FEW_ROWS:
+        return insertions(source.rows, spec, matched, {0: 0}, by_partition=False), None
+    return {}, lambda _: held_inserts(rows, spec)
 
 
 def probed(
@@ -280,8 +410,7 @@ def probed(
 ) -> BitMap:
     """Which rows of the source match.
 
-    Files that are written anew take few new rows along, so that a table has no more files after each MERGE; but which
-    rows are new is known when all tasks have seen their keys.
+    Which rows are new is known when all tasks have seen their keys.
 
     Raises:
         DmlError: a file cannot be read.

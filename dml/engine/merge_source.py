@@ -90,13 +90,13 @@ class SourceKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSourceFrame:
-    """The source of one MERGE, and the owner of its rows where they are kept: `release` lets them go.
+    """The source of one MERGE, and the owner of its rows where they are kept: `keep` does so, `release` lets them go.
 
     Attributes:
         described: Its placeholder, alias and columns.
         frame: Its rows.
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
-        persisted: Whether the rows are kept until `release`.
+        may_be_kept: Whether the rows are to be kept where they may be read twice: nobody else keeps them.
         known_rows: How many there are at most, where these are few, and Spark makes them of nothing but its plan, the
             same whenever it is asked.
     """
@@ -104,7 +104,7 @@ class MergeSourceFrame:
     described: MergeSource
     frame: DataFrame
     pushable: tuple[tuple[NestedField, str], ...] = ()
-    persisted: bool = False
+    may_be_kept: bool = False
     known_rows: int | None = None
 
     @property
@@ -115,10 +115,21 @@ class MergeSourceFrame:
             for column, expression in self.pushable
         )
 
+    @property
+    def stays(self) -> bool:
+        """Whether it has the same rows when it is read again, once `keep` was called."""
+        return self.may_be_kept or self.known_rows is not None or self.frame.is_cached
+
+    def keep(self) -> None:
+        """Have Spark keep the rows when they are evaluated."""
+        if self.may_be_kept:
+            self.frame.persist()
+
     def keys(self) -> SourceKeys | None:
         """Evaluate the source once, keep its rows, and collect its keys on the driver; None where that does not pay."""
         if not self.pushable:
             return None
+        self.keep()
         columns = [f"{key} AS k{index}" for index, key in enumerate(self.key_expressions)]
         given = " AND ".join(f"k{index} IS NOT NULL" for index in range(len(columns)))
         most = most_keys([column for column, _ in self.pushable], self.frame.sparkSession)
@@ -131,7 +142,7 @@ class MergeSourceFrame:
 
     def release(self) -> None:
         """Let Spark forget the rows."""
-        if self.persisted:
+        if self.may_be_kept:
             with suppress(Exception):  # the statement has been committed by now, or has an error of its own
                 self.frame.unpersist()
 
@@ -149,9 +160,6 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
     pairs = () if by_source else pushable_keys(statement, context, alias, frame)
     local = local_rows(frame) if pairs else None
     known_rows = local if local is not None and local <= SMALL_SOURCE else None
-    persisted = bool(pairs) and known_rows is None and not frame.is_cached and not kept_already(frame)
-    if persisted:
-        frame = frame.persist()
     return MergeSourceFrame(
         described=MergeSource(
             view=views.free_placeholder(),
@@ -164,7 +172,7 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
         ),
         frame=frame,
         pushable=pairs,
-        persisted=persisted,
+        may_be_kept=bool(pairs) and known_rows is None and not frame.is_cached and not kept_already(frame),
         known_rows=known_rows,
     )
 

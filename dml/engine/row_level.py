@@ -8,6 +8,7 @@ DELETE without a condition (docs/semantics.md, D1 and D7 to D11).
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -27,13 +28,13 @@ from dml.engine.scanned_delta import ScannedDelta, scanned_delta, write_scanned_
 from dml.engine.scans import Scan, scan_table, task_groups
 from dml.engine.spliced import deletes_rows, splices, with_copied_metrics
 from dml.engine.target import Target, start_statement
-from dml.engine.write_settings import change_distribution, write_properties
+from dml.engine.write_settings import ChangeDistribution, change_distribution, write_properties
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
 from dml.errors import DataError, ErrorKind
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
-from dml.options import Command, RowLevelOperationMode
+from dml.options import Command, DistributionMode, RowLevelOperationMode, sent_source_bytes
 from dml.progress import progress_bar
 from dml.read.computed_rows import is_too_large
 from dml.read.target_files import TargetFiles
@@ -59,7 +60,9 @@ def run_row_level(
     started = time.perf_counter()
     planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key)
     try:
-        return run_planned(engine, planned, started)
+        with suppress(SourceGoneError):
+            return run_planned(engine, planned, delta_of(engine, planned), started)
+        return run_planned(engine, planned, delta_of(engine, planned, sends_source=False), started)
     except DataError as error:
         if error.kind is ErrorKind.CARDINALITY_VIOLATION and isinstance(statement, MergeStatement):
             raise cardinality_violation(statement, sql) from error
@@ -83,11 +86,14 @@ def cardinality_violation(statement: MergeStatement, sql: str) -> DataError:
     )
 
 
-def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Result:
+class SourceGoneError(Exception):
+    """Only Spark can compute a MERGE whose source was evaluated and not kept: it is evaluated again, for all of it."""
+
+
+def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", started: float) -> Result:
     """Run a planned statement: by metadata alone if that will do, else by its delta."""
     plan, target = planned.plan, planned.target
     command = plan.command.upper()
-    delta = delta_of(engine, planned)
     if plan.never or (target.snapshot_id is None and not plan.inserts):
         outcome = Outcome(command=command, mode=UNCHANGED, started=started, planned=time.perf_counter())
         return publish(engine, target, outcome, None)
@@ -121,7 +127,9 @@ def run_planned(engine: Engine, planned: PlannedStatement, started: float) -> Re
         engine,
         target,
         outcome,
-        row_level_action(engine, planned, delta.scan.plan, context, written, delta.source_keys),
+        row_level_action(
+            engine, planned, delta.scan.plan, context, written, delta.source_keys, keys_decide=delta.source_is_gone
+        ),
         summary=row_level_summary(planned, written),
         uncommitted=uncommitted,
     )
@@ -136,11 +144,21 @@ def write_delta(engine: Engine, planned: PlannedStatement, delta: "Delta", spec:
             groups = written_groups(planned, delta)
             return write_scanned_delta(engine.spark, delta.scanned, delta.scan, groups, table, spec)
         if delta.broadcast is not None:
-            groups, read_ids = written_groups(planned, delta), planned.plan.target_ids
-            return write_broadcast_merge(engine.spark, delta.broadcast, read_ids, delta.scan, groups, spec, table)
+            return write_broadcast_merge(
+                engine.spark,
+                delta.broadcast,
+                planned.plan.target_ids,
+                delta.scan,
+                written_groups(planned, delta),
+                spec,
+                table,
+                by_partition=distribution_of(planned).mode is not DistributionMode.NONE,
+            )
     except DataError as error:
         if not is_too_large(error):
             raise
+        if delta.source_is_gone:
+            raise SourceGoneError from error
     # Nothing is left of the tasks that met such a number, and their files' names are not used again.
     again = replace(spec, context=replace(spec.context, query_id=str(uuid.uuid4()))) if by_tasks else spec
     return run_writer(distributed(delta, planned, again.context), WriteTask(again), table, again)
@@ -168,22 +186,32 @@ class Delta:
     broadcast: BroadcastSource | None
 
     @property
+    def source_is_gone(self) -> bool:
+        """Whether nobody can ask the source of a MERGE for the same rows again."""
+        return self.broadcast is not None and self.broadcast.is_large
+
+    @property
     def inserts_few(self) -> bool:
         """Whether it is known to insert no more than `FEW_ROWS`."""
         return self.source_keys is not None and self.source_keys.rows <= FEW_ROWS
 
 
-def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
+def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = True) -> Delta:
     """Scan the target and put the delta query on top, which Spark analyses here.
 
     Where a MERGE goes without Spark's join, all of it that is not the name of a column has been analysed by then.
+
+    Args:
+        engine: The session and its catalogs.
+        planned: The statement.
+        sends_source: Whether the source of a MERGE may be sent to the tasks that read the target.
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
     broadcast, keys = None, None
     if planned.source is not None:
-        if plan.broadcast is not None:
-            broadcast = broadcast_source(plan.broadcast, planned.source, planned.views, assign)
+        if plan.broadcast is not None and sends_source:
+            broadcast = broadcast_source(plan.broadcast, planned.source, planned.views, assign, most_sent(planned))
         keys = planned.source.keys() if broadcast is None else broadcast.keys
     row_filter: BooleanExpression = plan.pushed_filter
     if keys is not None:
@@ -201,7 +229,7 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
         key_filter=None if keys is None else keys.key_filter,
         row_condition=plan.row_condition,
         whole_files=plan.ordered_by_file,
-        distribution=change_distribution(target.table.properties, target.session, plan.command),
+        distribution=distribution_of(planned),
         # Such a DELETE takes whole files away, if its condition is true for all of their rows.
         find_whole_files=plan.command is Command.DELETE and plan.pushed_is_complete,
     )
@@ -224,6 +252,19 @@ def delta_of(engine: Engine, planned: PlannedStatement) -> Delta:
     )
 
 
+def most_sent(planned: PlannedStatement) -> int:
+    """So many bytes the source of a MERGE may have to be sent to tasks, where it is not small."""
+    target, settings = planned.target, planned.settings
+    if planned.plan.inserts and distribution_of(planned).mode is DistributionMode.RANGE:
+        return 0  # Spark knows what ranges are
+    return sent_source_bytes(target.table.properties, settings.tasks_of_a_machine)
+
+
+def distribution_of(planned: PlannedStatement) -> ChangeDistribution:
+    """Which data files come to one task."""
+    return change_distribution(planned.target.table.properties, planned.target.session, planned.plan.command)
+
+
 def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:
     """The delta as its writers want it: all rows of a file in one task, in the order of the file."""
     if delta.whole_files:
@@ -236,14 +277,14 @@ def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) 
         inserts=planned.plan.inserts,
         few_inserts=delta.inserts_few,
         clustered=context.options.fanout is False,
-        distribution=change_distribution(planned.target.table.properties, planned.target.session, planned.plan.command),
+        distribution=distribution_of(planned),
     )
 
 
 def written_groups(planned: PlannedStatement, delta: Delta) -> tuple[tuple[ScanTask, ...], ...]:
     """The data files that come to each task."""
     table, settings, tasks = planned.target.table, planned.settings, delta.scan.plan.tasks
-    distribution = change_distribution(table.properties, planned.target.session, planned.plan.command)
+    distribution = distribution_of(planned)
     if delta.whole_files:
         return task_groups(tasks, table, settings, whole_files=True, distribution=distribution)
     return whole_file_groups(

@@ -86,6 +86,8 @@ def row_level_action(
     context: WriteContext,
     outcome: WriteOutcome,
     source_keys: SourceKeys | None = None,
+    *,
+    keys_decide: bool = False,
 ) -> Action:
     """What the tasks wrote, as an action on the table.
 
@@ -96,6 +98,7 @@ def row_level_action(
         context: The write.
         outcome: What the tasks did.
         source_keys: The join keys of a MERGE's source, where they are known.
+        keys_decide: Whether a row with such a key is one that the statement matches: its source cannot be asked again.
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     listing = scan.listing(outcome.removed_data_files, outcome.rewritten_delete_files)
@@ -106,7 +109,7 @@ def row_level_action(
         "rests_on_rows": rests_on_rows(planned, outcome),
         "starting_snapshot_id": target.snapshot_id,
         "case_sensitive": settings.case_sensitive,
-        "row_probe": statement_probe(engine.spark, planned, source_keys),
+        "row_probe": statement_probe(engine.spark, planned, source_keys, keys_decide=keys_decide),
     }
     rows = row_level_changes(planned, scan.tasks, context, outcome)
     if plan.inserts_only:

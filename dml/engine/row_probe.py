@@ -3,8 +3,9 @@
 Input: a planned statement, new data files. Output: yes or no, found in three steps, each for what the one before it
 leaves open: the files' metrics; the rows of small files, read here with the scan's own filters; the statement's own
 condition, run by Spark over these files alone, on the columns that it names, for a MERGE joined with the source that
-was read. A commit is held up meanwhile, and most files that others add are small and hold other keys: they take
-milliseconds, where a Spark job takes some tenths of a second.
+was read (where that is gone, a row with one of its keys is taken for one that matches). A commit is held up
+meanwhile, and most files that others add are small and hold other keys: they take milliseconds, where a Spark job
+takes some tenths of a second.
 """
 
 import logging
@@ -50,6 +51,7 @@ class StatementProbe:
         matching: SQL over the target's view that has a row where the statement matches one.
         row_filter: Rows for which it is not true match nothing.
         key_filter: Rows with other keys match nothing; None where that is not known.
+        keys_decide: Whether all rows with these keys count, as the statement's condition cannot be asked again.
         max_bytes: Of the files, all in all.
     """
 
@@ -58,6 +60,7 @@ class StatementProbe:
     matching: str
     row_filter: BooleanExpression = field(repr=False)
     key_filter: KeyFilter | None = field(repr=False)
+    keys_decide: bool
     max_bytes: int
 
     def matches(self, metadata: TableMetadata, snapshot_id: int, files: Sequence[ContentFile]) -> bool:
@@ -69,6 +72,8 @@ class StatementProbe:
             possible = self._by_metrics(table, files)
             if sum(file.file_size_in_bytes for file in possible) <= MAX_BYTES_READ_HERE:
                 possible = self._by_filters(table, possible)
+            if self.keys_decide:
+                return bool(possible)
             return bool(possible) and self._by_condition(table, snapshot_id, {file.path for file in possible})
         except (DmlError, PySparkException) as error:
             # The rule for whole files decides then, and it is the stricter one.
@@ -148,7 +153,11 @@ def whole_file(file: ContentFile) -> ScanTask:
 
 
 def statement_probe(
-    spark: SparkSession, planned: PlannedStatement, source_keys: SourceKeys | None = None
+    spark: SparkSession,
+    planned: PlannedStatement,
+    source_keys: SourceKeys | None = None,
+    *,
+    keys_decide: bool = False,
 ) -> RowProbe | None:
     """The probe of a statement; None where rows do not decide, or may not be asked.
 
@@ -158,11 +167,12 @@ def statement_probe(
         spark: The session.
         planned: The statement.
         source_keys: The join keys of a MERGE's source, where they are known.
+        keys_decide: Whether all rows with such a key count, as nobody can ask the source again.
     """
     properties: Mapping[str, str] = planned.target.table.properties
     matching, source = planned.plan.matching, planned.source
-    again = source is None or source.persisted or source.known_rows is not None or source.frame.is_cached
-    if matching is None or planned.reads_itself or not again or not row_level_concurrency(properties):
+    known = keys_decide or source is None or source.stays
+    if matching is None or planned.reads_itself or not known or not row_level_concurrency(properties):
         return None
     conflicts = planned.plan.conflict_detection_filter
     return StatementProbe(
@@ -171,5 +181,6 @@ def statement_probe(
         matching=matching,
         row_filter=conflicts if source_keys is None else And(conflicts, source_keys.row_filter),
         key_filter=None if source_keys is None else source_keys.key_filter,
+        keys_decide=keys_decide,
         max_bytes=row_probe_bytes(properties),
     ).matches

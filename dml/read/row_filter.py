@@ -49,6 +49,7 @@ from pyiceberg.types import (
 
 from dml.deletes.equality import EqualityDeleteSet
 from dml.pruning.bound_expressions import bound_filter, folded
+from dml.read.key_index import as_int64, is_whole_number
 from dml.read.projection import arrow_type
 
 __all__ = ["KeySet", "RowFilter", "RowMask", "filters_exactly", "row_filter"]
@@ -227,7 +228,7 @@ class KeySet:
         self.schema = pa.schema(list(zip(names, (column.type for column in columns), strict=True)))
         self.integers: IntegerSet | None = None
         self.others: EqualityDeleteSet | None = None
-        if len(columns) == 1 and (pa.types.is_integer(columns[0].type) or pa.types.is_date32(columns[0].type)):
+        if len(columns) == 1 and is_whole_number(columns[0].type):
             self.integers = IntegerSet(columns[0].drop_null())
         else:
             self.others = EqualityDeleteSet([pa.RecordBatch.from_arrays(columns, schema=self.schema)], self.schema)
@@ -259,7 +260,7 @@ class IntegerSet:
         if 0 < span <= MAX_TABLE and span <= max(1 << 20, 256 * len(keys)):
             self.table = np.zeros(span, np.bool_)
             self.table[keys - self.least] = True
-        self.keys = keys if self.table is None else keys[:0]
+        self.keys = keys if self.table is None else np.empty(0, np.int64)
 
     def contains(self, column: pa.Array) -> Mask:
         """Which values are in the set; NULL is not."""
@@ -286,12 +287,6 @@ class IntegerSet:
         found = np.empty(len(values), np.bool_)
         found[order] = self.keys[np.searchsorted(self.keys, ascending)] == ascending
         return found
-
-
-def as_int64(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Integers or dates as 64-bit integers."""
-    plain = array.cast(pa.int32()) if pa.types.is_date32(array.type) else array
-    return np.asarray(plain.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
 
 
 def to_numpy(mask: pa.Array) -> Mask:

@@ -1,6 +1,7 @@
-"""Whether the rows of a DataFrame are made of its plan alone: numbers, constants, rows that the driver gave. Driver.
+"""What Spark's optimizer knows of the rows of a DataFrame without running it. Driver.
 
-Input: a DataFrame. Output: what Spark's optimizer knows of it; no job is run.
+Input: a DataFrame. Output: whether its rows are made of its plan alone (numbers, constants, rows that the driver gave),
+and about how many bytes they take.
 """
 
 import re
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame
 from dml.spark.handlers import is_classic
 from dml.spark.jvm import analyzed_plan, jvm_view, optimized_plan
 
-__all__ = ["local_rows"]
+__all__ = ["estimated_bytes", "local_rows"]
 
 MADE_OF_NOTHING: Final = frozenset(
     ["Project", "Filter", "Range", "LocalRelation", "OneRowRelation", "Union", "GlobalLimit", "LocalLimit"]
@@ -44,6 +45,23 @@ def local_rows(frame: DataFrame) -> int | None:
         # The optimizer has computed some of it already, so it is no witness of what comes out another time.
         analyzed = analyzed_plan(frame)
         return int(known.get()) if analyzed.deterministic() and not reads_clock(analyzed) else None
+    except (Py4JError, PySparkException):  # an error of the query, which running it shows
+        return None
+
+
+def estimated_bytes(frame: DataFrame) -> int | None:
+    """About how many bytes the rows of a DataFrame take, as Spark's own choice of joins goes by it.
+
+    Args:
+        frame: A DataFrame, analysed.
+
+    Returns:
+        None where nobody knows, as on Connect.
+    """
+    if not is_classic(frame.sparkSession):
+        return None
+    try:
+        return int(str(optimized_plan(frame).stats().sizeInBytes()))
     except (Py4JError, PySparkException):  # an error of the query, which running it shows
         return None
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import StringType
 from dml.errors import SetupError
 from dml.spark.handlers import session_key
 
-__all__ = ["check_workers"]
+__all__ = ["check_workers", "run_here"]
 
 LOCAL_MASTER: Final = re.compile(r"local(\[.*\])?")
 DISTRIBUTION: Final = "rowdelta"
@@ -60,9 +60,14 @@ def check_workers(spark: SparkSession) -> None:
         CHECKED.add(key)
 
 
+def run_here(context: SparkContext) -> bool:
+    """Whether the workers run on the driver's machine, as parts of it."""
+    return LOCAL_MASTER.fullmatch(context.master or "") is not None
+
+
 def runs_own_python(context: SparkContext) -> bool:
     """Whether the workers run the driver's own Python, on the driver's machine; they do where nobody chose another."""
-    if LOCAL_MASTER.fullmatch(context.master or "") is None:
+    if not run_here(context):
         return False
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if not chosen:

@@ -2,11 +2,14 @@
 
 Input: groups of scan tasks, of which a Spark task gets its number, each a whole data file; and the rows of the source.
 Output: one `TaskCommit`, with the rows of the source that matched. What matched in no task is inserted by the driver;
-where there is but one task, by that; where files are written anew, with one of them, after a first look at the keys.
+where there is but one task, by that; after a first look at the keys by tasks, where files are written anew, or where
+there is much of it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +22,12 @@ from dml.errors import DmlError, ExecutionError
 from dml.model.broadcast_join import BroadcastClause, BroadcastJoin, source_id
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, RowOperation, value_name
 from dml.model.row_conditions import RowCondition, RowTerm
-from dml.model.write_task import TaskCommit, TaskMetrics
+from dml.model.write_task import TaskCommit
 from dml.read.computed_rows import computed, condition_filter
 from dml.read.key_index import NOWHERE, KeyIndex, Places
 from dml.read.packed_groups import PackedGroups
 from dml.read.projection import arrow_type
-from dml.write.file_layout import file_layout
-from dml.write.held_rows import stream_of
 from dml.write.output_files import current_task
-from dml.write.row_builder import RowBuilder
 from dml.write.run import TASK_COMMIT_SCHEMA, write_task
 from dml.write.writer_spec import WriterSpec
 
@@ -35,15 +35,44 @@ __all__ = [
     "BroadcastMergeTask",
     "BroadcastProbe",
     "BroadcastRows",
+    "Joined",
+    "MappedBatch",
+    "SentBatch",
     "columns_that_match",
-    "held_inserts",
-    "inserted_rows",
     "matched_rows",
+    "serialized",
 ]
 
 Mask = npt.NDArray[np.bool_]
 Columns = Mapping[int, pa.Array]
 UNDECIDED = -1
+
+BATCH_ROWS: Final = 1 << 17
+"""So many new rows are made at once."""
+
+
+class SentBatch(Protocol):
+    """A batch that an executor gets once, for all of its tasks: a `MappedBatch` or a broadcast variable of Spark's."""
+
+    @property
+    def value(self) -> pa.RecordBatch:
+        """The batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedBatch:
+    """A batch in a file, which tasks on the driver's machine map into their memory.
+
+    Attributes:
+        path: An Arrow file of one batch.
+    """
+
+    path: str
+
+    @property
+    def value(self) -> pa.RecordBatch:
+        """The batch."""
+        return pa.ipc.open_file(pa.memory_map(self.path)).get_batch(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +81,24 @@ class BroadcastRows:
 
     Attributes:
         join: What to do with them.
-        rows: An Arrow stream: the keys in the order of `join.key_ids`, then the columns with `source_id`s, in order.
+        rows: The keys in the order of `join.key_ids`, then the columns with `source_id`s, in order: as an Arrow stream
+            of one batch, or, where they are many, the batch itself, which the driver has and tasks are sent.
         case_sensitive: How names in conditions match.
     """
 
     join: BroadcastJoin
-    rows: bytes
+    rows: bytes | pa.RecordBatch | SentBatch
     case_sensitive: bool
 
-    def table(self) -> pa.RecordBatch:
+    def batch(self) -> pa.RecordBatch:
         """The rows."""
-        table = pa.ipc.open_stream(self.rows).read_all().combine_chunks()
-        return pa.RecordBatch.from_arrays(
-            [pa.concat_arrays(column.chunks) for column in table.columns], schema=table.schema
-        )
+        match self.rows:
+            case bytes():
+                return pa.ipc.open_stream(self.rows).read_next_batch()
+            case pa.RecordBatch():
+                return self.rows
+            case _:
+                return self.rows.value
 
 
 class TakenColumns(Mapping[int, pa.Array]):
@@ -108,14 +141,14 @@ class Joined:
     def __init__(self, source: BroadcastRows, spec: WriterSpec, read_ids: Sequence[int]) -> None:
         self.join, self.layout = source.join, spec.layout
         self.read_ids = tuple(read_ids)
-        self.matched = BitMap()
-        batch = source.table()
+        batch = source.batch()
         keys = len(self.join.key_ids)
-        self.index = KeyIndex(batch.columns[:keys])
+        self.keys: Sequence[pa.Array] = batch.columns[:keys]
         self.columns: dict[int, pa.Array] = {
             source_id(place): column for place, column in enumerate(batch.columns[keys:])
         }
         self.rows = batch.num_rows
+        self.matched = np.zeros(self.rows, np.bool_)
         schema = Schema.model_validate_json(spec.context.schema_json)
         self.types = [
             arrow_type(schema.find_field(field_id).field_type, spark=True) for field_id in self.layout.value_ids
@@ -126,6 +159,15 @@ class Joined:
             for condition in conditions
             if condition is not None
         }
+
+    @cached_property
+    def index(self) -> KeyIndex:
+        """Where each key is."""
+        return KeyIndex(self.keys)
+
+    def matched_rows(self) -> bytes:
+        """The rows of the source that matched, as a serialized `BitMap`."""
+        return serialized(np.flatnonzero(self.matched))
 
     def test(self, condition: RowCondition | None, columns: Columns, rows: int) -> Mask:
         """For which rows a condition is true."""
@@ -157,7 +199,7 @@ class Joined:
             if not matching.all():
                 keep = keep[matching]
                 columns = self.joined(batch, places, keep)
-        self.matched.update(places[keep].tolist())
+        self.matched[places[keep]] = True
         taken = pa.array(keep)
         return columns, (batch.column(FILE_ORDINAL).take(taken), batch.column(POS).take(taken))
 
@@ -172,22 +214,35 @@ class Joined:
         target = {field_id: batch.column(place) for place, field_id in enumerate(self.read_ids)}
         return TakenColumns(((target, pa.array(keep)), (self.columns, pa.array(places[keep]))))
 
-    def inserts(self, matched: BitMap) -> pa.RecordBatch | None:
-        """The rows of the source that match nothing, as a delta; None where none is inserted.
+    def unmatched(self, matched: BitMap) -> Places:
+        """The rows of the source that match nothing.
 
         Args:
             matched: Those that match.
         """
-        if not self.join.inserted:
-            return None
         left = np.ones(self.rows, np.bool_)
         left[np.asarray(matched.to_array(), np.int64)] = False
-        columns = TakenColumns(((self.columns, pa.array(np.flatnonzero(left))),))
-        rows = int(left.sum())
-        place = [pa.nulls(rows, pa.int32()), pa.nulls(rows, pa.int64())]
-        delta = self.changes(self.join.inserted, columns, rows, place, RowOperation.MATCHED)
-        delta = delta.filter(pc.equal(delta.column(ROW_OPERATION), int(RowOperation.INSERT)))
-        return delta if delta.num_rows else None
+        return np.flatnonzero(left)
+
+    def inserts(self, places: Places) -> Iterator[tuple[pa.RecordBatch, Places]]:
+        """Rows of the source, as a delta; without those that no clause inserts.
+
+        Args:
+            places: The rows, which match nothing.
+
+        Yields:
+            Batches with a row at least, and which rows of the source they are of.
+        """
+        for first in range(0, len(places) if self.join.inserted else 0, BATCH_ROWS):
+            part = places[first : first + BATCH_ROWS]
+            columns = TakenColumns(((self.columns, pa.array(part)),))
+            place = [pa.nulls(len(part), pa.int32()), pa.nulls(len(part), pa.int64())]
+            delta = self.changes(self.join.inserted, columns, len(part), place, RowOperation.MATCHED)
+            wanted = pc.equal(delta.column(ROW_OPERATION), int(RowOperation.INSERT))
+            if not pc.all(wanted).as_py():
+                delta, part = delta.filter(wanted), part[wanted.to_numpy(zero_copy_only=False)]
+            if len(part):
+                yield delta, part
 
     def changes(
         self,
@@ -242,7 +297,7 @@ class BroadcastMergeTask:
         read_ids: Field ids of the columns that are read.
         source: The rows of the source.
         is_alone: Whether it is the only task: it inserts the rows that match nothing, as nobody else has any.
-        inserted: Rows to insert along with what a task writes, by the task's number: a delta as an Arrow stream.
+        inserted: Which rows of the source a task inserts, by the task's number, as serialized `BitMap`s.
         spec: The write.
     """
 
@@ -258,18 +313,18 @@ class BroadcastMergeTask:
         joined = Joined(self.source, self.spec, self.read_ids)
         commit = write_task(self.delta(joined, list(numbers)), self.spec, current_task())
         if commit.failure is None and joined.join.inserted and not self.is_alone:
-            commit = replace(commit, matched_source_rows=joined.matched.serialize())
+            commit = replace(commit, matched_source_rows=joined.matched_rows())
         yield pa.record_batch([pa.array([commit.to_bytes()], pa.binary())], schema=TASK_COMMIT_SCHEMA)
 
     def delta(self, joined: Joined, numbers: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The delta of the task."""
         yield from joined.delta(self.groups.read(numbers))
-        inserted = joined.inserts(joined.matched) if self.is_alone else None
-        if inserted is not None:
-            yield inserted
+        if self.is_alone:
+            yield from (delta for delta, _ in joined.inserts(np.flatnonzero(~joined.matched)))
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
             if number in self.inserted:
-                yield from pa.ipc.open_stream(self.inserted[number])
+                places = BitMap.deserialize(self.inserted[number]).to_array()
+                yield from (delta for delta, _ in joined.inserts(np.asarray(places, np.int64)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +349,7 @@ class BroadcastProbe:
         try:
             for batch in self.groups.read(numbers):
                 joined.matches(batch)
-            commit = TaskCommit(matched_source_rows=joined.matched.serialize())
+            commit = TaskCommit(matched_source_rows=joined.matched_rows())
         except DmlError as error:
             if isinstance(error, ExecutionError):
                 raise  # another attempt may succeed
@@ -326,27 +381,7 @@ def matched_rows(commits: Sequence[TaskCommit]) -> BitMap:
     )
 
 
-def inserted_rows(source: BroadcastRows, spec: WriterSpec, matched: BitMap) -> pa.RecordBatch | None:
-    """What a MERGE inserts, as a delta; None for nothing. Driver.
-
-    Args:
-        source: The source.
-        spec: The write.
-        matched: The rows of the source that match.
-    """
-    return Joined(source, spec, ()).inserts(matched)
-
-
-def held_inserts(inserted: pa.RecordBatch, spec: WriterSpec) -> TaskCommit:
-    """Rows that a MERGE inserts, as if a task had left them to the driver. Driver.
-
-    Args:
-        inserted: The rows, as a delta.
-        spec: The write.
-
-    Raises:
-        DataError: a value breaks a rule.
-    """
-    layout = file_layout(spec.context, row_lineage=spec.row_lineage)
-    rows = RowBuilder(layout, spec.layout).inserted(inserted.drop_columns([ROW_OPERATION, FILE_ORDINAL, POS]))
-    return TaskCommit(held_rows=stream_of([rows]), metrics=TaskMetrics(rows_inserted=rows.num_rows))
+def serialized(places: Places) -> bytes:
+    """Ascending places as a serialized `BitMap`."""
+    found: bytes = BitMap(places.astype(np.uint32)).serialize()
+    return found

@@ -1,0 +1,201 @@
+"""MERGE by tasks that get a source of many rows: new rows are many too, and the source cannot be asked again."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dml.engine import broadcast_merge, merge_source, publish, row_level
+from dml.errors import CommitConflictError, DataError, ErrorKind
+from dml.scan import split
+from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.test_broadcast_merge import CLAUSES, ROW, counts, filled, merge
+
+pytestmark = pytest.mark.spark
+
+UPSERT = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+RANDOM = "SELECT int(50 * rand()) AS id, 'x' AS v FROM range(1)"
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Every source is large, and two new rows are many; whether tasks got the source, of each statement."""
+    monkeypatch.setattr(merge_source, "SMALL_SOURCE", -1)
+    monkeypatch.setattr(broadcast_merge, "MAX_BYTES", 0)
+    monkeypatch.setattr(broadcast_merge, "FEW_ROWS", 1)
+    monkeypatch.setattr(broadcast_merge, "ROWS_OF_A_TASK", 3)
+    original, found = row_level.broadcast_source, []
+
+    def noted(*args: Any) -> Any:
+        source = original(*args)
+        found.append(source is not None and source.is_large)
+        return source
+
+    monkeypatch.setattr(row_level, "broadcast_source", noted)
+    return found
+
+
+@pytest.mark.parametrize("place", range(len(CLAUSES)))
+def test_tasks_make_what_sparks_join_makes(kind: Kind, place: int, large: list[bool]) -> None:
+    lake, name, twin = kind.lake, filled(kind), filled(kind)
+    result = lake.session.sql(merge(lake, name, CLAUSES[place]))
+    assert large == [True]
+    with mock.patch.object(row_level, "broadcast_source", return_value=None):
+        expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
+    assert counts(result) == counts(expected)
+    assert result.rows_matched or result.rows_inserted
+    assert repr(lake.rows(name)) == repr(lake.rows(twin))
+    assert lake.session.verify(name, every_file=True).ok
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_many_new_rows_are_spread_over_tasks(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, large: list[bool], partitioned: bool
+) -> None:
+    """Each partition comes to one task, or, without partitions, a part of the rows to each."""
+    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    kind = Kind(lake=lake, version=3, mode="merge-on-read", partitioned=partitioned)
+    name = kind.create("id BIGINT, k INT, d DOUBLE, s STRING, at TIMESTAMP")
+    lake.session.sql(f"INSERT INTO {name} {ROW} FROM range(1)")
+    lake.session.sql(f"INSERT INTO {name} {ROW} FROM range(1, 2)")
+    before = {file.path for file in lake.data_files(name)}
+    # A task leaves few rows to the driver, which would write them into one file.
+    monkeypatch.setattr("dml.write.writer_spec.MAX_HELD_BYTES", 0)
+    result = lake.session.sql(merge(lake, name, UPSERT, f"{ROW} FROM range(2, 14)"))
+    assert (result.rows_inserted, result.rows_matched) == (12, 0)
+    new = [file for file in lake.data_files(name) if file.path not in before]
+    assert sorted(file.partition for file in new) == ([(0,), (1,), (2,)] if partitioned else [(), ()])
+    assert [file.record_count for file in new] == ([4, 4, 4] if partitioned else [6, 6])
+    assert lake.rows(f"SELECT count(*), count(DISTINCT id), min(id), max(id) FROM {name}") == [(14, 14, 0, 13)]
+
+
+def test_an_empty_table_and_a_source_without_rows(lake: Lake, large: list[bool]) -> None:
+    name = lake.create("id BIGINT, k INT, d DOUBLE, s STRING, at TIMESTAMP")
+    assert lake.session.sql(merge(lake, name, UPSERT, f"{ROW} FROM range(20)")).rows_inserted == 20
+    state = lake.state(name)
+    assert lake.session.sql(merge(lake, name, UPSERT, f"{ROW} FROM range(5, 5)")).snapshot_id is None
+    inserts = "ON t.id = s.id WHEN NOT MATCHED THEN INSERT *"
+    assert lake.session.sql(merge(lake, name, inserts, f"{ROW} FROM range(20)")).rows_inserted == 0
+    assert lake.state(name) == state
+    assert lake.session.sql(merge(lake, name, inserts, f"{ROW} FROM range(15, 30)")).rows_inserted == 10
+    assert lake.rows(f"SELECT count(*), count(DISTINCT id) FROM {name}") == [(30, 30)]
+
+
+def test_a_key_that_comes_twice_is_a_matter_of_sparks_join(lake: Lake, large: list[bool]) -> None:
+    name = lake.create("id BIGINT, v STRING")
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b')")
+    before = lake.state(name)
+    twice = f"MERGE INTO {name} t USING (VALUES (1, 'x'), (1, 'y') AS s(id, v)) s ON t.id = s.id WHEN MATCHED"
+    with pytest.raises(DataError) as caught:
+        lake.session.sql(f"{twice} THEN UPDATE SET v = s.v")
+    assert caught.value.kind is ErrorKind.CARDINALITY_VIOLATION
+    assert lake.state(name) == before
+    assert lake.session.sql(f"{twice} THEN DELETE").rows_deleted == 1
+    assert large == [False, False]
+
+
+def test_a_number_too_large_for_its_type_is_an_error_of_sparks(lake: Lake, large: list[bool]) -> None:
+    """The tasks' files are gone, and Spark says what is wrong with which statement."""
+    name = lake.create("id BIGINT, k INT")
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 2147483640 + int(id) FROM range(8)")
+    before = lake.state(name)
+    with pytest.raises(DataError) as caught:
+        lake.session.sql(
+            f"MERGE INTO {name} t USING (SELECT id FROM range(4, 20)) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET k = t.k + 5 WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+        )
+    assert caught.value.kind is ErrorKind.OVERFLOW
+    assert lake.state(name) == before
+    assert large == [True]
+
+
+def test_a_source_that_is_another_each_time_is_one_for_all_of_a_statement(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, large: list[bool]
+) -> None:
+    """Every key is in the table, so nothing is inserted: also where tasks fail, and Spark has to read it again."""
+    name = lake.create("id INT, v STRING")
+    lake.session.sql(f"INSERT INTO {name} SELECT int(id), 'a' FROM range(50)")
+    clauses = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
+    for _ in range(2):
+        assert lake.session.sql(merge(lake, name, clauses, RANDOM)).rows_updated == 1
+    overflow = DataError("too large", kind=ErrorKind.OVERFLOW)
+    monkeypatch.setattr(row_level, "write_broadcast_merge", mock.Mock(side_effect=overflow))
+    for _ in range(3):
+        result = lake.session.sql(merge(lake, name, clauses, RANDOM))
+        assert (result.rows_updated, result.rows_inserted) == (1, 0)
+    assert large == [True] * 5
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_what_was_sent_is_gone_afterwards(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, large: list[bool], here: bool
+) -> None:
+    """A file where tasks run on the driver's machine, else a broadcast variable and its file."""
+    name = lake.create("id BIGINT, k INT")
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 2147483640 + int(id) FROM range(8)")
+    sent: list[Any] = []
+
+    def broadcast(value: object) -> Any:
+        sent.append(original(value))
+        return sent[-1]
+
+    original = spark.sparkContext.broadcast
+    monkeypatch.setattr(spark.sparkContext, "broadcast", broadcast)
+    monkeypatch.setattr(broadcast_merge, "run_here", lambda _: here)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    statement = f"MERGE INTO {name} t USING (SELECT id FROM range(4, 20)) s ON t.id = s.id WHEN MATCHED"
+    assert lake.session.sql(f"{statement} THEN UPDATE SET k = 0").rows_updated == 4
+    with pytest.raises(DataError):
+        lake.session.sql(f"{statement} THEN UPDATE SET k = t.k + 2147483647 + 5")
+    assert large == [True, True]
+    assert list(tmp_path.iterdir()) == []
+    assert len(sent) == (0 if here else 2)
+    for variable in sent:
+        assert not variable._jbroadcast.isValid()
+        assert not Path(variable._path).exists()
+
+
+@pytest.mark.parametrize("ours", [19, 20])
+def test_rows_of_others_conflict_by_their_keys(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch, large: list[bool], ours: int
+) -> None:
+    """Another commit inserts the key 20 meanwhile: other keys can be merged, and this one cannot."""
+    lake, name = kind.lake, kind.filled()
+    original: Callable[..., Any] = publish.commit
+    waiting = [f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 0, 'theirs' FROM VALUES (-5L), (20L) AS v(id)"]
+
+    def commit(*args: object, **kwargs: object) -> object:
+        while waiting:
+            lake.session.sql(waiting.pop(0))
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(publish, "commit", commit)
+    source = f"SELECT id, 'mine' AS s FROM VALUES (3L), ({ours}L) AS v(id)"
+    statement = merge(
+        lake,
+        name,
+        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = s.s WHEN NOT MATCHED THEN INSERT (id, s) VALUES (s.id, s.s)",
+        source,
+    )
+    found = {row[0]: row[2] for row in lake.rows(name)} | {-5: "theirs", 20: "theirs"}
+    if ours == 20:
+        with pytest.raises(CommitConflictError, match="conflicting files"):
+            lake.session.sql(statement)
+    else:
+        lake.session.sql(statement)
+        found |= {3: "mine", 19: "mine"}
+    assert large[0]
+    assert {row[0]: row[2] for row in lake.rows(name)} == found
+
+
+def test_what_a_source_may_have(lake: Lake, large: list[bool]) -> None:
+    """The table says how many bytes; ranges are made by Spark."""
+    clauses = UPSERT
+    for properties in ({"write.merge.max-sent-source-bytes": "0"}, {"write.merge.distribution-mode": "range"}):
+        name = lake.create("id BIGINT, k INT, d DOUBLE, s STRING, at TIMESTAMP", **properties)
+        assert lake.session.sql(merge(lake, name, clauses, f"{ROW} FROM range(9)")).rows_inserted == 9
+    assert large == [False, False]
