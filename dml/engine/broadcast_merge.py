@@ -9,16 +9,17 @@ The source's keys have to be unique; else, and wherever something is not as expe
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyiceberg.table import Table
 from pyroaring import BitMap
+from pyspark import Broadcast, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, DateType, NumericType, TimestampNTZType, TimestampType
@@ -57,12 +58,13 @@ from dml.write.broadcast_merge import (
     BroadcastProbe,
     BroadcastRows,
     MappedBatch,
+    SentBatch,
     columns_that_match,
     matched_rows,
 )
 from dml.write.writer_spec import WriteJob, WriterSpec
 
-__all__ = ["BroadcastSource", "broadcast_source", "write_broadcast_merge"]
+__all__ = ["BroadcastSource", "NotSentError", "broadcast_source", "write_broadcast_merge"]
 
 LOG = logging.getLogger(__name__)
 
@@ -302,6 +304,7 @@ def write_broadcast_merge(
         SetupError: the workers run a Python without this package.
         DmlError: reading or writing failed; no file is left then. Of kind `OVERFLOW`: a number does not fit its type.
         PySparkException: Spark failed; no file is left then.
+        NotSentError: the source cannot be sent; nothing has been written.
     """
 
     def left(commits: Sequence[TaskCommit]) -> TaskCommit | None:
@@ -339,30 +342,53 @@ def write_broadcast_merge(
         return run_writing_tasks(task_frame(spark, tasks, task, TASK_COMMIT_SCHEMA, tasks), table, spec, adds)
 
 
+class NotSentError(Exception):
+    """A source could not be sent to tasks: a disk is full, or the JVM has no memory for it."""
+
+
 @contextmanager
 def as_sent(spark: SparkSession, source: BroadcastSource) -> Iterator[BroadcastRows]:
     """The rows of a source as tasks get them; when the block is left, nothing of them remains.
 
-    Many rows are a file where all tasks run on this machine, and else a broadcast variable, of which Spark compresses
-    and keeps a copy first. What Spark keeps in files it can encrypt.
+    Raises:
+        NotSentError: they cannot be sent.
     """
-    if not source.is_large:
-        yield source.rows
-        return
-    batch, context = source.rows.batch(), spark.sparkContext
+    with ExitStack() as stack:
+        rows = source.rows
+        if source.is_large:
+            try:
+                rows = replace(rows, rows=sent_batch(spark.sparkContext, rows.batch(), stack))
+            except (OSError, Py4JError, PySparkException) as error:
+                raise NotSentError from error
+        yield rows
+
+
+def sent_batch(context: SparkContext, batch: pa.RecordBatch, stack: ExitStack) -> SentBatch:
+    """A batch for all tasks.
+
+    It is a file where all of them run on this machine, and else a broadcast variable, of which Spark compresses and
+    keeps a copy first. What Spark keeps in files it can encrypt.
+
+    Args:
+        context: Spark's.
+        batch: The batch.
+        stack: What removes it again.
+    """
     if run_here(context) and (context.getConf().get(ENCRYPTS) or "false").lower() != "true":
-        with TemporaryDirectory(prefix="rowdelta-", ignore_cleanup_errors=True) as folder:
-            path = f"{folder}/source.arrow"
-            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
-                file.write_batch(batch)
-            yield replace(source.rows, rows=MappedBatch(path))
-        return
+        folder = stack.enter_context(TemporaryDirectory(prefix="rowdelta-", ignore_cleanup_errors=True))
+        path = f"{folder}/source.arrow"
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
+            file.write_batch(batch)
+        return MappedBatch(path)
     variable = context.broadcast(batch)
-    try:
-        yield replace(source.rows, rows=variable)
-    finally:
-        with suppress(Exception):  # what became of the statement counts
-            variable.destroy()
+    stack.callback(destroy, variable)
+    return variable
+
+
+def destroy(variable: Broadcast[Any]) -> None:
+    """Have Spark forget a broadcast variable; what became of the statement counts more than whether it does."""
+    with suppress(Exception):
+        variable.destroy()
 
 
 def who_inserts(

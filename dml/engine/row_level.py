@@ -16,7 +16,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import DataFrame
 
 from dml.commit import CommitKey, DeleteFiles
-from dml.engine.broadcast_merge import BroadcastSource, broadcast_source, write_broadcast_merge
+from dml.engine.broadcast_merge import BroadcastSource, NotSentError, broadcast_source, write_broadcast_merge
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings
@@ -159,6 +159,8 @@ def write_delta(engine: Engine, planned: PlannedStatement, delta: "Delta", spec:
             raise
         if delta.source_is_gone:
             raise SourceGoneError from error
+    except NotSentError as error:
+        raise SourceGoneError from error
     # Nothing is left of the tasks that met such a number, and their files' names are not used again.
     again = replace(spec, context=replace(spec.context, query_id=str(uuid.uuid4()))) if by_tasks else spec
     return run_writer(distributed(delta, planned, again.context), WriteTask(again), table, again)

@@ -159,6 +159,20 @@ def test_what_was_sent_is_gone_afterwards(
         assert not Path(variable._path).exists()
 
 
+def test_a_source_that_cannot_be_sent_is_joined_by_spark(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, large: list[bool]
+) -> None:
+    """The disk is full: what was written of the source is gone, and the statement succeeds."""
+    name = lake.create("id BIGINT, k INT")
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 0 FROM range(8)")
+    full = mock.Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(broadcast_merge, "TemporaryDirectory", full)
+    statement = f"MERGE INTO {name} t USING (SELECT id FROM range(4, 20)) s ON t.id = s.id WHEN MATCHED"
+    assert lake.session.sql(f"{statement} THEN UPDATE SET k = 1").rows_updated == 4
+    assert full.called
+    assert lake.rows(f"SELECT sum(k) FROM {name}") == [(4,)]
+
+
 @pytest.mark.parametrize("ours", [19, 20])
 def test_rows_of_others_conflict_by_their_keys(
     kind: Kind, monkeypatch: pytest.MonkeyPatch, large: list[bool], ours: int
