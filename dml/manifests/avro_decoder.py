@@ -24,10 +24,16 @@ class CheckedDecoder:
 
     Args:
         data: The bytes of the block.
+
+    Attributes:
+        numbers: How many numbers of lists, and of maps from numbers to numbers, it gave so far.
+        pairs: How many pairs of a number and bytes.
+        letters: How many letters of texts that are not of ASCII alone.
     """
 
     def __init__(self, data: bytes) -> None:
         self._size = len(data)
+        self.numbers = self.pairs = self.letters = 0
         # A list of n numbers is decoded at once and has at least n bytes: where one is damaged so that it runs on,
         # zeros follow for n more.
         decoder = new_decoder(data + bytes(len(data) + PADDING))
@@ -79,11 +85,15 @@ class CheckedDecoder:
 
     def read_utf8(self) -> str:
         """A length and so many bytes of text."""
-        return self.read(self.read_int()).decode()
+        text = self.read(self.read_int()).decode()
+        if not text.isascii():
+            self.letters += len(text)
+        return text
 
     def read_ints(self, count: int) -> tuple[int, ...]:
         """So many numbers."""
         self._check(count)
+        self.numbers += count
         numbers: Any = self._decoder.read_ints(count)
         self._check(0)
         # PyIceberg's decoder in C gives those below 0 as if numbers had no sign.
@@ -94,6 +104,7 @@ class CheckedDecoder:
     def read_int_bytes_dict(self, count: int, dest: dict[int, bytes]) -> None:
         """So many pairs of a number and bytes."""
         self._check(count)
+        self.pairs += count
         read_int, tell, read, size = self.read_int, self.tell, self._read, self._size
         for _ in range(count):  # half of the time that decoding a manifest takes is spent here
             key, length = read_int(), read_int()

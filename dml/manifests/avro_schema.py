@@ -9,13 +9,16 @@ gets a name of its own, which everybody reads.
 """
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import StructType
+from pyiceberg.types import PrimitiveType, StructType
 from pyiceberg.utils.schema_conversion import PRIMITIVE_FIELD_TYPE_MAPPING, AvroSchemaConversion
 
-__all__ = ["avro_schema", "record_type"]
+__all__ = ["avro_schema", "check_partition", "record_type"]
+
+PARTITION: Final = (2, 102)
+"""The ids of the field of a file in an entry, and of that of its partition in there."""
 
 Named = dict[str, Any]
 """The types that were defined so far, by their names."""
@@ -31,6 +34,27 @@ def record_type(schema: bytes) -> StructType:
         Exception: it is none of a metadata file.
     """
     return AvroSchemaConversion().avro_to_iceberg(spelled_out(json.loads(schema), {})).as_struct()
+
+
+def check_partition(file_type: StructType) -> None:
+    """Refuse partition tuples that hold collections: no transform makes any, and what is in them nobody weighs.
+
+    Args:
+        file_type: The type of the records of a file; one that is no manifest has none.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for field_id in PARTITION:
+        inner = next((found.field_type for found in file_type.fields if found.field_id == field_id), None)
+        if not isinstance(inner, StructType):
+            return
+        file_type = inner
+    for found in file_type.fields:
+        if not isinstance(found.field_type, PrimitiveType):
+            raise ValueError(  # noqa: TRY004 - what a file says is no type of ours
+                f"the values of its partition field '{found.name}' are of the type {found.field_type}"
+            )
 
 
 def avro_schema(schema: Schema, name: str) -> str:

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from pyiceberg.catalog import Catalog
@@ -21,8 +21,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.manifests.packed_entries import PackedEntries
-from dml.manifests.read import entries_of, manifests_of
-from dml.manifests.read_packed import read_packed
+from dml.manifests.read import blocks_of, damage_named, decoders_of, entries_in, manifests_of
+from dml.manifests.read_packed import packed_entries_in
+from dml.manifests.weights import bytes_of_entries, bytes_of_lines
 from dml.model.manifest import ManifestEntry, ManifestFile
 from dml.options import boolean, integer
 
@@ -35,11 +36,10 @@ DEFAULT_MAX_BYTES: Final = 768 << 20
 FEW: Final = 200
 """Of so many entries arrays are smaller, and faster to ask."""
 
-ENTRY_BYTES: Final = 1_500
-COLUMN_BYTES: Final = 500
-"""So much memory takes an entry, and what it says of each column, once that was looked at."""
-
-LINE_BYTES: Final = 1_000
+LONG_ENTRY: Final = 1_000
+LONG_COLUMN: Final = 100
+"""An entry, and what it says of each column, hardly takes so many bytes of a file. Longer ones are kept as arrays: as
+objects they would take some forty times as many."""
 
 Entries = tuple[ManifestEntry, ...] | PackedEntries
 """The entries of a manifest, deleted ones included, in the order of the file."""
@@ -48,10 +48,10 @@ Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class Weighed(Generic[Kept]):
     """Something that is kept, and about how many bytes of memory it takes."""
 
-    value: Any
+    value: Kept
     nbytes: int
 
 
@@ -65,7 +65,7 @@ class ManifestCache:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._nbytes = 0
-        self._kept: OrderedDict[Hashable, Weighed] = OrderedDict()
+        self._kept: OrderedDict[Hashable, Weighed[Any]] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -80,7 +80,7 @@ class ManifestCache:
             CorruptFileError: the manifest list is missing or is no manifest list.
             ExecutionError: the storage failed.
         """
-        return self._get(snapshot.manifest_list, lambda: manifests_of(io, snapshot), bytes_of_lines)
+        return self._get(snapshot.manifest_list, lambda: read_lines(snapshot, io))
 
     def entries(self, manifests: Iterable[ManifestFile], io: FileIO, columns: int) -> Callable[[ManifestFile], Entries]:
         """What reads the entries of some manifests, from memory where they were read before.
@@ -104,29 +104,22 @@ class ManifestCache:
                 self._kept.move_to_end(key)
 
         def entries_of(manifest: ManifestFile) -> Entries:
-            return self._get(
-                key_of(manifest),
-                lambda: read_entries(manifest, io),
-                lambda found: bytes_of(found, columns),
-                keys,
-            )
+            return self._get(key_of(manifest), lambda: read_entries(manifest, io, columns), keys)
 
         return entries_of
 
-    def _get(
-        self, key: Hashable, read: Callable[[], Kept], weigh: Callable[[Kept], int], stay: Collection[Hashable] = ()
-    ) -> Kept:
+    def _get(self, key: Hashable, read: Callable[[], Weighed[Kept]], stay: Collection[Hashable] = ()) -> Kept:
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
                 kept: Kept = found.value
                 return kept
-        value = read()  # two threads may read the same file: better than that one waits for all that others read
-        self._keep(key, Weighed(value, weigh(value)), stay)
-        return value
+        weighed = read()  # two threads may read the same file: better than that one waits for all that others read
+        self._keep(key, weighed, stay)
+        return weighed.value
 
-    def _keep(self, key: Hashable, weighed: Weighed, stay: Collection[Hashable]) -> None:
+    def _keep(self, key: Hashable, weighed: Weighed[Any], stay: Collection[Hashable]) -> None:
         if weighed.nbytes > self._max_bytes:
             return
         with self._lock:
@@ -154,30 +147,27 @@ def key_of(manifest: ManifestFile) -> Hashable:
     )
 
 
-def read_entries(manifest: ManifestFile, io: FileIO) -> Entries:
-    """The entries of a manifest, from its file."""
-    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
-    listed = None if None in counts else sum(count or 0 for count in counts)
-    if listed is not None and listed <= FEW:
-        return tuple(entries_of(manifest, io))
-    return read_packed(manifest, io)
+def read_lines(snapshot: Snapshot, io: FileIO) -> Weighed[tuple[ManifestFile, ...]]:
+    """The manifests of a snapshot, from its manifest list."""
+    lines = manifests_of(io, snapshot)
+    return Weighed(lines, bytes_of_lines(lines))
 
 
-def bytes_of_lines(lines: Iterable[ManifestFile]) -> int:
-    """About how many bytes of memory the lines of a manifest list take."""
-    return sum(LINE_BYTES + bytes_of_bounds(line) for line in lines)
+def read_entries(manifest: ManifestFile, io: FileIO, columns: int) -> Weighed[Entries]:
+    """The entries of a manifest, from its file, of a table with so many columns.
 
-
-def bytes_of_bounds(line: ManifestFile) -> int:
-    """How many bytes its partitions' bounds have."""
-    return sum(len(part.lower_bound or b"") + len(part.upper_bound or b"") for part in line.partitions or ())
-
-
-def bytes_of(entries: Entries, columns: int) -> int:
-    """About how many bytes of memory the entries take of a table with so many columns."""
-    if isinstance(entries, PackedEntries):
-        return entries.nbytes
-    return (ENTRY_BYTES + COLUMN_BYTES * columns) * len(entries)
+    How many there are the file says, whatever the manifest list does.
+    """
+    with damage_named(manifest.manifest_path):
+        file_type, found = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
+        blocks = list(found)
+    rows, size = sum(count for count, _ in blocks), sum(len(block) for _, block in blocks)
+    if rows <= FEW and size <= FEW * (LONG_ENTRY + LONG_COLUMN * columns):
+        decoders = list(decoders_of(blocks))
+        entries = tuple(entries_in(file_type, decoders, manifest))
+        return Weighed(entries, bytes_of_entries(entries, (decoder for _, decoder in decoders)))
+    arrays = packed_entries_in(file_type, blocks, manifest)
+    return Weighed(arrays, arrays.nbytes)
 
 
 CACHES: Final[WeakKeyDictionary[Catalog, ManifestCache]] = WeakKeyDictionary()

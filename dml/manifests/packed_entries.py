@@ -21,6 +21,7 @@ from dml.manifests.entry_columns import (
     STATUS,
 )
 from dml.manifests.read import CONTENTS, STATUSES
+from dml.manifests.weights import NUMBER_BYTES, bytes_of_values
 from dml.model.manifest import ContentFile, EntryStatus, ManifestEntry
 
 __all__ = [
@@ -58,6 +59,9 @@ SORT_ORDER_ID: Final = 140
 REFERENCED_DATA_FILE: Final = 143
 CONTENT_OFFSET: Final = 144
 CONTENT_SIZE: Final = 145
+
+TUPLE_BYTES: Final = 60
+"""So much takes a partition tuple beside its values."""
 
 MAP_TYPES: Final = {
     COLUMN_SIZES: pa.int64(),
@@ -140,7 +144,7 @@ class EvenMaps:
     @property
     def nbytes(self) -> int:
         """What it takes in memory."""
-        return int(self.values.nbytes) + 8 * len(self.keys)
+        return int(self.values.nbytes) + NUMBER_BYTES * len(self.keys)
 
     def of_file(self, place: int) -> dict[int, Any]:
         """The metrics of one file, by field id."""
@@ -195,7 +199,8 @@ class PackedEntries:
     def nbytes(self) -> int:
         """What it takes in memory, about."""
         arrays = sum(column.nbytes for column in self.columns.values()) + self.partition_of.nbytes
-        return int(arrays) + sum(maps.nbytes for maps in self.maps.values()) + 100 * len(self.partitions)
+        held = sum(TUPLE_BYTES + bytes_of_values(partition) for partition in self.partitions)
+        return int(arrays) + sum(maps.nbytes for maps in self.maps.values()) + held
 
     def live(self) -> npt.NDArray[np.bool_]:
         """Which entries are not DELETED."""

@@ -39,9 +39,10 @@ from pyiceberg.types import (
 from dml.errors import CorruptFileError, DmlError, storage_failure
 from dml.manifests.avro_container import FREE_BLOCK_BYTES, MAX_RATIO, AvroContainer
 from dml.manifests.avro_decoder import CheckedDecoder, check_elements
-from dml.manifests.avro_schema import record_type
+from dml.manifests.avro_schema import check_partition, record_type
 from dml.manifests.lockstep_decoder import UnsureError
 from dml.manifests.lockstep_lines import lockstep_lines
+from dml.manifests.weights import MAX_KEPT_LINE, MAX_KEPT_LINES_BYTES, KeptLines, bytes_of_encoded
 from dml.model.manifest import (
     ContentFile,
     EntryStatus,
@@ -54,12 +55,12 @@ from dml.model.manifest import (
 
 __all__ = [
     "ENTRY_READ_SCHEMA",
-    "KEPT_LINES",
     "MANIFEST_LIST_SCHEMA",
-    "MAX_KEPT_LINE",
     "SCHEMA_KEY",
     "blocks_of",
     "damage_named",
+    "decoders_of",
+    "entries_in",
     "entries_of",
     "manifests_of",
     "read_manifest_list",
@@ -122,11 +123,9 @@ to make a reader takes longer than to read a small file by it."""
 MANY_LINES: Final = 100
 """So many lines of a manifest list are cut apart first; to decode fewer takes less."""
 
-KEPT_LINES: Final = 1 << 15
-"""So many lines are kept. With what it says one takes about a kilobyte."""
-
-MAX_KEPT_LINE: Final = 1 << 11
-"""A longer line is read anew each time, so that all that are kept never take more than some 100 MB."""
+MAX_SUMMARIES: Final = 1 << 12
+"""No line has more summaries, as no partition spec has more fields: in the path of a file each has a folder, a path of
+4,096 bytes has room for a quarter of so many of the shortest names, and an object's name for fewer."""
 
 MAX_KEPT_BYTES: Final = 1 << 16
 """The schema of no honest file is longer."""
@@ -181,7 +180,7 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
         if sum(count for count, _ in blocks) >= MANY_LINES:
             with suppress(UnsureError):
                 return tuple(map(line_reader(file_type).read, lockstep_lines(file_type, blocks)))
-        return tuple(map(manifest_file, records_of(file_type, blocks, MANIFEST_LIST_READ_SCHEMA)))
+        return tuple(map(manifest_file, records_of(file_type, decoders_of(blocks), MANIFEST_LIST_READ_SCHEMA)))
 
 
 def entries_of(
@@ -207,9 +206,37 @@ def entries_of(
         CorruptFileError: the manifest is missing, is no manifest, or breaks the rules of sequence numbers.
         ExecutionError: the storage failed.
     """
+    with damage_named(manifest.manifest_path):
+        file_type, blocks = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
+        yield from entries_in(file_type, decoders_of(blocks), manifest, live_only=live_only, in_partition=in_partition)
+
+
+def entries_in(
+    file_type: StructType,
+    decoders: Iterable[tuple[int, CheckedDecoder]],
+    manifest: ManifestFile,
+    *,
+    live_only: bool = False,
+    in_partition: Callable[[tuple[Any, ...]], bool] | None = None,
+) -> Iterator[ManifestEntry]:
+    """The same, of a manifest whose blocks were read.
+
+    Args:
+        file_type: The type of the entries.
+        decoders: For each block the number of entries, and what decodes them.
+        manifest: A line of a snapshot's manifest list.
+        live_only: As for `entries_of`.
+        in_partition: The same.
+
+    Yields:
+        The entries in the order of the file.
+
+    Raises:
+        CorruptFileError: the manifest is no manifest, or breaks the rules of sequence numbers.
+    """
     next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
     with damage_named(manifest.manifest_path):
-        for record in records(io, manifest.manifest_path, ENTRY_READ_SCHEMA, manifest.manifest_length):
+        for record in records_of(file_type, decoders, ENTRY_READ_SCHEMA):
             status = STATUSES[record[0]]
             data = record[4]
             if data[4] < 0 or data[5] < 0:
@@ -263,16 +290,15 @@ def corrupt(location: str, what: str) -> CorruptFileError:
     )
 
 
-def records(io: FileIO, location: str, schema: Schema, length: int | None = None) -> Iterator[Any]:
-    file_type, blocks = blocks_of(io, location, length)
-    yield from records_of(file_type, blocks, schema)
+def decoders_of(blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, CheckedDecoder]]:
+    """What decodes each block, and the number of its records."""
+    return ((count, CheckedDecoder(block)) for count, block in blocks)
 
 
-def records_of(file_type: StructType, blocks: Iterable[tuple[int, bytes]], schema: Schema) -> Iterator[Any]:
+def records_of(file_type: StructType, decoders: Iterable[tuple[int, CheckedDecoder]], schema: Schema) -> Iterator[Any]:
     """The records of blocks, as those of a schema."""
     reader = reader_of(file_type, schema.as_struct())
-    for count, block in blocks:
-        decoder = CheckedDecoder(block)
+    for count, decoder in decoders:
         for _ in range(count):
             yield reader.read(cast("BinaryDecoder", decoder))
         decoder.finish()
@@ -293,6 +319,7 @@ def type_of_records(avro_schema: bytes) -> StructType:
     """
     file_type = record_type(avro_schema)
     check_elements(file_type)
+    check_partition(file_type)
     return file_type
 
 
@@ -308,7 +335,14 @@ class LineReader:
 
     def read(self, line: bytes) -> ManifestFile:
         """What a line says."""
-        return kept_line(self, line) if len(line) <= MAX_KEPT_LINE else self.decoded(line)
+        if len(line) > MAX_KEPT_LINE:
+            return self.decoded(line)
+        key = (self, line)
+        found = READ_LINES.get(key)
+        if found is None:
+            found = self.decoded(line)
+            READ_LINES.keep(key, found)
+        return found
 
     def decoded(self, line: bytes) -> ManifestFile:
         """The same, read anew."""
@@ -318,16 +352,16 @@ class LineReader:
         return manifest_file(record)
 
 
+READ_LINES: Final[KeptLines[tuple[LineReader, bytes], ManifestFile]] = KeptLines(
+    MAX_KEPT_LINES_BYTES, lambda key, found: bytes_of_encoded(found, key[1])
+)
+"""What lines say, those of all readers together: what is kept has one bound."""
+
+
 @lru_cache(maxsize=KEPT_SCHEMAS)
 def line_reader(file_type: StructType) -> LineReader:
     """What reads lines of a type."""
     return LineReader(file_type)
-
-
-@lru_cache(maxsize=KEPT_LINES)
-def kept_line(reader: LineReader, line: bytes) -> ManifestFile:
-    """What a line says, all readers' together: what is kept has one bound."""
-    return reader.decoded(line)
 
 
 def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[StructType, Iterator[tuple[int, bytes]]]:
@@ -420,11 +454,13 @@ def metrics(value: Mapping[int, Any] | None) -> Mapping[int, Any]:
 
 def manifest_file(record: list[Any]) -> ManifestFile:
     partitions = record[13]
+    if partitions is not None and len(partitions) > MAX_SUMMARIES:
+        raise ValueError(f"its line of '{record[0]}' has summaries of {len(partitions)} partition fields")
     return ManifestFile(
         manifest_path=record[0],
         manifest_length=record[1],
         partition_spec_id=record[2],
-        content=ManifestContent(record[3] or 0),
+        content=ManifestContent(record[3]) if record[3] else ManifestContent.DATA,
         sequence_number=record[4] or 0,
         min_sequence_number=record[5] or 0,
         added_snapshot_id=record[6],
@@ -434,7 +470,7 @@ def manifest_file(record: list[Any]) -> ManifestFile:
         added_rows_count=record[10],
         existing_rows_count=record[11],
         deleted_rows_count=record[12],
-        partitions=None if partitions is None else tuple(partition_summary(summary) for summary in partitions),
+        partitions=None if partitions is None else tuple(map(partition_summary, partitions)),
         key_metadata=record[14],
         first_row_id=record[15],
     )

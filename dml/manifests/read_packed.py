@@ -53,7 +53,7 @@ from dml.manifests.packed_entries import (
 from dml.manifests.read import blocks_of, damage_named
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
 
-__all__ = ["packed", "packed_in_lockstep", "read_packed"]
+__all__ = ["packed", "packed_entries_in", "packed_in_lockstep", "read_packed"]
 
 ALLOWED: Final = {
     ManifestContent.DATA: (FileContent.DATA,),
@@ -80,6 +80,23 @@ def read_packed(manifest: ManifestFile, io: FileIO) -> PackedEntries:
     """
     with damage_named(manifest.manifest_path):
         file_schema, found = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
+        return packed_entries_in(file_schema, found, manifest)
+
+
+def packed_entries_in(
+    file_schema: StructType, found: Iterable[tuple[int, bytes]], manifest: ManifestFile
+) -> PackedEntries:
+    """The same, of a manifest whose blocks were read.
+
+    Args:
+        file_schema: The type of the entries.
+        found: For each block the number of entries, and their bytes.
+        manifest: A line of a snapshot's manifest list.
+
+    Raises:
+        CorruptFileError: the manifest is no manifest, or breaks the rules of sequence numbers.
+    """
+    with damage_named(manifest.manifest_path):
         check_required(file_schema)
         blocks = [(count, block) for count, block in found if count or block]
         with DECODING:

@@ -8,7 +8,7 @@ PyIceberg 0.12 writes neither delete manifests nor version 3. The Avro encoding 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from io import BytesIO
 from math import isnan
 from typing import Any, Final, cast
@@ -39,7 +39,8 @@ from pyiceberg.types import (
 
 from dml.errors import ValidationFailedError, storage_failure
 from dml.manifests.avro_schema import avro_schema
-from dml.manifests.read import ENTRY_READ_SCHEMA, KEPT_LINES, MAX_KEPT_LINE, SCHEMA_KEY
+from dml.manifests.read import ENTRY_READ_SCHEMA, SCHEMA_KEY
+from dml.manifests.weights import MAX_KEPT_LINE, MAX_KEPT_LINES_BYTES, KeptLines, bytes_of_encoded
 from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 
 __all__ = ["ManifestWriter", "partition_type", "write_manifest_list"]
@@ -51,6 +52,11 @@ V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
 
 # Fields of an entry that a format version does not have.
 NOT_IN: Final = {1: {134, 135, 142, 143, 144, 145}, 2: {142, 144, 145}, 3: set[int]()}
+
+WRITTEN_LINES: Final[KeptLines[tuple[ManifestFile, int], bytes]] = KeptLines(
+    MAX_KEPT_LINES_BYTES, lambda key, line: bytes_of_encoded(key[0], line)
+)
+"""Lines of manifest lists as they were encoded, by what they say and the format version."""
 
 
 def partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
@@ -265,24 +271,21 @@ def with_sequence_numbers(manifest: ManifestFile, sequence_number: int) -> Manif
 
 
 def list_line(manifest: ManifestFile, version: int) -> bytes:
-    """A line of a manifest list, encoded."""
-    return (kept_line if is_short(manifest) else encoded_line)(manifest, version)
+    """A line of a manifest list, encoded.
 
-
-@lru_cache(maxsize=KEPT_LINES)
-def kept_line(manifest: ManifestFile, version: int) -> bytes:
-    """The same, from memory where it was encoded before: all lines but a few are those of the list before."""
-    return encoded_line(manifest, version)
-
-
-def is_short(manifest: ManifestFile) -> bool:
-    """Whether a line may be kept: what it says of partitions may be of any length."""
-    bounds = (bound for summary in manifest.partitions or () for bound in (summary.lower_bound, summary.upper_bound))
-    return len(manifest.manifest_path) + sum(len(bound or b"") for bound in bounds) <= MAX_KEPT_LINE
+    It is from memory where it was encoded before: all lines but a few are those of the list before.
+    """
+    key = (manifest, version)
+    line = WRITTEN_LINES.get(key)
+    if line is None:
+        line = encoded_line(manifest, version)
+        if len(line) <= MAX_KEPT_LINE:
+            WRITTEN_LINES.keep(key, line)
+    return line
 
 
 def encoded_line(manifest: ManifestFile, version: int) -> bytes:
-    """The same, encoded anew."""
+    """A line of a manifest list, encoded anew."""
     buffer = BytesIO()
     line_writer(version).write(BinaryEncoder(buffer), list_row(manifest, version))
     return buffer.getvalue()

@@ -5,9 +5,9 @@ of its rows. A group may come several times: Spark puts together what tasks give
 So little memory is enough, however many groups there are: where they are hardly fewer than the rows, no more are made.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -38,6 +38,8 @@ FUNCTIONS: Final = {
 
 TOGETHER: Final = {**FUNCTIONS, PartialFunction.ROWS: "sum", PartialFunction.FILLED: "sum"}
 """The same, for what was computed of parts of a group."""
+
+Part = TypeVar("Part", pa.RecordBatch, pa.Table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,41 +81,64 @@ def partial_groups(
         Columns `group0`, ... and `value0`, ...; a group may be in several tables. One row, of nothing but the values,
         where there is one group.
     """
-    kept: list[pa.Table] = []
+    kept: Pile[pa.Table] = Pile()
     rest = iter(batches)
     for rows in gathered(rest):
         found = groups_of_rows(rows, aggregation)
-        if aggregation.groups and is_much([rows]) and found.num_rows > WORTH_MAKING * rows.num_rows:
-            yield from (*kept, found)
+        if aggregation.groups and Pile(rows).is_much and found.num_rows > WORTH_MAKING * rows.num_rows:
+            yield from (*kept.parts, found)
             yield from (rows_as_groups(batch, aggregation) for batch in rest)
             return
-        kept.append(found)
-        if is_much(kept):
-            kept = [put_together(kept, aggregation)]
-            if aggregation.groups and is_much(kept):
-                yield kept.pop()
-    if not kept and not aggregation.groups:
-        kept = [groups_of_rows(schema.empty_table(), aggregation)]
-    if kept:
-        yield put_together(kept, aggregation)
+        kept.add(found)
+        if kept.is_much:
+            kept = Pile(put_together(kept.parts, aggregation))
+            if aggregation.groups and kept.is_much:
+                yield from kept.parts
+                kept = Pile()
+    if not kept.parts and not aggregation.groups:
+        kept.add(groups_of_rows(schema.empty_table(), aggregation))
+    if kept.parts:
+        yield put_together(kept.parts, aggregation)
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Batches end to end, until they are worth a call."""
-    waiting: list[pa.RecordBatch] = []
+    waiting: Pile[pa.RecordBatch] = Pile()
     for batch in batches:
-        waiting.append(batch)
-        if is_much(waiting):
-            yield pa.Table.from_batches(waiting)
-            waiting = []
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+        waiting.add(batch)
+        if waiting.is_much:
+            yield pa.Table.from_batches(waiting.parts)
+            waiting = Pile()
+    if waiting.parts:
+        yield pa.Table.from_batches(waiting.parts)
 
 
-def is_much(parts: Sequence[pa.RecordBatch | pa.Table]) -> bool:
-    """Whether rows are as many, or as long, as are put together at once."""
-    rows, nbytes = sum(part.num_rows for part in parts), sum(part.nbytes for part in parts)
-    return bool(rows >= ROWS_AT_ONCE or nbytes >= BYTES_AT_ONCE)
+class Pile(Generic[Part]):
+    """Rows in parts. Each is measured once, when it is added: there may be thousands of them.
+
+    Args:
+        parts: The first ones.
+
+    Attributes:
+        parts: All that were added.
+    """
+
+    def __init__(self, *parts: Part) -> None:
+        self.parts: list[Part] = []
+        self._rows = self._nbytes = 0
+        for part in parts:
+            self.add(part)
+
+    def add(self, part: Part) -> None:
+        """One more."""
+        self.parts.append(part)
+        self._rows += part.num_rows
+        self._nbytes += part.nbytes
+
+    @property
+    def is_much(self) -> bool:
+        """Whether the rows are as many, or as long, as are put together at once."""
+        return self._rows >= ROWS_AT_ONCE or self._nbytes >= BYTES_AT_ONCE
 
 
 def groups_of_rows(rows: pa.Table, aggregation: PartialAggregation) -> pa.Table:

@@ -12,24 +12,22 @@ from pyiceberg.types import LongType
 
 from dml.errors import CorruptFileError
 from dml.manifests.avro_schema import avro_schema
-from dml.manifests.cache import bytes_of_lines
 from dml.manifests.entry_columns import CONTENT, STATUS, read_columns
 from dml.manifests.packed_entries import NULL_VALUE_COUNTS
 from dml.manifests.read import (
     ENTRY_READ_SCHEMA,
     MANIFEST_LIST_SCHEMA,
-    MAX_KEPT_LINE,
+    LineReader,
     entries_of,
-    kept_line,
     read_manifest_list,
 )
 from dml.manifests.read_packed import read_packed
-from dml.manifests.write import kept_line as kept_encoded
-from dml.manifests.write import write_manifest_list
+from dml.manifests.weights import MAX_KEPT_LINE
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile, PartitionSummary
 from dml.pruning.file_bounds import MetricBounds, MetricColumn
 from tests.dml.manifests.test_lockstep_entries import PARTITION_TYPES, PLAIN, entry, written
 from tests.dml.manifests.test_lockstep_lines import long, sized
+from tests.dml.manifests.test_lockstep_lines import written as written_list
 
 IO = PyArrowFileIO()
 
@@ -65,10 +63,17 @@ def test_many_blocks_that_decompress_to_much_are_refused(tmp_path: Path, *, is_l
     assert peak < 200 << 20
 
 
-def test_long_lines_of_manifest_lists_are_not_kept(tmp_path: Path) -> None:
+def test_long_lines_of_manifest_lists_are_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their bounds may be of any length, and what the process keeps of lines no property bounds."""
-    snapshot = {"version": 2, "snapshot_id": 1, "parent_snapshot_id": None, "sequence_number": 1, "first_row_id": 0}
-    for length, kept in ((20, 200), (MAX_KEPT_LINE, 0)):
+    decoded: list[bytes] = []
+    decode = LineReader.decoded
+
+    def noted(reader: LineReader, line: bytes) -> ManifestFile:
+        decoded.append(line)
+        return decode(reader, line)
+
+    monkeypatch.setattr(LineReader, "decoded", noted)
+    for length, times in ((20, 1), (MAX_KEPT_LINE, 2)):
         summary = PartitionSummary(contains_null=False, contains_nan=None, lower_bound=bytes(length), upper_bound=b"")
         lines = [
             ManifestFile(
@@ -82,14 +87,12 @@ def test_long_lines_of_manifest_lists_are_not_kept(tmp_path: Path) -> None:
             )
             for number in range(200)
         ]
-        before, encoded = kept_line.cache_info().misses, kept_encoded.cache_info().misses
-        location = f"file://{tmp_path}/{length}.avro"
-        write_manifest_list(IO, location, manifests=lines, **snapshot)  # type: ignore[arg-type]
+        location = written_list(tmp_path, lines, 2)
+        decoded.clear()
         found = read_manifest_list(IO, location)
         assert [line.partitions for line in found] == [(summary,)] * 200
         assert read_manifest_list(IO, location) == found
-        assert (kept_line.cache_info().misses - before, kept_encoded.cache_info().misses - encoded) == (kept, kept)
-        assert bytes_of_lines(found) >= 200 * length
+        assert len(decoded) == 200 * times
 
 
 def test_a_count_below_0_is_read_as_it_is_and_says_nothing(tmp_path: Path) -> None:

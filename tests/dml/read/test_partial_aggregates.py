@@ -1,6 +1,7 @@
 """Groups of rows: whatever is put together when, what Spark makes of them is what all rows say."""
 
 from collections import defaultdict
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -104,3 +105,21 @@ def test_few_groups_stay_until_the_end(monkeypatch):
     aggregation = PartialAggregation(groups=(0,), aggregates=AGGREGATES[:2])
     (found,) = partial_groups((batch_of([("a", 1, b"x" * 50), ("é", 1, b"")]) for _ in range(50)), SCHEMA, aggregation)
     assert sorted(found.to_pydict()["value0"]) == [50, 50]
+
+
+def test_each_batch_is_measured_once(monkeypatch):
+    """Row groups may be of one row each: to measure all that wait with each would take longer than to read them."""
+    measured = []
+
+    class Batch:
+        num_rows = 1
+
+        @property
+        def nbytes(self):
+            measured.append(self)
+            return 10
+
+    monkeypatch.setattr(partial_aggregates, "BYTES_AT_ONCE", 10_000)
+    monkeypatch.setattr(partial_aggregates, "pa", SimpleNamespace(Table=SimpleNamespace(from_batches=len)))
+    assert list(partial_aggregates.gathered(Batch() for _ in range(2_500))) == [1_000, 1_000, 500]
+    assert len(measured) == 2_500
