@@ -11,50 +11,22 @@ from typing import ClassVar, Final
 
 from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import BinaryType, BooleanType, DateType, IcebergType, NestedField, StringType
 from pyspark.sql import types as spark_types
 
 from dml.connector.java import CONNECTOR, array, constant, simple_name, struct_type
 from dml.connector.proxies import Proxy
-from dml.connector.scan import ScanRead, SparkBatch, SparkScan, SparkStatistics
+from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkBatch, SparkScan, SparkStatistics, references
 from dml.connector.workers import python_partition, reader_factory
 from dml.engine.scans import task_groups
 from dml.model.aggregation import PartialAggregate, PartialAggregation, PartialFunction
+from dml.plan.table_read import COUNTED, EXACT, SUMMED
 from dml.read.packed_groups import pack
 from dml.read.partial_aggregates import AggregatingReader
 from dml.spark.types import spark_type
 from dml.spark.workers import check_workers
 
 __all__ = ["AggregatedScan", "partial_aggregation"]
-
-EXACT: Final = (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
-"""Types whose values are equal, less and greater in Arrow as in Spark: all bits of equal values are the same."""
-
-SUMMED: Final = (IntegerType, DoubleType)
-"""Types whose sums cannot overflow: of more than 32 bits they can, and are an error then, or not, as a session says."""
 
 TEXTS: Final = (BinaryType, StringType)
 """Types of values that take long on their way into rows of Spark."""
@@ -108,7 +80,7 @@ def partial_aggregation(aggregation: JavaObject, read: ScanRead) -> tuple[ScanRe
 
 
 KINDS: Final[Mapping[PartialFunction, tuple[type[IcebergType], ...]]] = {
-    PartialFunction.FILLED: (*EXACT, DoubleType),
+    PartialFunction.FILLED: COUNTED,
     PartialFunction.LEAST: EXACT,
     PartialFunction.GREATEST: EXACT,
     PartialFunction.SUM: SUMMED,
@@ -132,7 +104,11 @@ class AggregatedScan(Proxy):
         aggregation: What is made of them.
     """
 
-    interfaces: ClassVar[tuple[str, ...]] = ("read.Scan", "read.SupportsReportStatistics")
+    interfaces: ClassVar[tuple[str, ...]] = (
+        "read.Scan",
+        "read.SupportsReportStatistics",
+        "read.SupportsRuntimeV2Filtering",
+    )
 
     def __init__(self, scan: SparkScan, aggregation: PartialAggregation) -> None:
         self.scan = scan
@@ -158,12 +134,11 @@ class AggregatedScan(Proxy):
         """Whether tasks are quicker than Spark, which makes groups of numbers fast where it reads the files itself.
 
         Whole numbers, times and decimals often tell nearly all rows apart, and then Python workers give as many groups.
+        Which of them reads the files is known when they are planned, so that is asked last.
         """
-        if self.scan.vectorized is None:
-            return True
-        grouped = [self.columns[place].field_type for place in self.aggregation.groups]
         has_texts = any(isinstance(column.field_type, TEXTS) for column in self.columns)
-        return has_texts and all(isinstance(kind, FEW_VALUES) for kind in grouped)
+        are_few = all(isinstance(column.field_type, FEW_VALUES) for column in self.grouped)
+        return (has_texts and are_few) or self.scan.vectorized is None
 
     def readSchema(self) -> JavaObject:
         """The columns of the groups, and of what is computed of them."""
@@ -179,6 +154,30 @@ class AggregatedScan(Proxy):
             rows = max(1, len(self.scan.tasks))
             return SparkStatistics(rows, rows * ROW_BYTES)
         return self.scan.estimateStatistics()
+
+    def filterAttributes(self) -> JavaObject:
+        """The columns of groups whose values in the other side of a join say which files to read."""
+        names = [str(field.name).lower() for field in self.row_schema.fields]
+        sources = {column.name for column in self.scan.partition_sources}
+        return references(
+            column.name for column in self.grouped if column.name in sources and names.count(column.name.lower()) == 1
+        )
+
+    def filter(self, predicates: Sequence[JavaObject]) -> None:
+        """Leave out files of which the other side of a join wants no group."""
+        self.scan.filter(predicates)
+
+    def pushedPredicates(self) -> JavaObject:
+        """None that replaces Spark's own filter."""
+        return array(FILTER_PREDICATE, ())
+
+    def supportsIterativePushdown(self) -> bool:
+        """Once is enough."""
+        return False
+
+    def reflectsFullyPushedDownFilters(self) -> bool:
+        """Statistics are those of the files that are left."""
+        return False
 
     def supportedCustomMetrics(self) -> JavaObject:
         """None."""
@@ -199,10 +198,14 @@ class AggregatedScan(Proxy):
         return [read.state.schema.find_field(field_id) for field_id in read.columns]
 
     @cached_property
+    def grouped(self) -> Sequence[NestedField]:
+        """The columns whose values tell groups apart."""
+        return [self.columns[place] for place in self.aggregation.groups]
+
+    @cached_property
     def row_schema(self) -> spark_types.StructType:
-        """The columns of its rows."""
-        groups = [spark_type(self.columns[place].field_type) for place in self.aggregation.groups]
-        fields = [spark_types.StructField(f"group{number}", kind) for number, kind in enumerate(groups)]
+        """The columns of its rows: a join knows those of groups by the names that they have in the table."""
+        fields = [spark_types.StructField(column.name, spark_type(column.field_type)) for column in self.grouped]
         fields += [
             spark_types.StructField(f"value{number}", self._kind(each))
             for number, each in enumerate(self.aggregation.aggregates)

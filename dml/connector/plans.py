@@ -1,7 +1,8 @@
-"""What the plan of a write's rows reads. Driver, classic Spark only.
+"""What Spark's plans say of a write or a query beyond what Spark tells a source. Driver, classic Spark only.
 
-Input: a plan of Spark's, the write. Output: the write, which knows whether its rows are made of rows of its own table,
-and of which snapshot: what others add meanwhile would be gone otherwise, and nobody would have seen it.
+Input: a plan of Spark's. Output: of a write, whether its rows are made of rows of its own table, and of which snapshot:
+what others add meanwhile would be gone otherwise, and nobody would have seen it. Of a query, whether it may count
+different values: the optimizer makes a count of rows of `count(DISTINCT 'web')`, and pushes it as one.
 """
 
 from collections.abc import Iterator
@@ -9,16 +10,19 @@ from dataclasses import replace
 from typing import Final
 
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from dml.connector.java import java_class, simple_name
+from dml.connector.java import java_class, simple_name, static
 from dml.engine.insert import RowsWrite
 from dml.engine.target import Target
 from dml.spark.versions import Feature, has
 
-__all__ = ["reading_itself", "running_plan"]
+__all__ = ["counts_no_values", "reading_itself", "running_plan"]
 
 EXECUTIONS: Final = "org.apache.spark.sql.execution.SQLExecution"
+CATALYST: Final = "org.apache.spark.sql.catalyst."
 CURRENT_SNAPSHOT: Final = "current-snapshot-id"
 """The property in which a table says what it was loaded with: before Spark 4.1 tables have no version."""
 
@@ -74,9 +78,48 @@ def snapshot_id(relation: JavaObject) -> int | None:
 
 def running_plan(spark: SparkSession) -> JavaObject | None:
     """The plan of the command that Spark runs in this thread; None where that is not known."""
+    execution = running_execution(spark)
+    return None if execution is None else execution.analyzed()
+
+
+def running_execution(spark: SparkSession) -> JavaObject | None:
+    """What Spark runs in this thread; None where that is not known."""
     executions = java_class(EXECUTIONS)
     number = spark.sparkContext.getLocalProperty(executions.EXECUTION_ID_KEY())
-    if number is None:
-        return None
-    execution = executions.getQueryExecution(int(number))
-    return None if execution is None else execution.analyzed()
+    return None if number is None else executions.getQueryExecution(int(number))
+
+
+def counts_no_values(spark: SparkSession) -> bool:
+    """Whether the query that Spark optimizes in this thread is known, and has no aggregate function with DISTINCT.
+
+    It is known while Spark runs it. Who only asks for its plan, as EXPLAIN does, gets False; so does a query that is
+    optimized while another one runs.
+    """
+    try:
+        execution = running_execution(spark)
+        tracker = static(CATALYST + "QueryPlanningTracker", "get")()
+        if execution is None or not tracker.isDefined() or tracker.get() != execution.tracker():
+            return False
+        return not has_distinct(execution.analyzed())
+    except (Py4JError, PySparkException):  # as of an expression that has no text
+        return False
+
+
+def has_distinct(plan: JavaObject) -> bool:
+    """Whether an aggregate function with DISTINCT is in an analysed plan, its subqueries included."""
+    pattern = static(CATALYST + "trees.TreePattern", "AGGREGATE_EXPRESSION")()
+    stack = [plan]
+    while stack:
+        node = stack.pop()
+        if not node.containsPattern(pattern):  # nor has anything below it, or a subquery in it
+            continue
+        asked = (each for each in items(node.expressions()) if each.containsPattern(pattern))
+        if any("DISTINCT" in str(each.sql()) for each in asked):
+            return True
+        stack += [*items(node.children()), *items(node.subqueries())]
+    return False
+
+
+def items(sequence: JavaObject) -> list[JavaObject]:
+    """The items of a sequence of Scala's."""
+    return [sequence.apply(place) for place in range(sequence.size())]

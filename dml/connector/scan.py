@@ -7,13 +7,14 @@ and what Spark should know of its size.
 Spark asks its whole filter again of the rows that it gets, but where the files that are left hold no other rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
 from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.types import NestedField
 from pyspark.sql.types import StructType
 
 from dml.connector.conditions import pushed_down
@@ -33,7 +34,7 @@ from dml.scan.size import scan_size
 from dml.scan.source import scan_context, spark_schema
 from dml.spark.workers import check_workers
 
-__all__ = ["PlannedScan", "ScanRead", "SparkScan"]
+__all__ = ["PlannedScan", "ScanRead", "SparkScan", "references"]
 
 FILTER_PREDICATE = CONNECTOR + "expressions.filter.Predicate"
 
@@ -172,11 +173,14 @@ class SparkScan(Proxy):
 
     def filterAttributes(self) -> JavaObject:
         """The columns whose values in the other side of a join say which files to read: those of partition fields."""
+        return references(known.name for known in self.partition_sources)
+
+    @property
+    def partition_sources(self) -> Sequence[NestedField]:
+        """The columns that it reads and of which partition fields are made."""
         state = self.read.state
         sources = {part.source_id for spec in state.table.specs().values() for part in spec.fields}
-        found = [known for known in state.schema.fields if known.field_id in sources & set(self.read.columns)]
-        column = static(CONNECTOR + "expressions.FieldReference", "column")
-        return array(CONNECTOR + "expressions.NamedReference", (column(known.name) for known in found))
+        return [known for known in state.schema.fields if known.field_id in sources & set(self.read.columns)]
 
     def filter(self, predicates: Sequence[JavaObject]) -> None:
         """Leave out files of which the other side of a join wants no row."""
@@ -278,6 +282,12 @@ class PlannedScan(SparkScan):
     def build(self) -> "PlannedScan":
         """Itself."""
         return self
+
+
+def references(names: Iterable[str]) -> JavaObject:
+    """Names of columns, as Spark has them."""
+    column = static(CONNECTOR + "expressions.FieldReference", "column")
+    return array(CONNECTOR + "expressions.NamedReference", map(column, names))
 
 
 class SparkBatch(Proxy):

@@ -16,11 +16,12 @@ from pyiceberg.types import NestedField
 from dml.connector.aggregated_scan import AggregatedScan, partial_aggregation
 from dml.connector.conditions import pushable_trees, pushed_down
 from dml.connector.expressions import condition_trees, has_marked
-from dml.connector.java import array
-from dml.connector.known_values import Aggregate, KnownRow, aggregates_of, is_wanted, known_row
+from dml.connector.java import array, simple_name
+from dml.connector.known_values import Aggregate, Function, KnownRow, aggregates_of, is_wanted, known_row
+from dml.connector.plans import counts_no_values
 from dml.connector.proxies import Proxy
 from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkScan
-from dml.connector.workers import has_python_readers
+from dml.connector.workers import has_python_readers, runs_our_tasks
 from dml.engine.engine import Engine, StatementSettings
 from dml.model.columns import METADATA_COLUMNS
 from dml.plan.predicates import MAX_DEPTH
@@ -66,6 +67,7 @@ class SparkScanBuilder(Proxy):
         self.known: KnownRow | None = None
         self.groups: AggregatedScan | None = None
         self.plan: ScanPlan | None = None
+        self._counts_no_values: bool | None = None
         self._answered: tuple[tuple[Aggregate, ...], KnownRow | None] | None = None
 
     def pushPredicates(self, predicates: Sequence[JavaObject]) -> Sequence[JavaObject]:
@@ -103,19 +105,35 @@ class SparkScanBuilder(Proxy):
     def pushAggregation(self, aggregation: JavaObject) -> bool:
         """Answer by the manifests, or group by group in the tasks, where every file counts whole."""
         self.known = self._known_row(aggregation)
-        if self.known is None and self._may_aggregate() and has_python_readers():
-            found = partial_aggregation(aggregation, self.read)
-            if found is not None:
-                read, partial = found
-                groups = AggregatedScan(SparkScan(self.engine, read, self.plan, self.settings, self.options), partial)
-                self.groups = groups if groups.is_worthwhile else None
+        if self.known is None and self._may_aggregate(aggregation):
+            self.groups = self._groups(aggregation)
         return self.known is not None or self.groups is not None
 
-    def _may_aggregate(self) -> bool:
-        return self.is_whole and not self.read.metadata_columns and is_wanted(self.engine.spark)
+    def _groups(self, aggregation: JavaObject) -> AggregatedScan | None:
+        found = partial_aggregation(aggregation, self.read) if has_python_readers() else None
+        if found is None:
+            return None
+        read, partial = found
+        groups = AggregatedScan(SparkScan(self.engine, read, self.plan, self.settings, self.options), partial)
+        if groups.is_worthwhile and runs_our_tasks(self.engine.spark):
+            return groups
+        self.plan = groups.scan.plan
+        return None
+
+    def _may_aggregate(self, aggregation: JavaObject) -> bool:
+        is_plain = self.is_whole and not self.read.metadata_columns and is_wanted(self.engine.spark)
+        return is_plain and self._counts_what_it_says(aggregation)
+
+    def _counts_what_it_says(self, aggregation: JavaObject) -> bool:
+        """False where a count of rows may be one of different values of a constant."""
+        if all(simple_name(asked) != Function.ROWS for asked in aggregation.aggregateExpressions()):
+            return True
+        if self._counts_no_values is None:
+            self._counts_no_values = counts_no_values(self.engine.spark)
+        return self._counts_no_values
 
     def _known_row(self, aggregation: JavaObject) -> KnownRow | None:
-        asked = aggregates_of(aggregation, self.read.state.schema) if self._may_aggregate() else None
+        asked = aggregates_of(aggregation, self.read.state.schema) if self._may_aggregate(aggregation) else None
         if asked is None:
             return None
         if self._answered is None or self._answered[0] != asked:
@@ -129,10 +147,17 @@ class SparkScanBuilder(Proxy):
         fields = self.read.state.schema.fields
         own = {field.name for field in fields}
         columns = tuple(field.field_id for field in fields if field.name in names)
-        metadata = tuple(name for name in METADATA_COLUMNS if name in names - own)
+        metadata: tuple[str, ...] = tuple(name for name in METADATA_COLUMNS if name in names - own)
         if not columns and not metadata:
-            columns = (cheapest(fields).field_id,)
+            columns, metadata = self._cheapest()
         self.read = replace(self.read, columns=columns, metadata_columns=metadata)
+
+    def _cheapest(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """One column of those that Spark knows of, which are all or those that a statement names."""
+        read = self.read
+        if not read.columns:
+            return (), read.metadata_columns[:1]
+        return (cheapest([read.state.schema.find_field(known) for known in read.columns]).field_id,), ()
 
     def build(self) -> Proxy:
         """The scan."""

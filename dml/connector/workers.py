@@ -7,15 +7,21 @@ sources are read and written with.
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from typing import Final
 
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from dml.connector.java import java_class, none, struct_type
+from dml.errors import SetupError
+from dml.spark.handlers import session_key
 from dml.spark.jvm import gateway, python_function
+from dml.spark.workers import check_workers
 
 __all__ = [
     "PYTHON_SOURCES",
@@ -25,6 +31,7 @@ __all__ = [
     "python_partition",
     "python_source",
     "reader_factory",
+    "runs_our_tasks",
     "stream_writer_factory",
     "writer_factory",
 ]
@@ -33,6 +40,9 @@ PYTHON_SOURCES = "org.apache.spark.sql.execution.datasources.v2.python."
 
 MESSAGE = StructType([StructField("message", BinaryType())])
 """What a function that writes gives, once in a task."""
+
+UNFIT: Final[set[str]] = set()
+"""Sessions whose workers cannot run our tasks: they are asked once."""
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 WriteFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -50,6 +60,19 @@ def knows_python_readers(_: object) -> bool:
     try:
         classes.forName(PYTHON_SOURCES + "PythonPartitionReaderFactory")
     except Py4JJavaError:
+        return False
+    return True
+
+
+def runs_our_tasks(spark: SparkSession) -> bool:
+    """Whether the workers of a session can run our tasks, where Spark may do without them."""
+    key = session_key(spark)
+    if key in UNFIT:
+        return False
+    try:
+        check_workers(spark)
+    except (SetupError, PySparkException, Py4JError):
+        UNFIT.add(key)
         return False
     return True
 

@@ -148,12 +148,15 @@ def table_frame(
     )
     make = engine.read_frame if schema.fields else None
     found = SnapshotRead(resolved=resolved, snapshot_id=snapshot_id, schema=schema, needed=read)
-    if make is not None and (is_joined or read.is_grouped or not read.is_all_known):
+    is_computed = read.is_grouped and not read.is_filtered
+    if make is not None and (is_joined or is_computed or not read.is_all_known):
         frame = make(engine, settings, found)
         if frame is not None:
             return frame
 
     def without_python(plan: ScanPlan) -> DataFrame | None:
+        if make is not None and read.is_grouped and plan.covers_whole_files:
+            return make(engine, settings, found)  # tasks may compute their part, for Spark asks nothing of rows
         # Where Spark can add nothing, our own frame is as good, and faster where Python workers have to read.
         return make and make(engine, settings, replace(found, plan=plan, without_python=True))
 
@@ -168,6 +171,7 @@ def table_frame(
         read.field_ids,
         metadata_columns=metadata_columns,
         row_filter=read.row_filter,
+        find_whole_files=read.is_grouped,
         planned_frame=without_python,
     ).frame
 

@@ -5,14 +5,26 @@ out only where no name in the query can mean them; rows only where a condition o
 join's ON drops them, whatever they are joined with.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, IcebergType, IntegerType, StructType
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
 from sqlglot import exp
 
 from dml.model.columns import METADATA_COLUMNS
@@ -22,9 +34,28 @@ from dml.plan.row_delta_plan import PlanContext
 from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, TableReference
 
-__all__ = ["TableRead", "is_alone", "read_context", "table_node", "table_read"]
+__all__ = ["COUNTED", "EXACT", "SUMMED", "TableRead", "is_alone", "read_context", "table_node", "table_read"]
 
 FILTERING_JOINS: Final = frozenset({"", "INNER", "CROSS"})
+
+EXACT: Final = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+"""Types whose values are equal, less and greater in Arrow as in Spark: all bits of equal values are the same."""
+
+SUMMED: Final = (IntegerType, DoubleType)
+"""Types whose sums cannot overflow: of more than 32 bits they can, and are an error then, or not, as a session says."""
+
+COUNTED: Final = (*EXACT, DoubleType)
+"""Types whose values tasks count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +68,8 @@ class TableRead:
         row_filter: Rows for which it is not true cannot matter.
         is_all_known: Whether an optimizer could leave out no more, for it is all that the query is made of.
         is_grouped: Whether the query makes groups of the table's rows, or one of all of them: tasks may compute their
-            part.
+            part, where no condition has to be asked of rows.
+        is_filtered: Whether the query has conditions: they may hold for all rows of the files that are left.
         extremes: All that the query shows, where it is MIN, MAX and COUNT of all rows, which manifests may know: the
             functions and their columns, `*` for rows.
     """
@@ -47,6 +79,7 @@ class TableRead:
     row_filter: BooleanExpression
     is_all_known: bool = False
     is_grouped: bool = False
+    is_filtered: bool = False
     extremes: tuple[tuple[str, str], ...] = ()
 
 
@@ -95,6 +128,7 @@ def table_read(
         row_filter=row_filter(fragment, reference, alias, context),
         is_all_known=is_alone(fragment, reference) and not counts_rows(fragment),
         is_grouped=is_alone(fragment, reference) and makes_groups(fragment, schema),
+        is_filtered=fragment.ast is None or fragment.ast.args.get("where") is not None,
         extremes=shown_extremes(fragment) if is_alone(fragment, reference) else (),
     )
 
@@ -143,25 +177,56 @@ def counts_rows(fragment: Fragment) -> bool:
 
 
 def makes_groups(fragment: Fragment, schema: Schema) -> bool:
-    """Whether a SELECT shows values of groups of rows, and all of them are such as tasks can compute a part of."""
+    """Whether a SELECT makes groups of rows, and shows nothing of them but what tasks can compute a part of."""
     tree = fragment.ast
     if not isinstance(tree, exp.Select):
         return False
-    kinds = {column.name.lower(): column.field_type for column in schema.fields}
-    functions = [found for value in tree.expressions for found in value.find_all(exp.AggFunc)]
-    return bool(functions) and all(is_partial(found, kinds) for found in functions)
+
+    def is_column(value: exp.Expression, kinds: tuple[type, ...]) -> bool:
+        if not isinstance(value, exp.Column):
+            return False
+        found = [column for column in schema.fields if column.name.lower() == value.name.lower()]
+        return len(found) == 1 and isinstance(found[0].field_type, kinds)
+
+    functions = list(tree.find_all(exp.AggFunc))
+    groups = group_terms(tree)
+    return (
+        bool(functions)
+        and groups is not None
+        and all(is_column(term, EXACT) for term in groups)
+        and all(is_partial(function, is_column) for function in functions)
+    )
 
 
-def is_partial(function: exp.AggFunc, kinds: Mapping[str, IcebergType]) -> bool:
+def group_terms(tree: exp.Select) -> list[exp.Expression] | None:
+    """What a SELECT groups by, columns that it shows by their place or alias included; None where it is no list."""
+    group = tree.args.get("group")
+    if group is None:
+        return []
+    if any(value for part, value in group.args.items() if part not in {"all", "expressions"}):
+        return None
+    if group.args.get("all"):
+        return [value.unalias() for value in tree.expressions if value.find(exp.AggFunc) is None]
+    shown = {value.alias.lower(): value.unalias() for value in tree.expressions if value.alias}
+    places = {str(place): value.unalias() for place, value in enumerate(tree.expressions, start=1)}
+    return [
+        places.get(term.name, term) if isinstance(term, exp.Literal) else shown.get(term.name.lower(), term)
+        for term in group.expressions
+    ]
+
+
+def is_partial(function: exp.AggFunc, is_column: Callable[[exp.Expression, tuple[type, ...]], bool]) -> bool:
     """Whether tasks can compute their part of an aggregate function; the connector looks closer."""
-    column = function.this
+    asked = function.this
+    if isinstance(function.parent, exp.Filter | exp.Window) or function.expressions:
+        return False
     match function:
-        case exp.Count() | exp.Min() | exp.Max():
-            return isinstance(column, exp.Column | exp.Star | exp.Literal)
+        case exp.Count():
+            return isinstance(asked, exp.Star | exp.Literal) or is_column(asked, COUNTED)
+        case exp.Min() | exp.Max():
+            return is_column(asked, EXACT)
         case exp.Sum() | exp.Avg():
-            return isinstance(column, exp.Column) and isinstance(
-                kinds.get(column.name.lower()), IntegerType | DoubleType
-            )
+            return is_column(asked, SUMMED)
     return False
 
 

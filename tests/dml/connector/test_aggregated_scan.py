@@ -2,6 +2,12 @@
 
 import pytest
 from pyspark.sql import functions
+from pyspark.sql.functions import count_distinct, lit
+
+import dml.connector.scan
+import dml.connector.workers
+from dml.errors import SetupError
+from dml.spark.handlers import running
 
 pytestmark = pytest.mark.spark
 
@@ -26,17 +32,19 @@ ASKED = (
 )
 
 
+def rows_of(frame):
+    return sorted(map(repr, frame.collect()))
+
+
 def plan_of(frame):
-    return frame._jdf.queryExecution().optimizedPlan().toString()
+    """As Spark made it when it was first asked for: what counts rows is known while a query runs."""
+    return frame._jdf.queryExecution().executedPlan().toString()
 
 
 def is_computed_in_tasks(frame):
-    """Whether its scan gives groups."""
-    return "in each task" in frame._jdf.queryExecution().executedPlan().toString()
-
-
-def rows_of(frame):
-    return sorted(map(repr, frame.collect()))
+    """Whether its scan gives groups, when it is run."""
+    frame.collect()
+    return "in each task" in plan_of(frame)
 
 
 @pytest.fixture
@@ -47,8 +55,9 @@ def off(spark):
         spark.conf.set(SETTING, "false")
         try:
             frame = make()
-            assert not is_computed_in_tasks(frame)
-            return rows_of(frame)
+            found = rows_of(frame)
+            assert "in each task" not in plan_of(frame)
+            return found
         finally:
             spark.conf.unset(SETTING)
 
@@ -61,8 +70,8 @@ def same(spark, off):
 
     def check(query):
         frame = spark.sql(query)
-        assert is_computed_in_tasks(frame), query
         found = rows_of(frame)
+        assert "in each task" in plan_of(frame), query
         assert found == off(lambda: spark.sql(query)), query
         return found
 
@@ -108,8 +117,8 @@ def test_what_is_not_the_same_in_tasks_is_computed_of_rows(lake, spark, off):
         for groups in ("", " GROUP BY b"):
             query = f"SELECT {asked}, max(s) FROM lake.{name}{groups}"
             frame = spark.sql(query)
-            assert not is_computed_in_tasks(frame), asked
             assert rows_of(frame) == off(lambda query=query: spark.sql(query))
+            assert "in each task" not in plan_of(frame), asked
     for groups in ("f", "g", "st", "st.a", "upper(s)", "i % 2", "s, f", "_file", "_partition"):
         assert not is_computed_in_tasks(spark.sql(f"SELECT {groups}, count(s) FROM lake.{name} GROUP BY {groups}")), (
             groups
@@ -214,8 +223,8 @@ def test_queries_in_sql_of_ours_are_computed_so_too(lake, spark, off):
         f"SELECT s, max(d) FROM {name} GROUP BY s HAVING count(*) > 1 ORDER BY s",
     ):
         frame = lake.session.sql(query)
-        assert is_computed_in_tasks(frame), query
         assert rows_of(frame) == off(lambda query=query: lake.session.sql(query))
+        assert "in each task" in plan_of(frame), query
     lake.session.sql(f"INSERT INTO {name} (s, id) SELECT s, count(*) FROM {name} GROUP BY s")
     assert spark.table(f"lake.{name}").count() == 405
 
@@ -225,8 +234,10 @@ def test_many_groups_are_not_held_by_a_task(lake, spark, same):
     name = lake.create("k bigint, s string")
     lake.session.sql(f"INSERT INTO {name} SELECT id % 300000, concat('v', id % 7) FROM range(600000)")
     frame = spark.sql(f"SELECT k, count(*) AS c, max(s) AS m FROM lake.{name} GROUP BY k")
-    assert is_computed_in_tasks(frame)
-    assert frame.selectExpr("count(*)", "min(c)", "max(c)", "count(DISTINCT m)").collect() == [(300000, 2, 2, 6)]
+    totals = frame.selectExpr("count(*)", "min(c)", "max(c)", "count(m)")
+    assert totals.collect() == [(300000, 2, 2, 300000)]
+    assert "in each task" in plan_of(totals)
+    assert frame.select("m").distinct().count() == 6
 
 
 def test_the_setting_of_a_session_turns_it_off(lake, spark):
@@ -241,5 +252,160 @@ def test_the_setting_of_a_session_turns_it_off(lake, spark):
 
 def test_explain_says_what_tasks_compute(lake, spark):
     name = filled(lake, 10)
-    shown = spark.sql(f"SELECT s, count(*), max(d) FROM lake.{name} GROUP BY s")._jdf.queryExecution().toString()
-    assert "count(*), max(d) by s in each task" in shown
+    shown = spark.sql(f"EXPLAIN SELECT s, count(i), max(d) FROM lake.{name} GROUP BY s").first()[0]
+    assert "count(i), max(d) by s in each task" in shown
+    frame = spark.sql(f"SELECT s, count(*), max(d) FROM lake.{name} GROUP BY s")
+    assert is_computed_in_tasks(frame)
+    assert "count(*), max(d) by s in each task" in plan_of(frame)
+    unknown = spark.sql(f"SELECT s, count(*) FROM lake.{name} GROUP BY s")
+    assert "in each task" not in plan_of(unknown), "it is asked for its plan, and not run"
+    assert len(unknown.collect()) == 5
+
+
+CONSTANT = "(SELECT s, 'web' AS src FROM {0})"
+COUNTED = "count(DISTINCT src) AS n, count(*) > 1 AS many"
+
+
+def constants(lake, spark, name):
+    """Queries that count the different values of a constant, in groups and in all: by statements and DataFrames."""
+    table, session = f"lake.{name}", lake.session
+    spark.sql(f"SELECT s, 'web' AS src FROM {table}").createOrReplaceTempView("of_a_constant")
+    session.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_a_statement AS SELECT s, 'web' AS src FROM {name}")
+    with running():
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_spark AS SELECT s, 'web' AS src FROM {table}")
+    for run, source in (
+        (session.sql, CONSTANT.format(name)),
+        (spark.sql, CONSTANT.format(table)),
+        (spark.sql, "of_a_constant"),
+        (spark.sql, "of_a_statement"),
+        (spark.sql, "of_spark"),
+    ):
+        yield run(f"SELECT s, {COUNTED} FROM {source} GROUP BY s")
+        yield run(f"SELECT {COUNTED} FROM {source}")
+        yield run(f"WITH c AS (SELECT * FROM {source}) SELECT s, {COUNTED} FROM c GROUP BY s")
+        yield run(f"SELECT n, true AS many FROM (SELECT count(DISTINCT src) AS n FROM {source})")
+        yield run(f"SELECT 1, (SELECT count(DISTINCT src) FROM {source}) AS n, true AS many")
+    for one in ("count(DISTINCT 1)", "count_if(DISTINCT true)", "regr_count(DISTINCT 1, 1)"):
+        yield session.sql(f"SELECT {one} AS n, true AS many FROM {name}")
+        yield spark.sql(f"SELECT s, coalesce(if({one} > 0, {one}, NULL), 3) AS n, true AS many FROM {table} GROUP BY s")
+    for made in (
+        spark.table(table),
+        session.table(name),
+        session.sql(f"SELECT * FROM {name}"),
+        session.sql(f"SELECT s, count(*) FROM {name} GROUP BY s"),
+    ):
+        frame = made.withColumn("src", lit("web"))
+        for rows in (frame.groupBy("s"), frame.groupBy()):
+            yield rows.agg(count_distinct("src").alias("n"), functions.expr("true").alias("many"))
+            yield rows.agg(count_distinct(lit(7)).alias("n"), functions.expr("true").alias("many"))
+
+
+@pytest.mark.parametrize("deletes", ["", "2", "3"])
+def test_different_values_of_a_constant_are_one(lake, spark, deletes):
+    """Spark's optimizer tells a source to count rows there; wherever the constant and the count are written."""
+    name = lake.create(
+        "id bigint, s string", **{"format-version": deletes or "2", "write.delete.mode": "merge-on-read"}
+    )
+    lake.session.sql(f"INSERT INTO {name} SELECT id, concat('s', id % 2) FROM range(12)")
+    if deletes:
+        lake.session.sql(f"DELETE FROM {name} WHERE id < 4")
+    for number, frame in enumerate(constants(lake, spark, name)):
+        found = frame.collect()
+        assert found, number
+        assert [(row["n"], row["many"]) for row in found] == [(1, True)] * len(found), number
+    counted = lake.session.sql(f"SELECT s, count(*) AS n FROM {name} GROUP BY s")
+    assert sorted(counted.collect()) == [("s0", 4 if deletes else 6), ("s1", 4 if deletes else 6)]
+    assert "in each task" in plan_of(counted)
+
+
+def test_a_count_that_is_kept_is_of_values_too(lake, spark):
+    """Rows that are cached are planned while nothing runs."""
+    name = filled(lake, 20)
+    frame = spark.table(f"lake.{name}").withColumn("src", lit("web")).groupBy("b").agg(count_distinct("src").alias("n"))
+    frame.cache()
+    try:
+        assert frame.count() == 2
+        assert {row["n"] for row in frame.collect()} == {1}
+    finally:
+        frame.unpersist()
+
+
+def test_a_join_leaves_out_files_of_groups(lake, spark, monkeypatch):
+    """By the columns of partition fields that groups are made of: Spark finds them by name, as it does a value's."""
+    name = lake.create("p int, value0 string, v string", "PARTITIONED BY (p, truncate(1, value0))")
+    lake.session.sql(f"INSERT INTO {name} SELECT id % 6, concat('a', id % 2), concat('v', id) FROM range(60)")
+    found: list[int] = []
+
+    def narrowed(self, predicates):
+        narrow(self, predicates)
+        found.append(len(self.tasks))
+
+    narrow = dml.connector.scan.SparkScan.filter
+    monkeypatch.setattr(dml.connector.scan.SparkScan, "filter", narrowed)
+    few = lake.create("id int, label string")
+    lake.session.sql(f"INSERT INTO {few} SELECT id, concat('d', id) FROM range(9)")
+    for query, expected in (
+        (
+            "SELECT p, m FROM (SELECT p, max(v) AS m FROM {0} GROUP BY p) JOIN {1} ON p = id WHERE label = 'd3'",
+            [(3, "v9")],
+        ),
+        (
+            "SELECT p, n FROM (SELECT p, value0, count(*) n FROM {0} GROUP BY ALL) JOIN {1} ON p = id AND label = 'd3'",
+            [(3, 10)],
+        ),
+    ):
+        frame = spark.sql(query.format(f"lake.{name}", f"lake.{few}"))
+        assert sorted(frame.collect()) == expected
+        assert "in each task" in plan_of(frame), plan_of(frame)
+        assert "dynamicpruning" in frame._jdf.queryExecution().executedPlan().toString(), query
+        assert found[-1] == 1
+
+
+def test_files_are_planned_once_where_spark_makes_groups_itself(lake, spark, monkeypatch):
+    """It has to be known which files are read to know who reads them."""
+    name = filled(lake)
+    plans = []
+    plan_scan = dml.connector.scan.plan_scan
+
+    def counted(*given, **more):
+        plans.append(plan_scan(*given, **more))
+        return plans[-1]
+
+    monkeypatch.setattr(dml.connector.scan, "plan_scan", counted)
+    monkeypatch.setattr("dml.connector.vectorized.LEAST_BYTES", 0)
+    frame = spark.sql(f"SELECT i, sum(g) FROM lake.{name} GROUP BY i")
+    assert not is_computed_in_tasks(frame)
+    assert len(plans) == 1
+    assert is_computed_in_tasks(spark.sql(f"SELECT s, max(x) FROM lake.{name} GROUP BY s"))
+    assert len(plans) == 2
+
+
+def test_workers_without_us_are_not_asked_for_groups(lake, spark, monkeypatch):
+    """A query that Spark's own reader reads needs no Python."""
+    name = filled(lake)
+
+    def refuse(_):
+        raise SetupError("no RowDelta there")
+
+    monkeypatch.setattr("dml.connector.vectorized.LEAST_BYTES", 0)
+    monkeypatch.setattr(dml.connector.workers, "check_workers", refuse)
+    monkeypatch.setattr(dml.connector.workers, "UNFIT", set())
+    for _ in range(2):
+        frame = spark.table(f"lake.{name}").groupBy("s").agg(functions.max("x"))
+        assert not is_computed_in_tasks(frame)
+        assert len(dml.connector.workers.UNFIT) == 1
+
+
+def test_a_scan_of_no_column_reads_one_that_the_statement_names(lake):
+    """The cheapest of the table may be none of them."""
+    name = lake.create("id bigint, s string, f float, b boolean", **{"write.delete.mode": "merge-on-read"})
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 'x', 1, true FROM range(9)")
+    lake.session.sql(f"DELETE FROM {name} WHERE id = 3")
+    for query, expected in (
+        ("SELECT max(src) FROM (SELECT s, 'web' AS src FROM {0})", [("web",)]),
+        ("SELECT count(*) FROM (SELECT s FROM {0})", [(8,)]),
+        ("SELECT count(*) FROM (SELECT _file FROM {0})", [(8,)]),
+        ("SELECT 1 WHERE EXISTS (SELECT s FROM {0})", [(1,)]),
+        ("SELECT count(*) FROM (SELECT s, f FROM {0} WHERE s > 'a')", [(8,)]),
+    ):
+        assert lake.session.sql(query.format(name)).collect() == expected, query
