@@ -1,280 +1,42 @@
-"""MERGE whose source is sent to tasks: Spark computes it, and the tasks that read the target do the rest. Driver.
+"""MERGE by the tasks that read the target, each of which has the source. Driver.
 
 Spark's join has rows of the JVM made of what the target's files hold, shuffles and sorts them, and gives them back to
-Python to be written. Where all rows of the source, and all that clauses say of them, are small enough to be sent along,
-one job without a shuffle does it: few rows with the function that tasks run, more of them as a broadcast variable.
-
-The source's keys have to be unique; else, and wherever something is not as expected, the statement goes Spark's way.
+Python to be written. Where all rows of the source, and all that clauses say of them, can be sent to tasks
+(`dml.engine.broadcast_source`), these match, choose the clause and write, without a shuffle.
 """
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
-from tempfile import TemporaryDirectory
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from py4j.protocol import Py4JError
 from pyiceberg.table import Table
 from pyroaring import BitMap
-from pyspark import Broadcast, SparkContext
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BooleanType, DateType, NumericType, TimestampNTZType, TimestampType
+from pyspark.sql import SparkSession
 
-from dml.engine.delta_query import value_sql
+from dml.engine.broadcast_source import BroadcastSource, as_sent
 from dml.engine.distribution import FEW_ROWS
-from dml.engine.merge_source import MergeSourceFrame, SourceKeys, source_keys
 from dml.engine.scans import Scan
-from dml.engine.writes import (
-    TASK_COMMIT_SCHEMA,
-    DriverRows,
-    WriteOutcome,
-    run_writing_tasks,
-    written_by,
-)
-from dml.errors import DmlError
-from dml.model.columns import INTERNAL_PREFIX
+from dml.engine.writes import TASK_COMMIT_SCHEMA, DriverRows, WriteOutcome, run_writing_tasks, written_by
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import TaskCommit
-from dml.plan.row_delta_plan import BroadcastPlan, RawValue, SourceColumn, raw_name
-from dml.read.key_index import KeyIndex
 from dml.read.packed_groups import PackedGroups
-from dml.read.projection import arrow_type
-from dml.spark.jobs import cancelled_on_interrupt, ended_on_failure, was_cancelled
-from dml.spark.local_rows import estimated_bytes
-from dml.spark.store_assignment import Assign, default_sql
+from dml.spark.jobs import ended_on_failure
 from dml.spark.task_frames import task_frame
-from dml.spark.types import spark_type, type_text
-from dml.spark.versions import arrow_table
-from dml.spark.workers import check_workers, run_here
-from dml.sqlparse.quoting import quoted
-from dml.views import StatementViews
+from dml.spark.workers import check_workers
 from dml.write.broadcast_inserts import held_inserts, inserted_rows, insertions
 from dml.write.broadcast_merge import (
     BroadcastMergeTask,
     BroadcastProbe,
     BroadcastRows,
-    MappedBatch,
-    SentBatch,
     columns_that_match,
     matched_rows,
 )
 from dml.write.writer_spec import WriteJob, WriterSpec
 
-__all__ = ["BroadcastSource", "NotSentError", "broadcast_source", "write_broadcast_merge"]
-
-LOG = logging.getLogger(__name__)
-
-MAX_ROWS: Final = 100_000
-MAX_BYTES: Final = 16 * 2**20
-"""More is not sent with the function, and not asked for before Spark has said about how large it is."""
+__all__ = ["write_broadcast_merge"]
 
 ROWS_OF_A_TASK: Final = 100_000
 """So many new rows are worth another task that inserts them, until all cores have one."""
-
-MAX_ROW_BYTES: Final = 1024
-"""Of more in a row 100,000 of them would be more than a driver should be asked to take."""
-
-ENCRYPTS: Final = "spark.io.encryption.enabled"
-
-FITS: Final = f"{INTERNAL_PREFIX}fits"
-
-SHORT: Final = (NumericType, DateType, TimestampType, TimestampNTZType, BooleanType)
-"""Spark's types whose values all have some bytes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BroadcastSource:
-    """The source of a MERGE, as tasks get it.
-
-    Attributes:
-        rows: The rows.
-        keys: Their keys, for the target's scan.
-        row_count: How many there are.
-        is_large: Whether tasks get them as a broadcast variable. Spark has not kept the rows then: asked again, the
-            source may give others.
-    """
-
-    rows: BroadcastRows
-    keys: SourceKeys
-    row_count: int
-    is_large: bool
-
-
-def broadcast_source(
-    plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign, most_bytes: int
-) -> BroadcastSource | None:
-    """The rows of a source, with what the statement's clauses make of them.
-
-    Args:
-        plan: What to compute.
-        source: The source.
-        views: The statement's views.
-        assign: The rules of store assignment.
-        most_bytes: So many bytes it may have where Spark knows about how many it has.
-
-    Returns:
-        None where they are too many, where a key comes twice, or where Spark cannot compute all of it: it may be that
-        nobody needs what it cannot.
-
-    Raises:
-        PySparkException: somebody has cancelled the job.
-        Py4JError: the same, as PySpark says it of rows that are collected as Arrow.
-    """
-    try:
-        frame = source_frame(plan, source, views, assign)
-        is_large = looks_large(source, frame, most_bytes)
-        if not is_large:
-            source.keep()
-        with cancelled_on_interrupt(frame.sparkSession):
-            columns = columns_of(
-                arrow_table(frame if is_large or source.known_rows is not None else frame.limit(MAX_ROWS + 1)),
-                MAX_ROWS if not is_large else None,
-                most_bytes if is_large else MAX_BYTES,
-            )
-        if columns is None:
-            return None
-        return sent(plan, source, columns, case_sensitive=assign.case_sensitive, is_large=is_large)
-    except (PySparkException, Py4JError, DmlError, pa.ArrowException) as error:
-        if was_cancelled(error):
-            raise
-        LOG.debug("The source of a MERGE cannot be sent to tasks: %s", error)
-        return None
-
-
-def looks_large(source: MergeSourceFrame, frame: DataFrame, most_bytes: int) -> bool:
-    """Whether Spark takes a source for more than a small one, and what is asked of it for no more than may be sent."""
-    if source.known_rows is not None:
-        return False
-    size = estimated_bytes(source.frame)  # which has been optimized already: a small source costs no more than this
-    if size is None or size <= MAX_BYTES:
-        return False
-    size = estimated_bytes(frame)
-    return size is not None and MAX_BYTES < size <= most_bytes
-
-
-def columns_of(table: pa.Table, most_rows: int | None, most_bytes: int) -> list[pa.ChunkedArray] | None:
-    """The columns of a source; None where it is too large, or a row of it was."""
-    if FITS in table.column_names:
-        if not pc.all(table.column(FITS), min_count=0).as_py():
-            return None
-        table = table.drop_columns([FITS])
-    if table.nbytes > most_bytes or (most_rows is not None and table.num_rows > most_rows):
-        return None
-    columns: list[pa.ChunkedArray] = table.columns
-    return columns
-
-
-def source_frame(plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign) -> DataFrame:
-    """The keys and columns of a source, not yet evaluated."""
-    raws = ", ".join(f"{column.sql} AS {raw_name(place)}" for place, column in enumerate(plan.columns) if column.sql)
-    keys = ", ".join(f"{key} AS {key_name(place)}" for place, key in enumerate(source.key_expressions))
-    inner = views.sql(f"SELECT {', '.join(filter(None, (keys, raws)))} FROM {plan.source}")
-    types = {field.name: field.dataType for field in inner.schema.fields}
-
-    def stored(place: int, column: SourceColumn) -> str:
-        if column.value_of is None:
-            return raw_name(place)
-        if column.sql is None:
-            return default_sql(column.value_of)
-        raw = RawValue(raw=raw_name(place), span=column.span)
-        sql = value_sql(raw, column.value_of, types, assign, (column.value_of.name,))
-        if not column.value_of.field_type.is_primitive:
-            # Arrow has no struct that is NULL and has fields that are not: here all of them may be.
-            sql = f"CAST({sql} AS {type_text(spark_type(column.value_of.field_type))})"
-        return sql if column.guard is None else f"CASE WHEN {raw_name(column.guard)} THEN {sql} END"
-
-    names = (key_name(place) for place in range(len(source.key_expressions)))
-    columns = (f"{stored(place, column)} AS c{place}" for place, column in enumerate(plan.columns))
-    rows = MAX_ROWS if source.known_rows is None else source.known_rows
-    return bounded(inner.selectExpr(*names, *columns), max(MAX_ROW_BYTES, MAX_BYTES // (rows + 1)))
-
-
-def key_name(place: int) -> str:
-    """What a key is called: a name that no expression of the user's means."""
-    return f"{INTERNAL_PREFIX}k{place}"
-
-
-def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
-    """Rows whose texts and the like are no longer than so many bytes; `FITS` says of each whether they were.
-
-    Of a row that is too long nothing remains that is long: the driver asks for rows before it knows how long they are.
-    """
-    long = [quoted(column.name) for column in frame.schema.fields if not isinstance(column.dataType, SHORT)]
-    if not long:
-        return frame
-    sizes = (f"coalesce(octet_length(CAST({name} AS STRING)), 0)" for name in long)
-    named = frame.selectExpr("*", f"{' + '.join(sizes)} <= {most_bytes} AS {FITS}")
-    columns = (f"IF({FITS}, {name}, NULL) AS {name}" if name in long else name for name in map(quoted, frame.columns))
-    return named.selectExpr(*columns, FITS)
-
-
-def sent(
-    plan: BroadcastPlan,
-    source: MergeSourceFrame,
-    columns: list[pa.ChunkedArray],
-    *,
-    case_sensitive: bool,
-    is_large: bool,
-) -> BroadcastSource | None:
-    """A source as it is sent; None where a key comes twice.
-
-    Args:
-        plan: What Spark has computed.
-        source: The source.
-        columns: Its keys and columns. They are taken out of the list one by one, so that none is held twice.
-        case_sensitive: How names match.
-        is_large: Whether it is sent as a broadcast variable.
-    """
-    keys = [as_array(columns.pop(0)).cast(arrow_type(column.field_type, spark=False)) for column, _ in source.pushable]
-    arrays = list(keys)
-    for column in plan.columns:
-        array = as_array(columns.pop(0))
-        if column.value_of is None and column.is_condition and array.type != pa.bool_():
-            return None  # an error, which Spark has the words for
-        if column.value_of is not None and column.value_of.field_type.is_primitive:
-            array = array.cast(arrow_type(column.value_of.field_type, spark=True))
-        arrays.append(array)
-    if not KeyIndex(keys).is_unique:
-        return None
-    names = [f"k{place}" for place in range(len(keys))]
-    known = pa.table(keys, names=names)
-    if any(key.null_count for key in keys):
-        known = known.filter(complete(keys))
-    rows = pa.RecordBatch.from_arrays(arrays, names=[*names, *(f"c{place}" for place in range(len(plan.columns)))])
-    return BroadcastSource(
-        rows=BroadcastRows(join=plan.join, rows=rows if is_large else compressed(rows), case_sensitive=case_sensitive),
-        keys=source_keys([column for column, _ in source.pushable], known),
-        row_count=rows.num_rows,
-        is_large=is_large,
-    )
-
-
-def compressed(batch: pa.RecordBatch) -> bytes:
-    """A batch as an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
-        stream.write_batch(batch)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
-
-
-def as_array(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def complete(keys: Sequence[pa.Array]) -> pa.Array:
-    """Which keys have no NULL."""
-    found = keys[0].is_valid()
-    for key in keys[1:]:
-        found = pc.and_(found, key.is_valid())
-    return found
 
 
 def write_broadcast_merge(
@@ -340,55 +102,6 @@ def write_broadcast_merge(
             spec=spec,
         )
         return run_writing_tasks(task_frame(spark, tasks, task, TASK_COMMIT_SCHEMA, tasks), table, spec, adds)
-
-
-class NotSentError(Exception):
-    """A source could not be sent to tasks: a disk is full, or the JVM has no memory for it."""
-
-
-@contextmanager
-def as_sent(spark: SparkSession, source: BroadcastSource) -> Iterator[BroadcastRows]:
-    """The rows of a source as tasks get them; when the block is left, nothing of them remains.
-
-    Raises:
-        NotSentError: they cannot be sent.
-    """
-    with ExitStack() as stack:
-        rows = source.rows
-        if source.is_large:
-            try:
-                rows = replace(rows, rows=sent_batch(spark.sparkContext, rows.batch(), stack))
-            except (OSError, Py4JError, PySparkException) as error:
-                raise NotSentError from error
-        yield rows
-
-
-def sent_batch(context: SparkContext, batch: pa.RecordBatch, stack: ExitStack) -> SentBatch:
-    """A batch for all tasks.
-
-    It is a file where all of them run on this machine, and else a broadcast variable, of which Spark compresses and
-    keeps a copy first. What Spark keeps in files it can encrypt.
-
-    Args:
-        context: Spark's.
-        batch: The batch.
-        stack: What removes it again.
-    """
-    if run_here(context) and (context.getConf().get(ENCRYPTS) or "false").lower() != "true":
-        folder = stack.enter_context(TemporaryDirectory(prefix="rowdelta-", ignore_cleanup_errors=True))
-        path = f"{folder}/source.arrow"
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
-            file.write_batch(batch)
-        return MappedBatch(path)
-    variable = context.broadcast(batch)
-    stack.callback(destroy, variable)
-    return variable
-
-
-def destroy(variable: Broadcast[Any]) -> None:
-    """Have Spark forget a broadcast variable; what became of the statement counts more than whether it does."""
-    with suppress(Exception):
-        variable.destroy()
 
 
 def who_inserts(

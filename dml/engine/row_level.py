@@ -16,7 +16,8 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import DataFrame
 
 from dml.commit import CommitKey, DeleteFiles
-from dml.engine.broadcast_merge import BroadcastSource, NotSentError, broadcast_source, write_broadcast_merge
+from dml.engine.broadcast_merge import write_broadcast_merge
+from dml.engine.broadcast_source import BroadcastSource, NotSentError, broadcast_source
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from dml.engine import broadcast_merge, row_level
+from dml.engine import broadcast_merge, broadcast_source, row_level
 from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.result import Result
 from dml.scan import split
@@ -172,10 +172,10 @@ def test_errors_are_those_of_rows_that_count(lake: Lake, spark: SparkSession) ->
 def test_sources_that_are_too_large_or_change(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = filled(Kind(lake=lake, version=3, mode="merge-on-read", partitioned=False))
     assert broadcasts(lake, merge(lake, name, CLAUSES[0]))
-    monkeypatch.setattr(broadcast_merge, "MAX_ROWS", 39)
+    monkeypatch.setattr(broadcast_source, "MAX_ROWS", 39)
     assert not broadcasts(lake, merge(lake, name, CLAUSES[0]))
-    monkeypatch.setattr(broadcast_merge, "MAX_ROWS", 40)
-    monkeypatch.setattr(broadcast_merge, "MAX_BYTES", 400)
+    monkeypatch.setattr(broadcast_source, "MAX_ROWS", 40)
+    monkeypatch.setattr(broadcast_source, "MAX_BYTES", 400)
     assert not broadcasts(lake, merge(lake, name, CLAUSES[0]))
     monkeypatch.undo()
     random = SOURCE.replace("FROM range", ", rand() AS r FROM range")
@@ -268,14 +268,14 @@ def test_long_rows_are_not_asked_of_the_driver(lake: Lake, monkeypatch: pytest.M
     name = lake.create("id INT, v STRING", **{"format-version": "2", "write.merge.mode": "merge-on-read"})
     lake.session.sql(f"INSERT INTO {name} SELECT int(id % 2), 'a' FROM range(500)")
     asked: list[int] = []
-    collected = broadcast_merge.arrow_table
+    collected = broadcast_source.arrow_table
 
     def measured(frame: DataFrame) -> pa.Table:
         table = collected(frame)
         asked.append(table.nbytes)
         return table
 
-    monkeypatch.setattr(broadcast_merge, "arrow_table", measured)
+    monkeypatch.setattr(broadcast_source, "arrow_table", measured)
     source = "SELECT int(id) AS id, repeat('x', 7000000 + int(id)) AS v FROM range(1, 5, 1, 2)"
     clauses = "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
     result = lake.session.sql(merge(lake, name, clauses, source))

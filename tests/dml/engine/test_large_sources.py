@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from pyspark.sql import SparkSession
 
-from dml.engine import broadcast_merge, merge_source, publish, row_level
+from dml.engine import broadcast_merge, broadcast_source, merge_source, publish, row_level
 from dml.errors import CommitConflictError, DataError, ErrorKind
 from dml.scan import split
 from tests.dml.engine.conftest import Kind, Lake
@@ -25,7 +25,7 @@ RANDOM = "SELECT int(50 * rand()) AS id, 'x' AS v FROM range(1)"
 def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Every source is large, and two new rows are many; whether tasks got the source, of each statement."""
     monkeypatch.setattr(merge_source, "SMALL_SOURCE", -1)
-    monkeypatch.setattr(broadcast_merge, "MAX_BYTES", 0)
+    monkeypatch.setattr(broadcast_source, "MAX_BYTES", 0)
     monkeypatch.setattr(broadcast_merge, "FEW_ROWS", 1)
     monkeypatch.setattr(broadcast_merge, "ROWS_OF_A_TASK", 3)
     original, found = row_level.broadcast_source, []
@@ -145,7 +145,7 @@ def test_what_was_sent_is_gone_afterwards(
 
     original = spark.sparkContext.broadcast
     monkeypatch.setattr(spark.sparkContext, "broadcast", broadcast)
-    monkeypatch.setattr(broadcast_merge, "run_here", lambda _: here)
+    monkeypatch.setattr(broadcast_source, "run_here", lambda _: here)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     statement = f"MERGE INTO {name} t USING (SELECT id FROM range(4, 20)) s ON t.id = s.id WHEN MATCHED"
     assert lake.session.sql(f"{statement} THEN UPDATE SET k = 0").rows_updated == 4
@@ -166,7 +166,7 @@ def test_a_source_that_cannot_be_sent_is_joined_by_spark(
     name = lake.create("id BIGINT, k INT")
     lake.session.sql(f"INSERT INTO {name} SELECT id, 0 FROM range(8)")
     full = mock.Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr(broadcast_merge, "TemporaryDirectory", full)
+    monkeypatch.setattr(broadcast_source, "TemporaryDirectory", full)
     statement = f"MERGE INTO {name} t USING (SELECT id FROM range(4, 20)) s ON t.id = s.id WHEN MATCHED"
     assert lake.session.sql(f"{statement} THEN UPDATE SET k = 1").rows_updated == 4
     assert full.called
