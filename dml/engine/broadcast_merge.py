@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
-from dml.engine.broadcast_source import BroadcastSource, as_sent
+from dml.engine.broadcast_source import BroadcastSource
 from dml.engine.distribution import FEW_ROWS
 from dml.engine.scans import Scan
 from dml.engine.writes import TASK_COMMIT_SCHEMA, DriverRows, WriteOutcome, run_writing_tasks, written_by
@@ -66,7 +66,6 @@ def write_broadcast_merge(
         SetupError: the workers run a Python without this package.
         DmlError: reading or writing failed; no file is left then. Of kind `OVERFLOW`: a number does not fit its type.
         PySparkException: Spark failed; no file is left then.
-        NotSentError: the source cannot be sent; nothing has been written.
     """
 
     def left(commits: Sequence[TaskCommit]) -> TaskCommit | None:
@@ -83,25 +82,24 @@ def write_broadcast_merge(
     rewrites = spec.job is WriteJob.COPY_ON_WRITE and bool(join.matched)
     inserted: dict[int, bytes] = {}
     adds: DriverRows | None = None
-    with as_sent(spark, source) as rows:
-        if join.inserted and not is_alone:
-            adds = left
-            if rewrites or source.is_large:
-                matched = probed(spark, rows, scan, groups, spec) if groups else BitMap()
-                groups = groups if join.matched else ()
-                inserted, adds = who_inserts(source, spec, matched, groups, by_partition=by_partition)
-        tasks = max(len(groups), *(number + 1 for number in inserted), 0)
-        if not tasks:
-            return written_by([], table, spec, adds)
-        task = BroadcastMergeTask(
-            groups=PackedGroups.pack([*groups, *[()] * (tasks - len(groups))], scan.context),
-            read_ids=read_ids,
-            source=rows,
-            is_alone=is_alone,
-            inserted=inserted,
-            spec=spec,
-        )
-        return run_writing_tasks(task_frame(spark, tasks, task, TASK_COMMIT_SCHEMA, tasks), table, spec, adds)
+    if join.inserted and not is_alone:
+        adds = left
+        if rewrites or source.is_large:
+            matched = probed(spark, source.rows, scan, groups, spec) if groups else BitMap()
+            groups = groups if join.matched else ()
+            inserted, adds = who_inserts(source, spec, matched, groups, by_partition=by_partition)
+    tasks = max(len(groups), *(number + 1 for number in inserted), 0)
+    if not tasks:
+        return written_by([], table, spec, adds)
+    task = BroadcastMergeTask(
+        groups=PackedGroups.pack([*groups, *[()] * (tasks - len(groups))], scan.context),
+        read_ids=read_ids,
+        source=source.rows,
+        is_alone=is_alone,
+        inserted=inserted,
+        spec=spec,
+    )
+    return run_writing_tasks(task_frame(spark, tasks, task, TASK_COMMIT_SCHEMA, tasks), table, spec, adds)
 
 
 def who_inserts(

@@ -1,43 +1,42 @@
 """The source of a MERGE as the tasks that read its target get it: all rows of it, computed by Spark. Driver.
 
 Input: the source, and what a plan wants of it. Output: its keys and columns, to be sent with the function that tasks
-run where they are few, else as a file or a broadcast variable; None where it is too large, a key comes twice, or Spark
-cannot compute all of it.
+run where they are few, else in a file that these map into memory; None where it is too large, a key comes twice, or
+Spark cannot compute all of it.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
-from tempfile import TemporaryDirectory
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
-from pyspark import Broadcast, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, DateType, NumericType, TimestampNTZType, TimestampType
 
 from dml.engine.delta_query import value_sql
-from dml.engine.merge_source import MergeSourceFrame, SourceKeys, source_keys
+from dml.engine.merge_source import INTEGERS, MergeSourceFrame, SourceKeys, source_keys
 from dml.errors import DmlError
 from dml.model.columns import INTERNAL_PREFIX
 from dml.plan.row_delta_plan import BroadcastPlan, RawValue, SourceColumn, raw_name
 from dml.read.key_index import KeyIndex
 from dml.read.projection import arrow_type
-from dml.spark.jobs import cancelled_on_interrupt, was_cancelled
+from dml.spark.handlers import is_classic
+from dml.spark.jobs import cancelled_on_interrupt, ended_on_failure, was_cancelled
 from dml.spark.local_rows import estimated_bytes
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
-from dml.spark.workers import run_here
+from dml.spark.workers import check_workers, run_here, scratch_folder
 from dml.sqlparse.quoting import quoted
 from dml.views import StatementViews
-from dml.write.broadcast_merge import BroadcastRows, MappedBatch, SentBatch
+from dml.write.broadcast_merge import BroadcastRows
+from dml.write.source_parts import MappedBatch, PartWriter, mapped_columns
 
-__all__ = ["BroadcastSource", "NotSentError", "as_sent", "broadcast_source"]
+__all__ = ["BroadcastSource", "broadcast_source"]
 
 LOG = logging.getLogger(__name__)
 
@@ -64,8 +63,7 @@ class BroadcastSource:
         rows: The rows.
         keys: Their keys, for the target's scan.
         row_count: How many there are.
-        is_large: Whether tasks get them as a broadcast variable. Spark has not kept the rows then: asked again, the
-            source may give others.
+        is_large: Whether they are in a file. Spark has not kept them then: asked again, the source may give others.
     """
 
     rows: BroadcastRows
@@ -97,18 +95,12 @@ def broadcast_source(
     try:
         frame = source_frame(plan, source, views, assign)
         is_large = looks_large(source, frame, most_bytes)
-        if not is_large:
-            source.keep()
         with cancelled_on_interrupt(frame.sparkSession):
-            columns = columns_of(
-                arrow_table(frame if is_large or source.known_rows is not None else frame.limit(MAX_ROWS + 1)),
-                MAX_ROWS if not is_large else None,
-                most_bytes if is_large else MAX_BYTES,
-            )
+            columns = columns_in_files(frame, most_bytes) if is_large else columns_of(source, frame)
         if columns is None:
             return None
         return sent(plan, source, columns, case_sensitive=assign.case_sensitive, is_large=is_large)
-    except (PySparkException, Py4JError, DmlError, pa.ArrowException) as error:
+    except (PySparkException, Py4JError, DmlError, pa.ArrowException, OSError) as error:
         if was_cancelled(error):
             raise
         LOG.debug("The source of a MERGE cannot be sent to tasks: %s", error)
@@ -116,8 +108,16 @@ def broadcast_source(
 
 
 def looks_large(source: MergeSourceFrame, frame: DataFrame, most_bytes: int) -> bool:
-    """Whether Spark takes a source for more than a small one, and what is asked of it for no more than may be sent."""
-    if source.known_rows is not None:
+    """Whether a source is to be sent as a large one.
+
+    Spark takes it for more than a small one, and what is asked of it for no more than may be sent; its key is one whole
+    number or date, which tasks look up without a hash table; and all tasks run on this machine, where no file has to be
+    encrypted.
+    """
+    keys = [column.field_type for column, _ in source.pushable]
+    if source.known_rows is not None or len(keys) != 1 or not isinstance(keys[0], INTEGERS):
+        return False
+    if not shares_files(frame.sparkSession):
         return False
     size = estimated_bytes(source.frame)  # which has been optimized already: a small source costs no more than this
     if size is None or size <= MAX_BYTES:
@@ -126,16 +126,45 @@ def looks_large(source: MergeSourceFrame, frame: DataFrame, most_bytes: int) -> 
     return size is not None and MAX_BYTES < size <= most_bytes
 
 
-def columns_of(table: pa.Table, most_rows: int | None, most_bytes: int) -> list[pa.ChunkedArray] | None:
-    """The columns of a source; None where it is too large, or a row of it was."""
+def shares_files(spark: SparkSession) -> bool:
+    """Whether tasks and driver may leave rows to each other in files."""
+    if not is_classic(spark) or not run_here(spark.sparkContext):
+        return False
+    return (spark.sparkContext.getConf().get(ENCRYPTS) or "false").strip().lower() != "true"
+
+
+def columns_of(source: MergeSourceFrame, frame: DataFrame) -> list[pa.ChunkedArray] | None:
+    """The columns of a small source, by way of the JVM; None where it is not small, or a row of it is not."""
+    source.keep()
+    table = arrow_table(frame if source.known_rows is not None else frame.limit(MAX_ROWS + 1))
     if FITS in table.column_names:
         if not pc.all(table.column(FITS), min_count=0).as_py():
             return None
         table = table.drop_columns([FITS])
-    if table.nbytes > most_bytes or (most_rows is not None and table.num_rows > most_rows):
+    if table.nbytes > MAX_BYTES or table.num_rows > MAX_ROWS:
         return None
     columns: list[pa.ChunkedArray] = table.columns
     return columns
+
+
+def columns_in_files(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray] | None:
+    """The columns of a large source, which tasks have put into files; None where it is too large, or a row of it is.
+
+    What Spark believes of sizes may be wrong by far: text in a file may be compressed, or made by an expression.
+    """
+    spark, fits = frame.sparkSession, FITS if FITS in frame.columns else ""
+    check_workers(spark)
+    with scratch_folder(spark.sparkContext) as folder:
+        write = PartWriter(folder=folder, most_bytes=most_bytes, fits=fits)
+        with ended_on_failure(spark):
+            parts = frame.mapInArrow(cast("Any", write), "path STRING, fits BOOLEAN").collect()
+        if not all(part.fits for part in parts):
+            return None
+        found = mapped_columns(part.path for part in parts if part.path)  # which stay when the files are gone
+    if not found:
+        found = arrow_table(frame.limit(0)).columns
+        del found[len(found) - bool(fits) :]
+    return found
 
 
 def source_frame(plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign) -> DataFrame:
@@ -207,6 +236,8 @@ def sent(
             return None  # an error, which Spark has the words for
         if column.value_of is not None and column.value_of.field_type.is_primitive:
             array = array.cast(arrow_type(column.value_of.field_type, spark=True))
+        elif pa.types.is_timestamp(array.type) and array.type.tz is not None:
+            array = array.cast(pa.timestamp(array.type.unit, "UTC"))
         arrays.append(array)
     if not KeyIndex(keys).is_unique:
         return None
@@ -216,11 +247,19 @@ def sent(
         known = known.filter(complete(keys))
     rows = pa.RecordBatch.from_arrays(arrays, names=[*names, *(f"c{place}" for place in range(len(plan.columns)))])
     return BroadcastSource(
-        rows=BroadcastRows(join=plan.join, rows=rows if is_large else compressed(rows), case_sensitive=case_sensitive),
+        rows=BroadcastRows(
+            join=plan.join, rows=in_file(source, rows) if is_large else compressed(rows), case_sensitive=case_sensitive
+        ),
         keys=source_keys([column for column, _ in source.pushable], known),
         row_count=rows.num_rows,
         is_large=is_large,
     )
+
+
+def in_file(source: MergeSourceFrame, batch: pa.RecordBatch) -> MappedBatch:
+    """A batch in a file, which is there until the source is released."""
+    folder = source.resources.enter_context(scratch_folder(source.frame.sparkSession.sparkContext))
+    return MappedBatch.write(f"{folder}/source.arrow", batch)
 
 
 def compressed(batch: pa.RecordBatch) -> bytes:
@@ -245,52 +284,3 @@ def complete(keys: Sequence[pa.Array]) -> pa.Array:
     for key in keys[1:]:
         found = pc.and_(found, key.is_valid())
     return found
-
-
-class NotSentError(Exception):
-    """A source could not be sent to tasks: a disk is full, or the JVM has no memory for it."""
-
-
-@contextmanager
-def as_sent(spark: SparkSession, source: BroadcastSource) -> Iterator[BroadcastRows]:
-    """The rows of a source as tasks get them; when the block is left, nothing of them remains.
-
-    Raises:
-        NotSentError: they cannot be sent.
-    """
-    with ExitStack() as stack:
-        rows = source.rows
-        if source.is_large:
-            try:
-                rows = replace(rows, rows=sent_batch(spark.sparkContext, rows.batch(), stack))
-            except (OSError, Py4JError, PySparkException) as error:
-                raise NotSentError from error
-        yield rows
-
-
-def sent_batch(context: SparkContext, batch: pa.RecordBatch, stack: ExitStack) -> SentBatch:
-    """A batch for all tasks.
-
-    It is a file where all of them run on this machine, and else a broadcast variable, of which Spark compresses and
-    keeps a copy first. What Spark keeps in files it can encrypt.
-
-    Args:
-        context: Spark's.
-        batch: The batch.
-        stack: What removes it again.
-    """
-    if run_here(context) and (context.getConf().get(ENCRYPTS) or "false").lower() != "true":
-        folder = stack.enter_context(TemporaryDirectory(prefix="rowdelta-", ignore_cleanup_errors=True))
-        path = f"{folder}/source.arrow"
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
-            file.write_batch(batch)
-        return MappedBatch(path)
-    variable = context.broadcast(batch)
-    stack.callback(destroy, variable)
-    return variable
-
-
-def destroy(variable: Broadcast[Any]) -> None:
-    """Have Spark forget a broadcast variable; what became of the statement counts more than whether it does."""
-    with suppress(Exception):
-        variable.destroy()

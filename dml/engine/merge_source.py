@@ -6,8 +6,8 @@ the source, so that of the target only rows that can match cross into the JVM, a
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -90,7 +90,7 @@ class SourceKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSourceFrame:
-    """The source of one MERGE, and the owner of its rows where they are kept: `keep` does so, `release` lets them go.
+    """The source of one MERGE, and the owner of its rows where they are kept: `release` lets them go.
 
     Attributes:
         described: Its placeholder, alias and columns.
@@ -99,6 +99,7 @@ class MergeSourceFrame:
         may_be_kept: Whether the rows are to be kept where they may be read twice: nobody else keeps them.
         known_rows: How many there are at most, where these are few, and Spark makes them of nothing but its plan, the
             same whenever it is asked.
+        resources: What is let go of with the source.
     """
 
     described: MergeSource
@@ -106,6 +107,7 @@ class MergeSourceFrame:
     pushable: tuple[tuple[NestedField, str], ...] = ()
     may_be_kept: bool = False
     known_rows: int | None = None
+    resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
 
     @property
     def key_expressions(self) -> tuple[str, ...]:
@@ -121,9 +123,10 @@ class MergeSourceFrame:
         return self.may_be_kept or self.known_rows is not None or self.frame.is_cached
 
     def keep(self) -> None:
-        """Have Spark keep the rows when they are evaluated."""
-        if self.may_be_kept:
+        """Have Spark keep the rows when they are evaluated, until `release`."""
+        if self.may_be_kept and not self.frame.is_cached:
             self.frame.persist()
+            self.resources.callback(forget, self.frame)
 
     def keys(self) -> SourceKeys | None:
         """Evaluate the source once, keep its rows, and collect its keys on the driver; None where that does not pay."""
@@ -141,10 +144,14 @@ class MergeSourceFrame:
         return source_keys([column for column, _ in self.pushable], keys)
 
     def release(self) -> None:
-        """Let Spark forget the rows."""
-        if self.may_be_kept:
-            with suppress(Exception):  # the statement has been committed by now, or has an error of its own
-                self.frame.unpersist()
+        """Let the rows go."""
+        self.resources.close()
+
+
+def forget(frame: DataFrame) -> None:
+    """Let Spark forget the rows of a DataFrame."""
+    with suppress(Exception):  # the statement has been committed by now, or has an error of its own
+        frame.unpersist()
 
 
 def prepared_source(statement: MergeStatement, context: PlanContext, views: StatementViews) -> MergeSourceFrame:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from dml.commit import CommitKey, DeleteFiles
 from dml.engine.broadcast_merge import write_broadcast_merge
-from dml.engine.broadcast_source import BroadcastSource, NotSentError, broadcast_source
+from dml.engine.broadcast_source import BroadcastSource, broadcast_source
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings
@@ -160,8 +160,6 @@ def write_delta(engine: Engine, planned: PlannedStatement, delta: "Delta", spec:
             raise
         if delta.source_is_gone:
             raise SourceGoneError from error
-    except NotSentError as error:
-        raise SourceGoneError from error
     # Nothing is left of the tasks that met such a number, and their files' names are not used again.
     again = replace(spec, context=replace(spec.context, query_id=str(uuid.uuid4()))) if by_tasks else spec
     return run_writer(distributed(delta, planned, again.context), WriteTask(again), table, again)

@@ -72,8 +72,8 @@ class StatementProbe:
             possible = self._by_metrics(table, files)
             if sum(file.file_size_in_bytes for file in possible) <= MAX_BYTES_READ_HERE:
                 possible = self._by_filters(table, possible)
-            if self.keys_decide:
-                return bool(possible)
+                if self.keys_decide:
+                    return bool(possible)
             return bool(possible) and self._by_condition(table, snapshot_id, {file.path for file in possible})
         except (DmlError, PySparkException) as error:
             # The rule for whole files decides then, and it is the stricter one.
@@ -130,7 +130,10 @@ class StatementProbe:
             tuple(replace(task, file_ordinal=place) for place, task in enumerate(tasks)),
             planned.plan.target_ids,
             row_filter=self.row_filter,
+            key_filter=self.key_filter,
         )
+        if self.keys_decide:
+            return bool(rows.limit(1).collect())
         views = planned.views.with_frame(planned.target_view, rows)
         return bool(views.sql(f"{self.matching} LIMIT 1").collect())
 

@@ -127,6 +127,7 @@ def scan_files(
     field_ids: Sequence[int],
     *,
     row_filter: BooleanExpression,
+    key_filter: KeyFilter | None = None,
 ) -> DataFrame:
     """The rows of some planned data files, without the files that the rest of the scan would have.
 
@@ -138,12 +139,14 @@ def scan_files(
         tasks: The files, their ordinals being their places.
         field_ids: Top-level columns to read.
         row_filter: Rows for which it is not true may be left out.
+        key_filter: Join keys that matter; None reads all.
     """
     context = scan_context(
         table,
         tasks,
         field_ids,
         row_filter=None if isinstance(row_filter, AlwaysTrue) else row_filter,
+        key_filter=key_filter,
         case_sensitive=settings.case_sensitive,
         schema=schema,
     )

@@ -16,7 +16,7 @@ Places = npt.NDArray[np.int64]
 NOWHERE = -1
 """The place of a key that is not there."""
 
-MAX_SPAN = 1 << 26
+MAX_SPAN = 1 << 24
 """Greatest span of whole numbers for which a table with a place for each of them is held."""
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import threading
+from tempfile import TemporaryDirectory
 from types import FunctionType
 from typing import Final, cast
 
@@ -26,7 +27,7 @@ from pyspark.sql.types import StringType
 from dml.errors import SetupError
 from dml.spark.handlers import session_key
 
-__all__ = ["check_workers", "run_here"]
+__all__ = ["check_workers", "run_here", "scratch_folder"]
 
 LOCAL_MASTER: Final = re.compile(r"local(\[.*\])?")
 DISTRIBUTION: Final = "rowdelta"
@@ -63,6 +64,12 @@ def check_workers(spark: SparkSession) -> None:
 def run_here(context: SparkContext) -> bool:
     """Whether the workers run on the driver's machine, as parts of it."""
     return LOCAL_MASTER.fullmatch(context.master or "") is not None
+
+
+def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
+    """A new folder where Spark keeps what it needs for a while (`spark.local.dir`); it is gone with the block."""
+    folder: str = context._temp_dir  # noqa: SLF001  no public name
+    return TemporaryDirectory(prefix="rowdelta-", dir=folder, ignore_cleanup_errors=True)
 
 
 def runs_own_python(context: SparkContext) -> bool:

@@ -9,7 +9,7 @@ there is much of it.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from dml.read.packed_groups import PackedGroups
 from dml.read.projection import arrow_type
 from dml.write.output_files import current_task
 from dml.write.run import TASK_COMMIT_SCHEMA, write_task
+from dml.write.source_parts import MappedBatch
 from dml.write.writer_spec import WriterSpec
 
 __all__ = [
@@ -36,8 +37,6 @@ __all__ = [
     "BroadcastProbe",
     "BroadcastRows",
     "Joined",
-    "MappedBatch",
-    "SentBatch",
     "columns_that_match",
     "matched_rows",
     "serialized",
@@ -51,30 +50,6 @@ BATCH_ROWS: Final = 1 << 17
 """So many new rows are made at once."""
 
 
-class SentBatch(Protocol):
-    """A batch that an executor gets once, for all of its tasks: a `MappedBatch` or a broadcast variable of Spark's."""
-
-    @property
-    def value(self) -> pa.RecordBatch:
-        """The batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class MappedBatch:
-    """A batch in a file, which tasks on the driver's machine map into their memory.
-
-    Attributes:
-        path: An Arrow file of one batch.
-    """
-
-    path: str
-
-    @property
-    def value(self) -> pa.RecordBatch:
-        """The batch."""
-        return pa.ipc.open_file(pa.memory_map(self.path)).get_batch(0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BroadcastRows:
     """The rows of a source, as they travel.
@@ -82,23 +57,19 @@ class BroadcastRows:
     Attributes:
         join: What to do with them.
         rows: The keys in the order of `join.key_ids`, then the columns with `source_id`s, in order: as an Arrow stream
-            of one batch, or, where they are many, the batch itself, which the driver has and tasks are sent.
+            of one batch, or, where they are many, in a file.
         case_sensitive: How names in conditions match.
     """
 
     join: BroadcastJoin
-    rows: bytes | pa.RecordBatch | SentBatch
+    rows: bytes | MappedBatch
     case_sensitive: bool
 
     def batch(self) -> pa.RecordBatch:
         """The rows."""
-        match self.rows:
-            case bytes():
-                return pa.ipc.open_stream(self.rows).read_next_batch()
-            case pa.RecordBatch():
-                return self.rows
-            case _:
-                return self.rows.value
+        return (
+            self.rows.batch() if isinstance(self.rows, MappedBatch) else pa.ipc.open_stream(self.rows).read_next_batch()
+        )
 
 
 class TakenColumns(Mapping[int, pa.Array]):

@@ -1,6 +1,5 @@
 """MERGE by tasks that get a source of many rows: new rows are many too, and the source cannot be asked again."""
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,12 @@ from dml.engine import broadcast_merge, broadcast_source, merge_source, publish,
 from dml.errors import CommitConflictError, DataError, ErrorKind
 from dml.scan import split
 from tests.dml.engine.conftest import Kind, Lake
-from tests.dml.engine.test_broadcast_merge import CLAUSES, ROW, counts, filled, merge
+from tests.dml.engine.test_broadcast_merge import BROADCAST, CLAUSES, ROW, counts, filled, merge
 
 pytestmark = pytest.mark.spark
+
+TWO_KEYS = [place for place, clauses in enumerate(CLAUSES) if "t.s = s.s" in clauses or "t.k = s.k" in clauses]
+"""The clauses whose source is not sent: each batch of the target would make a hash table of it."""
 
 UPSERT = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 RANDOM = "SELECT int(50 * rand()) AS id, 'x' AS v FROM range(1)"
@@ -43,7 +45,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_tasks_make_what_sparks_join_makes(kind: Kind, place: int, large: list[bool]) -> None:
     lake, name, twin = kind.lake, filled(kind), filled(kind)
     result = lake.session.sql(merge(lake, name, CLAUSES[place]))
-    assert large == [True]
+    assert large == [place not in TWO_KEYS]
     with mock.patch.object(row_level, "broadcast_source", return_value=None):
         expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
     assert counts(result) == counts(expected)
@@ -130,47 +132,80 @@ def test_a_source_that_is_another_each_time_is_one_for_all_of_a_statement(
     assert large == [True] * 5
 
 
-@pytest.mark.parametrize("here", [True, False])
-def test_what_was_sent_is_gone_afterwards(
-    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, large: list[bool], here: bool
-) -> None:
-    """A file where tasks run on the driver's machine, else a broadcast variable and its file."""
+def scratch(spark: SparkSession) -> list[Path]:
+    """Our folders where Spark keeps what it needs for a while."""
+    return list(Path(spark.sparkContext._temp_dir).glob("rowdelta-*"))
+
+
+def test_the_files_of_a_source_are_gone_afterwards(lake: Lake, spark: SparkSession, large: list[bool]) -> None:
+    """Whatever becomes of the statement; EXPLAIN leaves none either. Nor is anything of it kept by Spark."""
     name = lake.create("id BIGINT, k INT")
     lake.session.sql(f"INSERT INTO {name} SELECT id, 2147483640 + int(id) FROM range(8)")
-    sent: list[Any] = []
-
-    def broadcast(value: object) -> Any:
-        sent.append(original(value))
-        return sent[-1]
-
-    original = spark.sparkContext.broadcast
-    monkeypatch.setattr(spark.sparkContext, "broadcast", broadcast)
-    monkeypatch.setattr(broadcast_source, "run_here", lambda _: here)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     statement = f"MERGE INTO {name} t USING (SELECT id FROM range(4, 20)) s ON t.id = s.id WHEN MATCHED"
-    assert lake.session.sql(f"{statement} THEN UPDATE SET k = 0").rows_updated == 4
-    with pytest.raises(DataError):
-        lake.session.sql(f"{statement} THEN UPDATE SET k = t.k + 2147483647 + 5")
-    assert large == [True, True]
-    assert list(tmp_path.iterdir()) == []
-    assert len(sent) == (0 if here else 2)
-    for variable in sent:
-        assert not variable._jbroadcast.isValid()
-        assert not Path(variable._path).exists()
+    seen: list[list[Path]] = []
+    original = row_level.write_broadcast_merge
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        seen.append([path for folder in scratch(spark) for path in folder.iterdir()])
+        return original(*args, **kwargs)
+
+    with mock.patch.object(row_level, "write_broadcast_merge", noted):
+        assert lake.session.sql(f"{statement} THEN UPDATE SET k = 0").rows_updated == 4
+        with pytest.raises(DataError):
+            lake.session.sql(f"{statement} THEN UPDATE SET k = t.k + 2147483647 + 5")
+    assert [[path.name for path in paths] for paths in seen] == [["source.arrow"]] * 2
+    assert BROADCAST in lake.session.sql(f"EXPLAIN {statement} THEN DELETE").collect()[0][0]
+    assert large == [True] * 3
+    assert scratch(spark) == []
 
 
-def test_a_source_that_cannot_be_sent_is_joined_by_spark(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, large: list[bool]
-) -> None:
-    """The disk is full: what was written of the source is gone, and the statement succeeds."""
+def test_a_cache_of_somebody_else_stays(lake: Lake, spark: SparkSession, large: list[bool]) -> None:
+    """Somebody caches what the source reads while tasks run: it was not ours to let go of."""
+    name = lake.create("id BIGINT, k INT")
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 0 FROM range(8)")
+    source = "SELECT id FROM range(4, 20)"
+    cached = spark.sql(f"SELECT * FROM ({source})")
+    original = row_level.write_broadcast_merge
+
+    def caching(*args: Any, **kwargs: Any) -> Any:
+        cached.cache().count()
+        return original(*args, **kwargs)
+
+    with mock.patch.object(row_level, "write_broadcast_merge", caching):
+        lake.session.sql(f"MERGE INTO {name} t USING ({source}) s ON t.id = s.id WHEN MATCHED THEN DELETE")
+    assert large == [True]
+    assert cached.storageLevel.useMemory
+    cached.unpersist()
+
+
+def test_a_disk_that_is_full(lake: Lake, monkeypatch: pytest.MonkeyPatch, large: list[bool]) -> None:
+    """What was written of the source is gone, and Spark joins."""
     name = lake.create("id BIGINT, k INT")
     lake.session.sql(f"INSERT INTO {name} SELECT id, 0 FROM range(8)")
     full = mock.Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr(broadcast_source, "TemporaryDirectory", full)
+    monkeypatch.setattr(broadcast_source, "scratch_folder", full)
     statement = f"MERGE INTO {name} t USING (SELECT id FROM range(4, 20)) s ON t.id = s.id WHEN MATCHED"
     assert lake.session.sql(f"{statement} THEN UPDATE SET k = 1").rows_updated == 4
     assert full.called
+    assert large == [False]
     assert lake.rows(f"SELECT sum(k) FROM {name}") == [(4,)]
+
+
+def test_a_source_that_is_larger_than_spark_takes_it_for(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, large: list[bool]
+) -> None:
+    """Tasks stop writing, and Spark joins. Each row is short; Spark takes a text that is computed for 20 bytes."""
+    name = lake.create("id BIGINT, v STRING", **{"write.merge.max-sent-source-bytes": "3000000"})
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a')")
+    mapped = mock.Mock(side_effect=broadcast_source.mapped_columns)
+    monkeypatch.setattr(broadcast_source, "mapped_columns", mapped)
+    source = "SELECT id, repeat('x', int(900 + id % 9)) AS v FROM range(0, 30000, 1, 3)"
+    statement = f"MERGE INTO {name} t USING ({source}) s ON t.id = s.id"
+    result = lake.session.sql(f"{statement} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+    assert (result.rows_updated, result.rows_inserted) == (1, 29_999)
+    assert large == [False]
+    assert not mapped.called
+    assert scratch(spark) == []
 
 
 @pytest.mark.parametrize("ours", [19, 20])
