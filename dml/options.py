@@ -317,7 +317,7 @@ def row_probe_bytes(properties: Mapping[str, str]) -> int:
 
 
 SENT_SOURCE_BYTES: Final = 512 * 1024 * 1024
-"""So much the rows of a MERGE's source may take in all tasks that run on one machine, if a table says nothing."""
+"""So much the rows of a MERGE's source may take in all tasks that run at once, if a table says nothing."""
 
 
 def sent_source_bytes(properties: Mapping[str, str], tasks: int) -> int:
@@ -325,7 +325,7 @@ def sent_source_bytes(properties: Mapping[str, str], tasks: int) -> int:
 
     Args:
         properties: The table's.
-        tasks: How many tasks run at once on one machine.
+        tasks: How many tasks run at once.
     """
     return integer(properties, "write.merge.max-sent-source-bytes", SENT_SOURCE_BYTES // max(1, tasks))
 

@@ -37,7 +37,6 @@ class StatementSettings:
         wap_branch: `spark.wap.branch`.
         wap_id: `spark.wap.id`.
         parallelism: How many tasks run at once.
-        tasks_of_a_machine: How many of them on one machine, or in one executor of a cluster.
         iceberg: The settings below `spark.sql.iceberg.`, by the rest of their names: write options of the session.
     """
 
@@ -50,7 +49,6 @@ class StatementSettings:
     wap_branch: str | None = None
     wap_id: str | None = None
     parallelism: int = 2
-    tasks_of_a_machine: int = 2
     iceberg: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
@@ -81,7 +79,6 @@ class StatementSettings:
                 kind=ErrorKind.INVALID_PROPERTY,
                 hint="Unset one of them",
             )
-        parallelism, cores = parallelism_of(spark, get), get("spark.executor.cores", None) or ""
         return StatementSettings(
             case_sensitive=flag("spark.sql.caseSensitive"),
             # Where it is not set it is that of the JVM, which may change as well.
@@ -92,8 +89,7 @@ class StatementSettings:
             quoted_regex=flag("spark.sql.parser.quotedRegexColumnNames"),
             wap_branch=branch or None,
             wap_id=wap_id or None,
-            parallelism=parallelism,
-            tasks_of_a_machine=int(cores) if cores.isdigit() else parallelism,
+            parallelism=parallelism_of(spark, get),
             iceberg=settings_below(spark, ICEBERG_SETTINGS),
         )
 

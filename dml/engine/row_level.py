@@ -258,7 +258,7 @@ def most_sent(planned: PlannedStatement) -> int:
     target, settings = planned.target, planned.settings
     if planned.plan.inserts and distribution_of(planned).mode is DistributionMode.RANGE:
         return 0  # Spark knows what ranges are
-    return sent_source_bytes(target.table.properties, settings.tasks_of_a_machine)
+    return sent_source_bytes(target.table.properties, settings.parallelism)
 
 
 def distribution_of(planned: PlannedStatement) -> ChangeDistribution:

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 from pyspark.sql import SparkSession
 
-from dml.engine import broadcast_merge, broadcast_source, merge_source, publish, row_level
+from dml.engine import broadcast_merge, broadcast_source, merge_source, publish, row_level, row_probe
 from dml.errors import CommitConflictError, DataError, ErrorKind
 from dml.scan import split
 from tests.dml.engine.conftest import Kind, Lake
@@ -208,11 +208,16 @@ def test_a_source_that_is_larger_than_spark_takes_it_for(
     assert scratch(spark) == []
 
 
-@pytest.mark.parametrize("ours", [19, 20])
+@pytest.mark.parametrize(("ours", "read_here"), [(19, True), (19, False), (20, True), (20, False)])
 def test_rows_of_others_conflict_by_their_keys(
-    kind: Kind, monkeypatch: pytest.MonkeyPatch, large: list[bool], ours: int
+    kind: Kind, monkeypatch: pytest.MonkeyPatch, large: list[bool], ours: int, read_here: bool
 ) -> None:
-    """Another commit inserts the key 20 meanwhile: other keys can be merged, and this one cannot."""
+    """Another commit inserts the key 20 meanwhile: other keys can be merged, and this one cannot.
+
+    Its files are read by the driver, or, if they are large, by tasks.
+    """
+    if not read_here:
+        monkeypatch.setattr(row_probe, "MAX_BYTES_READ_HERE", 0)
     lake, name = kind.lake, kind.filled()
     original: Callable[..., Any] = publish.commit
     waiting = [f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 0, 'theirs' FROM VALUES (-5L), (20L) AS v(id)"]
