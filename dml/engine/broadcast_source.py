@@ -226,7 +226,7 @@ def sent(
         source: The source.
         columns: Its keys and columns. They are taken out of the list one by one, so that none is held twice.
         case_sensitive: How names match.
-        is_large: Whether it is sent as a broadcast variable.
+        is_large: Whether it is sent as a file.
     """
     keys = [as_array(columns.pop(0)).cast(arrow_type(column.field_type, spark=False)) for column, _ in source.pushable]
     arrays = list(keys)

@@ -1,6 +1,6 @@
 """The entries of a manifest as arrays: what thousands of files are kept as, and pruned by. Driver.
 
-Of `PackedEntries` any entry can be had, the same that `entries_of` gives; `read_packed` makes them. A file of six
+Of `PackedEntries` any entry can be had, the same that `entries_of` gives; `packed_entries_in` makes them. A file of six
 columns takes some 570 bytes instead of 2,800, or 4,200 once its metrics were read.
 """
 

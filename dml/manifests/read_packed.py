@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io import FileIO
 from pyiceberg.types import StructType
 
 from dml.deletes.delete_file_index import partition_key
@@ -50,10 +49,10 @@ from dml.manifests.packed_entries import (
     PackedMaps,
     packed_maps,
 )
-from dml.manifests.read import blocks_of, damage_named
+from dml.manifests.read import damage_named
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
 
-__all__ = ["packed", "packed_entries_in", "packed_in_lockstep", "read_packed"]
+__all__ = ["packed", "packed_entries_in", "packed_in_lockstep"]
 
 ALLOWED: Final = {
     ManifestContent.DATA: (FileContent.DATA,),
@@ -67,26 +66,10 @@ MAX_ROW_ID: Final = 1 << 62
 """Numbers of rows that are larger, all together, are not added as arrays."""
 
 
-def read_packed(manifest: ManifestFile, io: FileIO) -> PackedEntries:
-    """The entries of a committed manifest.
-
-    Args:
-        manifest: A line of a snapshot's manifest list.
-        io: The FileIO of the manifest.
-
-    Raises:
-        CorruptFileError: the manifest is missing, is no manifest, or breaks the rules of sequence numbers.
-        ExecutionError: the storage failed.
-    """
-    with damage_named(manifest.manifest_path):
-        file_schema, found = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
-        return packed_entries_in(file_schema, found, manifest)
-
-
 def packed_entries_in(
     file_schema: StructType, found: Iterable[tuple[int, bytes]], manifest: ManifestFile
 ) -> PackedEntries:
-    """The same, of a manifest whose blocks were read.
+    """The entries of a committed manifest whose blocks were read.
 
     Args:
         file_schema: The type of the entries.

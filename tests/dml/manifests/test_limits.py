@@ -21,10 +21,10 @@ from dml.manifests.read import (
     entries_of,
     read_manifest_list,
 )
-from dml.manifests.read_packed import read_packed
 from dml.manifests.weights import MAX_KEPT_LINE
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile, PartitionSummary
 from dml.pruning.file_bounds import MetricBounds, MetricColumn
+from tests.dml.manifests.packed_file import read_packed
 from tests.dml.manifests.test_lockstep_entries import PARTITION_TYPES, PLAIN, entry, written
 from tests.dml.manifests.test_lockstep_lines import long, sized
 from tests.dml.manifests.test_lockstep_lines import written as written_list

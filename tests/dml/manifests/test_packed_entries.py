@@ -54,10 +54,10 @@ from pyiceberg.types import (
 from dml.errors import CorruptFileError
 from dml.manifests.packed_entries import PackedEntries
 from dml.manifests.read import entries_of
-from dml.manifests.read_packed import read_packed
 from dml.manifests.write import ManifestWriter
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from dml.pruning.pruner import Pruner
+from tests.dml.manifests.packed_file import read_packed
 
 TYPES: dict[int, PrimitiveType] = {
     1: LongType(),
