@@ -23,8 +23,8 @@ from dml.model.aggregation import PartialAggregate, PartialAggregation, PartialF
 from dml.plan.table_read import COUNTED, EXACT, SUMMED
 from dml.read.packed_groups import pack
 from dml.read.partial_aggregates import AggregatingReader
+from dml.spark.shared_files import check_reads
 from dml.spark.types import spark_type
-from dml.spark.workers import check_workers
 
 __all__ = ["AggregatedScan", "partial_aggregation"]
 
@@ -252,7 +252,7 @@ class AggregatedBatch(SparkBatch):
     def createReaderFactory(self) -> JavaObject:
         """What reads a partition on an executor."""
         scan = self.scan
-        check_workers(scan.engine.spark)
+        check_reads(scan.engine.spark, scan.read.state.table)
         context = scan.read.context(scan.plan)
         reader = AggregatingReader(context=pack(context), aggregation=self.groups.aggregation)
         return reader_factory(reader, self.groups.row_schema)

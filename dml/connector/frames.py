@@ -26,7 +26,7 @@ from dml.engine.engine import Engine, ReadFrame, SnapshotRead, StatementSettings
 from dml.scan.planner import ScanPlan
 from dml.scan.source import spark_schema
 from dml.spark.jvm import classic_session, take_callbacks, weak_session
-from dml.spark.workers import check_workers
+from dml.spark.shared_files import check_reads
 from dml.sqlparse.names import name_parts
 from dml.views import StatementTables
 
@@ -87,7 +87,7 @@ def read_frame(engine: Engine, settings: StatementSettings, found: SnapshotRead)
         NotSupportedError: Spark has no type for a column.
         SetupError: the workers cannot run our tasks.
     """
-    check_workers(engine.spark)
+    check_reads(engine.spark, found.resolved.table)
     take_callbacks()
     state = TableState(resolved=found.resolved, snapshot_id=found.snapshot_id, schema=found.schema).fixed()
     needed = found.needed

@@ -27,7 +27,7 @@ from dml.engine.writes import WriteOutcome, delete_uncommitted, written_by
 from dml.model.write_task import TaskCommit
 from dml.options import ADVISORY_PARTITION_SIZE, DistributionMode, integer
 from dml.spark.jobs import await_tasks, new_tag, tagged
-from dml.spark.workers import check_workers
+from dml.spark.shared_files import check_writes
 from dml.sqlparse.quoting import quote_name
 
 __all__ = ["DistributedWrite", "WriterJob", "keeping_files_open"]
@@ -150,7 +150,7 @@ class WriterJob:
             SetupError: the workers run a Python without this package.
         """
         spark = self._write.engine.spark
-        check_workers(spark)
+        check_writes(spark, self._write.target.table, self._write.context)
         self._job.enter_context(tagged(spark, self._tag, interrupts=False))
 
     def written(self, messages: Sequence[JavaObject]) -> WriteOutcome:

@@ -32,7 +32,7 @@ from dml.read.packed_groups import GroupReader, pack
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import scan_size
 from dml.scan.source import scan_context, spark_schema
-from dml.spark.workers import check_workers
+from dml.spark.shared_files import check_files, check_reads
 
 __all__ = ["PlannedScan", "ScanRead", "SparkScan", "references"]
 
@@ -320,8 +320,9 @@ class SparkBatch(Proxy):
         """What reads a partition on an executor."""
         scan = self.scan
         if scan.vectorized is not None:
+            check_files(scan.engine.spark, scan.read.state.table)
             return scan.vectorized.factory(scan.engine.spark, scan.row_schema)
-        check_workers(scan.engine.spark)
+        check_reads(scan.engine.spark, scan.read.state.table)
         return reader_factory(GroupReader(context=pack(scan.context)), scan.row_schema)
 
 

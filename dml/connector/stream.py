@@ -27,8 +27,8 @@ from dml.errors import ExecutionError, NotFoundError
 from dml.read.packed_groups import pack, read_self_contained
 from dml.scan.source import scan_context
 from dml.spark.jvm import java_collection, session_state
+from dml.spark.shared_files import check_reads
 from dml.spark.versions import Feature, has, require
-from dml.spark.workers import check_workers
 from dml.streaming.files import SnapshotFiles
 from dml.streaming.offsets import NOTHING_READ, StreamOffset
 from dml.streaming.source import StreamedTable, check_columns
@@ -159,7 +159,7 @@ class SparkMicroBatchStream(Proxy):
 
     def createReaderFactory(self) -> JavaObject:
         """What reads a partition on an executor."""
-        check_workers(self.engine.spark)
+        check_reads(self.engine.spark, self.state.table)
         self._check_output()
         return reader_factory(read_self_contained, self.row_schema)
 

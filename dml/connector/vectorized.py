@@ -45,7 +45,7 @@ from dml.connector.filter_share import leaves_most
 from dml.connector.java import CONNECTOR, array, java_class, none, static, struct_type
 from dml.errors import DmlError
 from dml.files.file_io import file_io
-from dml.files.schemes import check_location
+from dml.files.schemes import check_location, local_path
 from dml.model.scan_task import ScanTask
 from dml.options import DEFAULT_NAME_MAPPING, PARQUET_VECTORIZATION_ENABLED
 from dml.read.open_data_file import open_data_file
@@ -237,13 +237,8 @@ def vectorized_read(
 
 
 def is_plain(task: ScanTask) -> bool:
-    """Whether a file is nothing but rows that Spark's own file system reaches."""
-    return task.file_format == "parquet" and not task.has_deletes and is_local(task.path)
-
-
-def is_local(path: str) -> bool:
-    """Whether a file lies where nobody needs credentials: Spark's may be others than the catalog's."""
-    return path.startswith(("/", "file:/"))
+    """Return whether a file is nothing but rows, where Spark needs no credentials: its own may not be the catalog's."""
+    return task.file_format == "parquet" and not task.has_deletes and local_path(task.path) is not None
 
 
 def is_simple(known: NestedField) -> bool:

@@ -21,8 +21,8 @@ from dml.model.scan_task import ScanTask
 from dml.model.write_task import TaskCommit
 from dml.read.packed_groups import PackedGroups
 from dml.spark.jobs import ended_on_failure
+from dml.spark.shared_files import check_writes
 from dml.spark.task_frames import task_frame
-from dml.spark.workers import check_workers
 from dml.write.broadcast_inserts import held_inserts, inserted_rows, insertions
 from dml.write.broadcast_merge import (
     BroadcastMergeTask,
@@ -75,7 +75,7 @@ def write_broadcast_merge(
     join, is_alone = source.rows.join, len(groups) == 1 and not source.is_large
     if not groups and not (join.inserted and source.is_large):
         return written_by([], table, spec, left if join.inserted else None)
-    check_workers(spark)
+    check_writes(spark, table, spec.context)
     if source.is_large:
         # Tasks look all keys up in the source that they have.
         scan = replace(scan, context=replace(scan.context, key_filter=None))

@@ -1,6 +1,5 @@
 """What every statement of a session is run with: Spark, the catalogs, the session's settings. Driver."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -16,6 +15,7 @@ from dml.model import summary_keys
 from dml.plan.table_read import TableRead
 from dml.scan.planner import ScanPlan
 from dml.spark.jvm import settings_below, settings_of
+from dml.spark.master import Setting, max_task_failures, number, parallel_tasks
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has
 from dml.sqlparse.dialect import TreeReading
@@ -112,15 +112,12 @@ def tree_reading(literals_differ: bool) -> TreeReading:
     return TreeReading.ALIKE if has(Feature.DOUBLED_QUOTES) else TreeReading.WITHOUT_QUOTES
 
 
-def parallelism_of(spark: SparkSession, get: Callable[[str, str | None], str | None]) -> int:
-    """How many tasks run at once: `spark.default.parallelism`, else the cores of a local master, else the context's."""
-    explicit = get("spark.default.parallelism", None)
-    if explicit and explicit.isdigit():
-        return max(1, int(explicit))
-    context = getattr(spark, "sparkContext", None) if not is_connect(spark) else None
+def parallelism_of(spark: SparkSession, get: Setting) -> int:
+    """Return how many tasks run at once. A Connect server does not tell: without a setting it counts as 8."""
+    context = None if is_connect(spark) else spark.sparkContext
     if context is not None:
-        return max(1, int(context.defaultParallelism))
-    return max(1, int(get("spark.sql.leafNodeDefaultParallelism", None) or 8))
+        return parallel_tasks(get, int(context.defaultParallelism))
+    return number(get, "spark.default.parallelism", 0) or number(get, LEAF_PARALLELISM, CONNECT_PARALLELISM)
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -129,8 +126,8 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 VERSION: Final = version("rowdelta")
-LOCAL_MASTER: Final = re.compile(r"local(\[[\d*]+(,\s*(?P<failures>\d+))?\])?")
-DEFAULT_MAX_FAILURES: Final = 4
+LEAF_PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
+CONNECT_PARALLELISM: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,12 +187,8 @@ class Engine:
         return {key: value for key, value in facts.items() if value}
 
     def max_failures(self) -> int:
-        """How often Spark tries a task before the job fails: once in local mode, unless the master says otherwise."""
-        get = settings_of(self.spark)
-        local = LOCAL_MASTER.fullmatch(get("spark.master", None) or "")
-        if local is not None:
-            return int(local["failures"] or 1)
-        return int(get("spark.task.maxFailures", None) or DEFAULT_MAX_FAILURES)
+        """Return how often Spark tries a task before the job fails."""
+        return max_task_failures(settings_of(self.spark))
 
 
 ReadFrame = Callable[[Engine, StatementSettings, SnapshotRead], DataFrame | None]

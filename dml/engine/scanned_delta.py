@@ -22,8 +22,8 @@ from dml.options import Command
 from dml.plan.row_delta_plan import RowDeltaPlan
 from dml.read.computed_rows import decides_exactly
 from dml.read.packed_groups import PackedGroups
+from dml.spark.shared_files import check_writes
 from dml.spark.task_frames import task_frame
-from dml.spark.workers import check_workers
 from dml.write.run import WriteTask
 from dml.write.scanned_delta import ScannedDeltaTask
 from dml.write.writer_spec import WriterSpec
@@ -88,7 +88,7 @@ def write_scanned_delta(
     """
     if not groups:
         return written_by([], table, spec)
-    check_workers(spark)
+    check_writes(spark, table, spec.context)
     task = ScannedDeltaTask(
         groups=PackedGroups.pack(groups, replace(scan.context, decides_rows=True)),
         read_ids=delta.read_ids,

@@ -28,10 +28,10 @@ from dml.read.packed_groups import PackedGroups
 from dml.read.row_filter import filters_exactly
 from dml.scan.planner import plan_scan
 from dml.scan.source import scan_context
+from dml.spark.shared_files import check_writes
 from dml.spark.store_assignment import same_type
 from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_field, spark_type
-from dml.spark.workers import check_workers
 from dml.sqlparse.statements import Fragment
 from dml.views import StatementTables
 from dml.write.run import WriteTask
@@ -167,6 +167,6 @@ def write_scanned_rows(spark: SparkSession, rows: ScannedRows, target: Table, sp
     number = len(rows.groups.groups)
     if not number:
         return written_by([], target, spec)
-    check_workers(spark)
+    check_writes(spark, target, spec.context)
     task = ScannedRowsTask(groups=rows.groups, places=rows.places, write=WriteTask(spec))
     return run_writing_tasks(task_frame(spark, number, task, TASK_COMMIT_SCHEMA, number), target, spec)

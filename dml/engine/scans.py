@@ -20,7 +20,7 @@ from dml.options import SPLIT_OPEN_FILE_COST, SPLIT_SIZE, integer
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.source import dataframe, scan_context
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, split, whole_file_groups
-from dml.spark.workers import check_workers
+from dml.spark.shared_files import check_reads
 
 __all__ = ["Scan", "scan_files", "scan_table", "task_groups"]
 
@@ -83,7 +83,7 @@ def scan_table(
         planned_frame: Makes the DataFrame of the tasks so that Spark reads them itself, or gives None. Where it is None
             or gives None, tasks read them by our own reader.
     """
-    check_workers(spark)
+    check_reads(spark, table)
     plan = (
         ScanPlan(snapshot_id=None)
         if snapshot_id is None

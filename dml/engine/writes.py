@@ -7,6 +7,7 @@ more: their files are found by the statement's id, which stands in each name.
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -22,14 +23,14 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from dml.catalog.credentials import storage_properties
 from dml.commit import RowCounts
-from dml.errors import CommitStateUnknownError, DmlError, ExecutionError
+from dml.errors import CommitStateUnknownError, DmlError, ExecutionError, SetupError
 from dml.files.deletion import delete_files
-from dml.files.schemes import check_location
+from dml.files.schemes import check_location, local_path
 from dml.model.manifest import ContentFile
 from dml.model.write_task import ChangedFile, RowOrigins, SplicedDataFile, TaskCommit, TaskMetrics, WriteContext
 from dml.options import WRITE_DATA_PATH, WriteOptions
 from dml.spark.jobs import ended_on_failure
-from dml.spark.workers import check_workers
+from dml.spark.shared_files import check_writes
 from dml.write.joined_files import write_joined_files
 from dml.write.writer_spec import WriterSpec
 
@@ -188,7 +189,7 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
         DmlError: the first failure that a task reported; the files of all tasks are deleted.
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
-    check_workers(frame.sparkSession)
+    check_writes(frame.sparkSession, table, spec.context)
     return run_writing_tasks(frame.mapInArrow(function, TASK_COMMIT_SCHEMA), table, spec)
 
 
@@ -199,7 +200,7 @@ def run_writing_tasks(
 
     Args:
         commits: Of `TASK_COMMIT_SCHEMA`: running it writes, and gives a `TaskCommit` a task. Made after
-            `check_workers`, for a function's Python is chosen when its DataFrame is made.
+            `check_writes`, for a function's Python is chosen when its DataFrame is made.
         table: The table.
         spec: The job.
         left: What the driver adds to what the tasks left to it.
@@ -253,10 +254,34 @@ def written_by(
         raise
     commits = commits if joined is None else [*commits, joined]
     try:
+        check_visible_files(file for commit in commits for file in (*commit.data_files, *commit.delete_files))
         return WriteOutcome.of(commits)
-    except ExecutionError:
+    except DmlError:
         delete_uncommitted(table, context, new_paths(commits))
         raise
+
+
+def check_visible_files(files: Iterable[ContentFile]) -> None:
+    """Refuse to commit local files that the driver does not see as the tasks wrote them.
+
+    `check_writes` has looked at the location before, but an executor may have joined since on a host without the mount.
+    """
+    for file in files:
+        path = local_path(file.path)
+        if path is not None and not has_size(path, file.file_size_in_bytes):
+            raise SetupError(
+                f"A task wrote '{file.path}', and the driver does not see the file: nothing was committed",
+                hint="Keep the tables of a cluster in object storage or HDFS, or mount one shared file system at this "
+                "path on the driver and on every worker",
+                file=file.path,
+            )
+
+
+def has_size(path: str, size: int) -> bool:
+    try:
+        return Path(path).stat().st_size == size
+    except OSError:
+        return False
 
 
 def new_paths(commits: Sequence[TaskCommit]) -> frozenset[str]:

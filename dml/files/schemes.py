@@ -24,7 +24,7 @@ from pyiceberg.io import FileIO
 
 from dml.errors import NotSupportedError
 
-__all__ = ["ALLOWED_SCHEMES", "allowed_schemes", "check_location", "restricted"]
+__all__ = ["ALLOWED_SCHEMES", "allowed_schemes", "check_location", "local_path", "restricted"]
 
 ALLOWED_SCHEMES: Final = "io.allowed-schemes"
 """A property of catalogs: further schemes, with commas between them; of a FileIO: all that it takes."""
@@ -100,6 +100,16 @@ def check_location(io: FileIO, location: str) -> None:
         scheme=scheme,
         property=ALLOWED_SCHEMES,
     )
+
+
+def local_path(location: str) -> str | None:
+    """Return the path of a local file or folder, as PyIceberg reads a location; None for any other storage."""
+    scheme, separator, rest = location.partition(":")
+    if not separator or "/" in scheme:
+        return location or None
+    if scheme.lower() != LOCAL:
+        return None
+    return rest.removeprefix("//")
 
 
 def checked(io: FileIO, action: Callable[[Any], Any], location: Any) -> Any:

@@ -33,10 +33,10 @@ from dml.model.manifest import FileContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import DeleteFileRef
 from dml.read.projection import arrow_type
 from dml.spark.jvm import empty_frame
+from dml.spark.shared_files import check_reads
 from dml.spark.task_frames import task_frame, value_size
 from dml.spark.types import spark_type
 from dml.spark.versions import frame_of_table
-from dml.spark.workers import check_workers
 
 __all__ = ["MetadataRead", "metadata_frame", "spark_schema"]
 
@@ -136,7 +136,7 @@ def positions_frame(
     )
     packed = PackedPositions.pack(grouped(files, sizes, read.parallelism), scan)
     rows = sum(file.ref.record_count for file in files)
-    check_workers(spark)
+    check_reads(spark, table)
     return task_frame(spark, len(packed.groups), packed.read, target, rows * value_size(target))
 
 
@@ -208,7 +208,7 @@ def entries_frame(
     sizes = [manifest.manifest_length for manifest in read_ones]
     packed = PackedManifests.pack(grouped(read_ones, sizes, read.parallelism), scan)
     entries = sum(entry_count(manifest, live_only=live_only) or 0 for manifest in read_ones)
-    check_workers(spark)
+    check_reads(spark, table)
     return task_frame(spark, len(packed.groups), packed.read, target, entries * value_size(target))
 
 

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from dml.errors import SetupError
 from dml.spark.extension import extend, is_remote
+from dml.spark.master import is_local
 from dml.spark.versions import MINIMUM_JAVA, Feature, query_loggers, require
 
 __all__ = ["active_session", "check_java", "check_python", "default_settings", "spark_session"]
@@ -51,13 +52,14 @@ def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, s
         return found
     chosen = dict(settings or {})
     check_python(sys.version_info[:2])
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers must find what the driver finds
+    # PySpark takes the workers' Python from the environment alone; the setting is for spark-submit.
+    os.environ.setdefault("PYSPARK_PYTHON", chosen.get("spark.pyspark.python") or sys.executable)
     if is_remote(chosen):
         require(Feature.CONNECT)
         return started(chosen)
     check_java(os.environ)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has settings of its own already
-        chosen = default_settings(os.environ) | chosen
+        chosen = default_settings(os.environ, chosen) | chosen
     return started(chosen)
 
 
@@ -82,30 +84,39 @@ def started(settings: Mapping[str, str]) -> SparkSession:
         raise SetupError(f"Spark does not start: {error}", hint="The lines above this one are Spark's own") from error
 
 
-def default_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Settings for a new local session on this machine.
+def default_settings(environment: Mapping[str, str], chosen: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the settings of a new session that its user did not choose.
+
+    With a local master they fit Spark to this machine. On a cluster the size of this machine says nothing about the
+    executors, and they must reach the driver by its own address, so address, memory and widths are left to Spark.
 
     Args:
-        environment: The process's environment variables.
+        environment: The process's environment variables; `MASTER` names a master.
+        chosen: The user's settings. Only `spark.master` matters: it decides which defaults apply.
 
     Returns:
-        Spark settings. The time zone is left to Spark and the user: it decides what timestamps mean.
+        Spark settings, `spark.master` among them. The time zone is left to Spark and the user: it decides what
+        timestamps mean.
     """
-    cores = usable_cores()
+    master = (chosen or {}).get("spark.master") or environment.get("MASTER", "local[*]")
     settings = {
         "spark.app.name": "rowdelta",
-        "spark.master": environment.get("MASTER", "local[*]"),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        "spark.master": master,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "dml.spark.worker_daemon",
-        # Seen over TCP: a task waits about 40 ms for its first rows; over these sockets it does not.
+        # Over TCP a task waits about 40 ms for its first rows; over Unix sockets it does not.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.shuffle.partitions": str(max(2, cores)),
+    }
+    if not is_local(master):
+        return settings
+    settings |= {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": str(max(2, usable_cores())),
     }
     if "--driver-memory" not in environment.get("PYSPARK_SUBMIT_ARGS", ""):
         settings["spark.driver.memory"] = f"{driver_memory(usable_memory())}m"

@@ -1,0 +1,214 @@
+"""Check that all machines of a cluster see the local files of a table. Driver; classic Spark and Spark Connect.
+
+With a `file:` location and a cluster, each task writes to its own machine's disk. The driver would commit paths that no
+other machine can read, and the rows would be lost. A shared mount (NFS, EFS, Lustre ...) is fine, and only a look at
+the files tells the two apart. So before the first job on a location one or two tiny jobs look: workers must see what
+the driver wrote, the driver what each worker wrote, and workers what other workers wrote. Reads look for the table's
+metadata file alone, so that a mount may be read-only.
+
+The answer is kept for each session and location, until executors start on hosts that it does not cover. With a local
+master, where tasks run in the driver's JVM, nothing is asked.
+"""
+
+import json
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Final
+
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from pyspark.sql.types import StringType
+
+from dml.errors import SetupError
+from dml.files.schemes import local_path
+from dml.files.shared_folder import Sighting, look_for
+from dml.model.write_task import WriteContext
+from dml.spark.handlers import session_key
+from dml.spark.master import is_local
+from dml.spark.workers import check_workers
+
+__all__ = ["check_files", "check_reads", "check_writes"]
+
+HINT: Final = (
+    "Keep the tables of a cluster in object storage or HDFS (s3://, gs://, abfss://, hdfs://), or mount one shared "
+    "file system at this path on the driver and on every worker"
+)
+TASKS_PER_HOST: Final = 2
+"""Spark gives the tasks of a job to executors in turn: with some to spare each host gets one."""
+LEAST_TASKS: Final = 2
+WAREHOUSE: Final = "warehouse"
+
+COVERED: Final[dict[tuple[str, str, bool], frozenset[str]]] = {}
+"""The hosts of the executors there were when a session's location was checked; by session, location, and whether for
+writes."""
+LOCK: Final = threading.Lock()
+
+
+def check_reads(spark: SparkSession, table: Table) -> None:
+    """Check that workers can run our tasks and see a table's files. Asked once for each session and location.
+
+    Args:
+        spark: The session.
+        table: The table.
+
+    Raises:
+        SetupError: they cannot, or its files are local and a worker does not see the same ones as the driver.
+    """
+    check_workers(spark)
+    check_files(spark, table)
+
+
+def check_files(spark: SparkSession, table: Table) -> None:
+    """Check that executors see a table's files, where Spark's own reader needs no Python worker to read them.
+
+    Raises:
+        SetupError: the files are local and a worker does not see the same ones as the driver, or cannot be asked.
+    """
+    metadata = local_path(table.metadata_location or "")
+    if metadata is not None and Path(metadata).exists():  # an old metadata file may have been removed since
+        check_once(spark, root_of(table, metadata), lambda tasks: check_visible(spark, metadata, tasks), writes=False)
+
+
+def check_writes(spark: SparkSession, table: Table, context: WriteContext) -> None:
+    """Check that workers can run our tasks, and that files that they write are seen by the driver and by each other.
+
+    Args:
+        spark: The session.
+        table: The table.
+        context: The write; its data location is what is checked.
+
+    Raises:
+        SetupError: they cannot run tasks, or the location is local and not the same folder on every machine.
+    """
+    check_workers(spark)
+    folder = local_path(context.data_location)
+    if folder is not None:
+        check_once(spark, root_of(table, folder), lambda tasks: check_shared(spark, folder, tasks), writes=True)
+
+
+def root_of(table: Table, path: str) -> str:
+    """Return the folder whose answer covers a path: the catalog's warehouse, or what holds the path itself."""
+    warehouse = local_path(str(table.catalog.properties.get(WAREHOUSE) or ""))
+    inside = warehouse is not None and Path(path).is_relative_to(warehouse)
+    return str(warehouse) if inside else str(Path(path).parent)
+
+
+def check_once(spark: SparkSession, root: str, check: Callable[[int], None], *, writes: bool) -> None:
+    """Run a check unless its answer is known for all hosts that now have executors."""
+    context = getattr(spark, "_sc", None)
+    if context is not None and is_local(context.master):
+        return
+    key = (session_key(spark), root, writes)
+    hosts = frozenset() if context is None else executor_hosts(spark)
+    with LOCK:
+        covered = COVERED.get(key)
+        if covered is not None and hosts <= covered:
+            return
+        check_workers(spark)
+        check(max(LEAST_TASKS, TASKS_PER_HOST * len(hosts)))
+        COVERED[key] = hosts | (covered or frozenset())
+
+
+def executor_hosts(spark: SparkSession) -> frozenset[str]:
+    """Return the hosts of the executors that have registered, the driver's among them."""
+    tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001  Python's tracker does not know executors
+    return frozenset(str(info.host()) for info in tracker.getExecutorInfos())
+
+
+def check_visible(spark: SparkSession, metadata: str, tasks: int) -> None:
+    """Check that every worker sees the table's metadata file, which the driver has read.
+
+    Raises:
+        SetupError: one does not.
+    """
+    for seen in sightings(spark, [metadata], "", tasks):
+        if seen.missing:
+            raise not_shared(metadata, f"the worker on {seen.host} does not see the table's metadata file")
+
+
+def check_shared(spark: SparkSession, folder: str, tasks: int) -> None:
+    """Check that driver and workers see what each of them writes into a folder.
+
+    Raises:
+        SetupError: one does not, or cannot write there.
+    """
+    with probe_folder(folder) as probe:
+        mark = f"{probe}/driver"
+        Path(mark).touch()
+        found = sightings(spark, [mark], probe, tasks)
+        for seen in found:
+            if seen.error:
+                raise SetupError(
+                    f"The worker on {seen.host} cannot write to '{folder}': {seen.error}",
+                    hint="Let the user that runs the executors write to the table's location",
+                )
+            if seen.missing:
+                raise not_shared(folder, f"the worker on {seen.host} does not see a file that the driver wrote")
+            if not Path(seen.mark).exists():
+                raise not_shared(folder, f"the driver does not see a file that the worker on {seen.host} wrote")
+        for seen in sightings(spark, [seen.mark for seen in found], "", tasks):
+            if seen.missing:
+                raise not_shared(folder, f"the worker on {seen.host} does not see a file that another worker wrote")
+
+
+@contextmanager
+def probe_folder(folder: str) -> Iterator[str]:
+    """Make a folder for marks; it leaves with the block, and with it the folders above that had to be made for it.
+
+    Raises:
+        SetupError: the driver cannot write there.
+    """
+    made = [path for path in (Path(folder), *Path(folder).parents) if not path.exists()]
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        probe = mkdtemp(prefix=".rowdelta-probe-", dir=folder)
+        Path(probe).chmod(Path(folder).stat().st_mode)  # executors may run as other users
+    except OSError as error:
+        raise SetupError(
+            f"The driver cannot write to '{folder}': {error.strerror}",
+            hint="Let the user that runs the driver write to the table's location",
+        ) from error
+    try:
+        yield probe
+    finally:
+        shutil.rmtree(probe, ignore_errors=True)
+        for path in made:
+            try:
+                path.rmdir()
+            except OSError:  # another statement has put files there
+                break
+
+
+def sightings(spark: SparkSession, files: Sequence[str], probe: str, tasks: int) -> list[Sighting]:
+    """Return what workers see, one answer for each task.
+
+    Args:
+        spark: The session.
+        files: What they look for.
+        probe: The folder in which each writes a mark; empty writes none.
+        tasks: How many of them.
+    """
+    ask = udf(partial(sighting_text, tuple(files), probe), StringType(), useArrow=False)
+    rows = spark.range(0, tasks, 1, tasks).select(ask("id")).collect()
+    return [Sighting(**json.loads(row[0])) for row in rows]
+
+
+def sighting_text(files: Sequence[str], probe: str, _: int) -> str:
+    """Return what this worker sees, as JSON. Worker."""
+    return json.dumps(asdict(look_for(files, f"{probe}/{uuid.uuid4().hex}" if probe else "")))
+
+
+def not_shared(folder: str, reason: str) -> SetupError:
+    return SetupError(
+        f"'{folder}' is not the same folder on every machine of the cluster: {reason}",
+        hint=HINT,
+        location=folder,
+    )
