@@ -18,8 +18,11 @@ A class says what its catcher should do; `kind` says, in a word that never chang
     └── CommitStateUnknownError     look before anything else: the commit may or may not have landed
 """
 
+import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
@@ -41,6 +44,7 @@ __all__ = [
     "SqlError",
     "ValidationFailedError",
     "clues_of",
+    "expired_at",
     "storage_failure",
 ]
 
@@ -259,19 +263,50 @@ class ExecutionError(DmlError):
     default_kind = ErrorKind.EXECUTION
 
 
-def storage_failure(action: str, location: str, error: BaseException) -> ExecutionError:
-    """The error for a file that a storage did not read or write.
+def storage_failure(
+    action: str, location: str, error: BaseException, io_properties: Mapping[str, object] | None = None
+) -> ExecutionError:
+    """Return the error for a file that a storage did not read or write.
 
     Args:
         action: What was done: "Reading the file".
         location: The file.
         error: What the storage raised; raise the result from it.
+        io_properties: Of the FileIO: they say when a credential that a catalog vended expires.
     """
+    expiry = expired_at(io_properties or {})
+    if expiry is not None or EXPIRED.search(str(error)):
+        when = "" if expiry is None else f" at {expiry:%Y-%m-%dT%H:%M:%SZ}"
+        return ExecutionError(
+            f"{action} '{location}' failed: the credential for the storage expired{when}: {error}",
+            hint="Run the statement again with a new credential. If it takes longer than a credential lives, let the "
+            "catalog vend longer ones, or split the statement",
+            file=location,
+        )
     return ExecutionError(
         f"{action} '{location}' failed: {error}",
-        hint="Check that the storage can be reached, has space and lets us in, then run the statement again",
+        hint="Check that the storage is reachable, has free space and grants access, then run the statement again",
         file=location,
     )
+
+
+EXPIRED: Final = re.compile(r"(?i)Expired-?Token|(token|credential|signature|request)s?\b[^.]{0,40}\bexpired")
+"""What storages say of a credential whose time is over."""
+
+EXPIRES_AT: Final = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms.")
+"""The properties, or what they begin with, in which a REST catalog says when a credential expires; milliseconds."""
+
+
+def expired_at(io_properties: Mapping[str, object]) -> datetime | None:
+    """Return when a credential among a FileIO's properties expired; None if none has.
+
+    Source: Iceberg REST catalog specification, `LoadTableResult`: storage credentials.
+    """
+    times = [str(value) for key, value in io_properties.items() if key.startswith(EXPIRES_AT)]
+    first = min((int(text) for text in times if text.isdecimal()), default=None)
+    if first is None or first / 1000 > time.time():
+        return None
+    return datetime.fromtimestamp(first / 1000, UTC)
 
 
 class CommitConflictError(DmlError):

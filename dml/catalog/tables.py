@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import BadRequestError, NoSuchNamespaceError, NoSuchTableError, ServerError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import (
     AssertCreate,
@@ -25,7 +25,7 @@ from pyiceberg.table.update import (
 from dml import iceberg
 from dml.catalog.file_access import check_new_location
 from dml.catalog.translation import translated
-from dml.errors import AnalysisError, ErrorKind, NotFoundError
+from dml.errors import AnalysisError, ErrorKind, NotFoundError, expired_at
 from dml.files.schemes import check_location
 from dml.manifests.read import entries_of, read_manifest_list
 from dml.options import FORMAT_VERSION
@@ -43,6 +43,7 @@ __all__ = [
     "rename_table",
     "stage_table",
     "table_exists",
+    "with_live_credentials",
 ]
 
 Identifier = tuple[str, ...]
@@ -94,6 +95,17 @@ def load_table(catalog: Catalog, identifier: Identifier) -> Table:
                 hint=did_you_mean(identifier[-1], names(catalog, identifier[:-1])),
                 table=shown(identifier),
             ) from None
+
+
+def with_live_credentials(table: Table) -> Table:
+    """Return a table, loaded again where a credential that its catalog vended for the files has expired since.
+
+    Raises:
+        DmlError: as `load_table`.
+    """
+    if expired_at(table.io.properties) is None or isinstance(table, StagedTable):
+        return table
+    return load_table(table.catalog, table.name())
 
 
 def table_exists(catalog: Catalog, identifier: Identifier) -> bool:

@@ -6,7 +6,7 @@ more: their files are found by the statement's id, which stands in each name.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from dml.catalog.credentials import storage_properties
+from dml.catalog.tables import with_live_credentials
 from dml.commit import RowCounts
 from dml.errors import CommitStateUnknownError, DmlError, ExecutionError, SetupError
 from dml.files.deletion import delete_files
@@ -237,6 +238,10 @@ def written_by(
     Raises:
         DmlError: the first failure that a task reported, or that of the driver; the files of all tasks are deleted.
     """
+    fresh = with_live_credentials(table)  # a long job may have outlived those that it began with
+    if fresh is not table:
+        table, context = fresh, replace(spec.context, io_properties=storage_properties(fresh.io.properties))
+        spec = replace(spec, context=context)
     context = spec.context
     retried = any(commit.attempt_number for commit in commits)
     failure = next((commit.failure for commit in commits if commit.failure is not None), None)
@@ -321,6 +326,7 @@ def delete_uncommitted(table: Table, context: WriteContext, paths: Collection[st
         paths: The files, where all tasks reported theirs; None looks for them.
     """
     try:
+        table = with_live_credentials(table)
         if paths is None:
             paths = list(files_named(table.io, context.data_location, context.query_id))
         delete_files(table.io, paths)

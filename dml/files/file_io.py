@@ -4,10 +4,11 @@ Input: FileIO properties and locations as manifests have them. Output: FileIO ob
 (on workers they take the files that the driver's takes); open files; errors that name the file.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
@@ -16,6 +17,10 @@ from dml.errors import CorruptFileError, DmlError, storage_failure
 from dml.files.schemes import ALLOWED_SCHEMES, restricted
 
 __all__ = ["check_size", "file_errors", "file_io", "open_file", "read_range"]
+
+
+OBJECT_STORE_ERROR: Final = re.compile(r"\bAWS Error\b|\bgoogle::cloud\b|\bAzure\b|\bcurl")
+"""What Arrow's file systems of S3, Google Cloud Storage and Azure put into their errors."""
 
 
 @lru_cache(maxsize=16)
@@ -69,7 +74,7 @@ def read_range(io: FileIO, location: str, offset: int, length: int, *, size: int
         CorruptFileError: the file has another size.
         ExecutionError: the storage failed.
     """
-    with file_errors(location), open_file(io, location) as stream:
+    with file_errors(location, io.properties), open_file(io, location) as stream:
         check_size(stream, location, size)
         stream.seek(offset)
         data = bytes(stream.read(length))
@@ -83,8 +88,12 @@ def read_range(io: FileIO, location: str, offset: int, length: int, *, size: int
 
 
 @contextmanager
-def file_errors(location: str) -> Iterator[None]:
-    """Turns what goes wrong inside into an error that names the file.
+def file_errors(location: str, io_properties: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Turn what goes wrong inside into an error that names the file.
+
+    Args:
+        location: The file.
+        io_properties: Of the FileIO that reads it, where it is opened inside.
 
     Raises:
         CorruptFileError: the file is not there, or its content breaks its format.
@@ -101,9 +110,10 @@ def file_errors(location: str) -> Iterator[None]:
             file=location,
         ) from error
     except OSError as error:
-        # Arrow reports a broken file as an OSError too, but without the number of a system error.
-        if error.errno is not None:
-            raise storage_failure("Reading the file", location, error) from error
+        # Arrow reports a broken file as an OSError too. The number of a system error, or the name of an object store's
+        # client in the text, tells the failure of a storage.
+        if error.errno is not None or OBJECT_STORE_ERROR.search(str(error)):
+            raise storage_failure("Reading the file", location, error, io_properties) from error
         raise broken(location, error) from error
     except (pa.ArrowException, ValueError, EOFError, IndexError, KeyError, OverflowError) as error:
         raise broken(location, error) from error

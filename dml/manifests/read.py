@@ -407,7 +407,7 @@ def content_of(io: FileIO, location: str) -> bytes:
     except FileNotFoundError as error:
         raise CorruptFileError(f"The metadata file '{location}' is missing", hint=RESTORE, file=location) from error
     except OSError as error:
-        raise storage_failure("Reading", location, error) from error
+        raise storage_failure("Reading", location, error, io.properties) from error
 
 
 def sequence_number_of(explicit: int | None, status: EntryStatus, manifest: ManifestFile) -> int | None:

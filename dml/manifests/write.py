@@ -494,4 +494,4 @@ def store(io: FileIO, location: str, data: bytes) -> None:
         with io.new_output(location).create() as stream:
             stream.write(data)
     except OSError as error:
-        raise storage_failure("Writing the metadata file", location, error) from error
+        raise storage_failure("Writing the metadata file", location, error, io.properties) from error

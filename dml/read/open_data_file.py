@@ -37,7 +37,7 @@ def open_data_file(
         NotSupportedError: the format is none that tables hold rows in.
         ExecutionError: the storage failed.
     """
-    with file_errors(location), open_file(io, location) as stream:
+    with file_errors(location, io.properties), open_file(io, location) as stream:
         check_size(stream, location, size)
         match file_format.lower():
             case "parquet":

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -32,6 +33,15 @@ JAVA_HINT: Final = (
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 GIB: Final = 1024**3
 JAVA_TIMEOUT_SECONDS: Final = 30
+
+WORKER_SETTINGS: Final = {
+    "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "dml.spark.worker_daemon",
+    # Over TCP a task waits about 40 ms for its first rows; over Unix sockets it does not.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+"""What makes Python workers quick, on every kind of master. Executors read it when they start: a session that is there
+already keeps what it has."""
 
 
 def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -58,7 +68,9 @@ def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, s
         require(Feature.CONNECT)
         return started(chosen)
     check_java(os.environ)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has settings of its own already
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        chosen = unsubmitted_settings() | chosen
+    else:
         chosen = default_settings(os.environ, chosen) | chosen
     return started(chosen)
 
@@ -104,11 +116,8 @@ def default_settings(environment: Mapping[str, str], chosen: Mapping[str, str] |
         "spark.master": master,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
         "spark.ui.showConsoleProgress": "false",
-        "spark.python.worker.reuse": "true",
-        "spark.python.daemon.module": "dml.spark.worker_daemon",
-        # Over TCP a task waits about 40 ms for its first rows; over Unix sockets it does not.
-        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        **WORKER_SETTINGS,
     }
     if not is_local(master):
         return settings
@@ -121,6 +130,13 @@ def default_settings(environment: Mapping[str, str], chosen: Mapping[str, str] |
     if "--driver-memory" not in environment.get("PYSPARK_SUBMIT_ARGS", ""):
         settings["spark.driver.memory"] = f"{driver_memory(usable_memory())}m"
     return settings
+
+
+def unsubmitted_settings() -> dict[str, str]:
+    """Return the worker settings that spark-submit, which has started the JVM, was not given."""
+    SparkContext._ensure_initialized()  # noqa: SLF001  until then Python does not know what was submitted
+    submitted = SparkConf()
+    return {key: value for key, value in WORKER_SETTINGS.items() if not submitted.contains(key)}
 
 
 def usable_cores() -> int:

@@ -5,7 +5,7 @@ names follow Java's `OutputFileFactory`, so that tools that look for them find t
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -85,8 +85,12 @@ class PartitionPath:
 
 
 @contextmanager
-def write_errors(location: str) -> Iterator[None]:
-    """Turns what a storage raises inside into an error that names the file.
+def write_errors(location: str, io_properties: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Turn what a storage raises inside into an error that names the file.
+
+    Args:
+        location: The file.
+        io_properties: Of the FileIO that writes it, where it is opened inside.
 
     Raises:
         ExecutionError: the storage failed.
@@ -94,7 +98,7 @@ def write_errors(location: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise storage_failure("Writing the file", location, error) from error
+        raise storage_failure("Writing the file", location, error, io_properties) from error
 
 
 class OutputFileFactory:
@@ -143,7 +147,7 @@ class OutputFileFactory:
         key = PartitionPath(self.partition_path(spec_id, partition)) if partition else None
         location = self._locations.new_data_location(name, cast("PartitionKey | None", key))
         self._created.append(location)
-        with write_errors(location):
+        with write_errors(location, self._context.io_properties):
             # The name is unique: no look before.
             stream = self._io(location).new_output(location).create(overwrite=True)
         native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="w")

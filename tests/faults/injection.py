@@ -64,9 +64,10 @@ class Action(StrEnum):
     KILL = "kill"
     KILL_WORKER = "kill worker"
     KILL_EXECUTOR = "kill executor"
+    KILL_MACHINE = "kill machine"
 
 
-KILLS: Final = frozenset({Action.KILL, Action.KILL_WORKER, Action.KILL_EXECUTOR})
+KILLS: Final = frozenset({Action.KILL, Action.KILL_WORKER, Action.KILL_EXECUTOR, Action.KILL_MACHINE})
 
 
 class InjectedError(OSError):
@@ -82,8 +83,9 @@ class Fault:
         first: The number of the call that is hit, from 1.
         last: The number of the last one.
         action: What happens: `LOSE` is for commits, which then lose a race; `KILL` kills the processes that
-            `Faults.victims` names, which need not be the one that calls, the others the process that calls or the
-            executor that it works for; `STALL` waits until somebody loses patience.
+            `Faults.victims` names, which need not be the one that calls, the others the process that calls, the
+            executor that it works for, or that with the worker of a standalone cluster and all that it has started;
+            `STALL` waits until somebody loses patience.
     """
 
     call: Call
@@ -161,8 +163,11 @@ class Faults:
             case Action.KILL_WORKER:
                 return [os.getpid()]
             case Action.KILL_EXECUTOR:
-                daemon = Path(f"/proc/{os.getppid()}/stat").read_text()  # its parent stands after its name and state
-                return [int(daemon.rpartition(")")[2].split()[1])]
+                return [parent_of(os.getppid())]
+            case Action.KILL_MACHINE:
+                daemon = os.getppid()
+                executor = parent_of(daemon)
+                return [parent_of(executor), executor, daemon, os.getpid()]
             case _:
                 return list(json.loads((self._folder / VICTIMS_FILE).read_text()))
 
@@ -174,6 +179,11 @@ class Faults:
             if fault["call"] == call and fault["first"] <= number <= fault["last"]:
                 return Action(fault["action"])
         return None
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process, which stands after its name and its state."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 class FaultyReader(io.RawIOBase):

@@ -6,12 +6,13 @@ takes the time.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
@@ -43,7 +44,7 @@ class TableState:
     """What must not change when a statement fails or does nothing."""
 
     metadata_location: str
-    files: frozenset[Path]
+    files: frozenset[str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +52,10 @@ class GoldenRunner:
     """Runs scripts in a session.
 
     Attributes:
-        lake: The session.
+        lake: The session; its catalog is called `lake`.
+        files_below: Lists the files below a table's location.
+        readers: Other engines' readings of a table, by its metadata file.
+        keeps_files: Whether the files of a table that was dropped stay, so that it can be registered again.
         made: Metadata locations of tables that were made, by what made them.
         views: Temporary views that the running script made.
         before: The session's settings that the running script changed, as they were; None for one that was not set.
@@ -59,6 +63,9 @@ class GoldenRunner:
     """
 
     lake: Session
+    files_below: Callable[[str], Collection[str]] = field(default_factory=lambda: local_files)
+    readers: Mapping[str, Callable[[str], pa.Table]] = field(default_factory=lambda: READ)
+    keeps_files: bool = True
     made: dict[TableKey, dict[str, str]] = field(default_factory=dict)
     views: set[str] = field(default_factory=set)
     before: dict[str, str | None] = field(default_factory=dict)
@@ -120,7 +127,7 @@ class GoldenRunner:
         """The tables that a script begins with, in this combination."""
         key = (statements, combination.version, combination.partitioning)
         catalog = self.lake.registry.catalogs["lake"]
-        if key not in self.made:
+        if not self.keeps_files or key not in self.made:
             for statement in statements:
                 self.lake.sql(created(statement, combination))
             tables = catalog.list_tables(NAMESPACE)
@@ -142,10 +149,8 @@ class GoldenRunner:
         if not catalog.table_exists(TARGET):
             return None
         table = self.table()
-        folder = Path(table.location().removeprefix("file://"))
         return TableState(
-            metadata_location=table.metadata_location,
-            files=frozenset(path for path in folder.rglob("*") if path.is_file()),
+            metadata_location=table.metadata_location, files=frozenset(self.files_below(table.location()))
         )
 
     # ---- statements
@@ -249,7 +254,7 @@ class GoldenRunner:
         """Rows of db.t as one reader sees them."""
         if reader == "ours":
             return self.query_rows("SELECT * FROM db.t")
-        return rendered_rows(READ[reader](self.table().metadata_location))
+        return rendered_rows(self.readers[reader](self.table().metadata_location))
 
     def check_readers(self, script: Script) -> None:
         """In the end all readers see the rows that we see."""
@@ -259,6 +264,11 @@ class GoldenRunner:
                 return  # they read it a moment ago
             for reader in script.readers:
                 assert self.rows_by(reader) == ours, f"{reader} reads other rows than we do"
+
+
+def local_files(location: str) -> list[str]:
+    """The files below a local folder."""
+    return [str(path) for path in Path(location.removeprefix("file://")).rglob("*") if path.is_file()]
 
 
 def leading_tables(script: Script) -> tuple[Step, ...]:

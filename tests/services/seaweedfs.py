@@ -16,10 +16,12 @@ from botocore.config import Config
 
 from tests.services.server import HOST, free_ports, serving
 
-__all__ = ["ACCESS_KEY", "REGION", "SECRET_KEY", "SeaweedFs", "seaweedfs"]
+__all__ = ["ACCESS_KEY", "FURTHER_KEYS", "REGION", "SECRET_KEY", "SeaweedFs", "seaweedfs"]
 
 ACCESS_KEY = "AKIAOFTHETESTS000001"
 SECRET_KEY = "secret-key-of-the-tests-0123456789"
+FURTHER_KEYS = tuple(f"AKIAOFTHETESTS{number:06}" for number in range(2, 100))
+"""Other keys of the same identity, with the same secret: for who hands out one after the other."""
 REGION = "us-east-1"
 PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
 SOCKETS = Path("/tmp")  # where the server puts its local sockets, whatever TMPDIR says
@@ -108,7 +110,7 @@ def seaweedfs() -> Iterator[SeaweedFs]:
     try:
         identity = {
             "name": "tests",
-            "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+            "credentials": [{"accessKey": key, "secretKey": SECRET_KEY} for key in (ACCESS_KEY, *FURTHER_KEYS)],
             "actions": ["Admin", "Read", "Write", "List", "Tagging"],
         }
         config = folder / "s3.json"

@@ -108,6 +108,30 @@ def test_settings_leave_to_the_user_what_is_theirs():
     assert "spark.driver.memory" not in default_settings({"PYSPARK_SUBMIT_ARGS": "--driver-memory 2g pyspark-shell"})
 
 
+OF_THIS_MACHINE = {
+    "spark.driver.bindAddress",
+    "spark.driver.host",
+    "spark.driver.memory",
+    "spark.sql.shuffle.partitions",
+    "spark.ui.enabled",
+}
+
+
+@pytest.mark.parametrize("master", ["local", "local[4]", "local[*, 3]"])
+def test_with_a_local_master_the_settings_fit_this_machine(master):
+    settings = default_settings({"MASTER": "yarn"}, {"spark.master": master})
+    assert settings["spark.master"] == master
+    assert settings.keys() >= OF_THIS_MACHINE
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host:443", "local-cluster[2,1,1024]"])
+def test_on_a_cluster_nothing_is_taken_from_this_machine(master):
+    for settings in (default_settings({"MASTER": master}), default_settings({}, {"spark.master": master})):
+        assert settings["spark.master"] == master
+        assert not settings.keys() & OF_THIS_MACHINE
+        assert settings["spark.python.daemon.module"] == "dml.spark.worker_daemon"
+
+
 def test_the_settings_of_the_log_are_installed():
     assert Path(LOG_SETTINGS).is_file()
 

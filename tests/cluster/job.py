@@ -1,0 +1,32 @@
+"""A job for `spark-submit`: `job.py NAMESPACE`, with the properties of the catalog as JSON in standard input."""
+
+import json
+import sys
+
+import dml
+
+properties = json.load(sys.stdin)
+lake = dml.connect(catalog="lake", progress=False, **properties)
+name = f"{sys.argv[1]}.submitted"
+lake.sql(f"CREATE NAMESPACE IF NOT EXISTS {sys.argv[1]}")
+lake.sql(f"CREATE TABLE {name} (id BIGINT, s STRING) PARTITIONED BY (bucket(2, id))")
+lake.sql(f"INSERT INTO {name} SELECT id, 'a' FROM range(0, 10000, 1, 4)")
+lake.sql(f"UPDATE {name} SET s = 'b' WHERE id % 2 = 0")
+merge = f"""MERGE INTO {name} t USING (SELECT id * 3 AS id FROM range(5000)) s ON t.id = s.id
+    WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, s) VALUES (s.id, 'c')"""
+lake.sql(merge)
+
+
+def where(batches):
+    """Where a worker has the package from."""
+    import dml.write.run as found  # noqa: PLC0415
+
+    for batch in batches:
+        yield batch.from_pydict({"python": [sys.executable] * len(batch), "module": [found.__file__] * len(batch)})
+
+
+places = lake.spark.range(0, 4, 1, 4).mapInArrow(where, "python STRING, module STRING").distinct().collect()
+daemon = lake.spark.sparkContext.getConf().get("spark.python.daemon.module")
+rows = lake.sql(f"SELECT s, count(*), sum(id) FROM {name} GROUP BY s ORDER BY s").collect()
+print(json.dumps({"places": places, "daemon": daemon, "rows": rows, "ok": lake.verify(name).ok}))
+lake.spark.stop()

@@ -1,0 +1,135 @@
+"""A standalone Spark cluster on this machine: a master and workers as processes of their own, from PySpark's package.
+
+Workers share nothing with the driver but the network: each has its own folder and host address, a nearly empty
+environment, and, where a test asks for it, a file system of its own over a folder (`unshare --mount`; it takes root).
+"""
+
+import json
+import os
+import shutil
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+from tests.services.server import HOST, free_ports, serving
+
+__all__ = ["SPARK_HOME", "Standalone", "standalone"]
+
+SPARK_HOME = Path(pyspark.__file__).parent
+SPARK_CLASS = SPARK_HOME / "bin" / "spark-class"
+START_SECONDS = 180
+DAEMON_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standalone:
+    """A running cluster.
+
+    Attributes:
+        url: The master's URL, for `spark.master`.
+        web_port: The port of the master's page.
+        folder: What its processes write is below it.
+        private: For each worker, folders over which it has a file system of its own.
+        stack: What ends the processes.
+    """
+
+    url: str
+    web_port: int
+    folder: Path
+    private: Sequence[Sequence[Path]]
+    stack: ExitStack
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Spark settings of a small driver of this cluster."""
+        return {
+            "spark.master": self.url,
+            "spark.driver.memory": "1g",
+            "spark.executor.memory": "1g",
+            "spark.executor.cores": "1",
+            "spark.sql.shuffle.partitions": "3",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.ui.enabled": "false",
+            "spark.local.dir": str(self.folder / "driver"),
+            "spark.sql.warehouse.dir": str(self.folder / "spark-warehouse"),
+        }
+
+    def start_worker(self, number: int, alive_then: int) -> None:
+        """Start a worker, and wait until so many have registered."""
+        # Another loopback address each: to Spark they are hosts of their own.
+        options = ["--cores", "2", "--memory", "2200m", "--host", f"127.0.0.{number + 2}", "--webui-port", "0"]
+        command = [*environment(), str(SPARK_CLASS), "org.apache.spark.deploy.worker.Worker", *options]
+        command += ["--work-dir", str(self.folder / f"work{number}"), self.url]
+        self.stack.enter_context(
+            serving(
+                mounted(command, self.private[number]),
+                lambda: self.check_workers(alive_then),
+                self.folder / f"worker{number}.log",
+                seconds=START_SECONDS,
+            )
+        )
+
+    def restart_lost_workers(self) -> None:
+        """Start the workers again that are no longer there."""
+        for number in range(len(self.private)):
+            if not any(str(self.folder / f"work{number}") in words for words in command_lines()):
+                self.start_worker(number, len(self.private))
+
+    def check_workers(self, least: int) -> None:
+        """Raise unless so many workers have registered and are alive."""
+        with urllib.request.urlopen(f"http://{HOST}:{self.web_port}/json/", timeout=5) as answer:
+            found = json.load(answer)["aliveworkers"]
+        assert found >= least, f"{found} workers of {least}"
+
+
+@contextmanager
+def standalone(folder: Path, private: Sequence[Sequence[Path]] = ((), ())) -> Iterator[Standalone]:
+    """A cluster while the block runs.
+
+    Args:
+        folder: An empty folder for what its processes write.
+        private: For each worker, folders over which it has a file system of its own.
+    """
+    port, web_port = free_ports(2)
+    with ExitStack() as stack:
+        url = f"spark://{HOST}:{port}"
+        cluster = Standalone(url=url, web_port=web_port, folder=folder, private=private, stack=stack)
+        command = [*environment(), str(SPARK_CLASS), "org.apache.spark.deploy.master.Master"]
+        command += ["--host", HOST, "--port", str(port), "--webui-port", str(web_port)]
+        stack.enter_context(
+            serving(command, lambda: cluster.check_workers(0), folder / "master.log", seconds=START_SECONDS)
+        )
+        for number in range(len(private)):
+            cluster.start_worker(number, number + 1)
+        yield cluster
+
+
+def environment() -> list[str]:
+    """A command that starts another one in an environment that has nothing of the driver's."""
+    java = shutil.which("java")
+    assert java is not None
+    kept = {"PATH": f"{Path(java).parent}:/usr/bin:/bin", "SPARK_HOME": str(SPARK_HOME)}
+    kept |= {name: os.environ[name] for name in ("JAVA_HOME", "HOME") if name in os.environ}
+    kept["SPARK_DAEMON_MEMORY"], kept["SPARK_DAEMON_JAVA_OPTS"] = "256m", DAEMON_OPTIONS
+    return ["env", "-i", *(f"{name}={value}" for name, value in kept.items())]
+
+
+def mounted(command: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """A command that sees an empty file system of its own in place of each of these folders."""
+    if not folders:
+        return list(command)
+    script = " && ".join([f"mount -t tmpfs tmpfs '{folder}'" for folder in folders] + ['exec "$@"'])
+    return ["unshare", "--mount", "bash", "-c", script, "bash", *command]
+
+
+def command_lines() -> Iterator[list[str]]:
+    """The words of the command lines of this machine's processes."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield path.read_text().split("\0")
+        except OSError:
+            continue  # it has ended meanwhile

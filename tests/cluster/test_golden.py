@@ -1,0 +1,48 @@
+"""Every golden script on a cluster, in object storage and a REST catalog: each in another of its combinations.
+
+With every change one script of eight, by night all of them.
+"""
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable
+
+from dml.session import Session
+from tests.golden.runner import GoldenRunner
+from tests.golden.script import Combination, Script
+from tests.golden.test_scripts import FOLDER, SCRIPTS, in_turn
+from tests.marks import by_night
+from tests.services.lakes import S3Files
+from tests.services.seaweedfs import SeaweedFs
+
+pytestmark = pytest.mark.spark
+
+EVERY = 8
+CASES = [(script, in_turn(script.combinations, number)) for number, script in enumerate(SCRIPTS)]
+OFTEN = {script.path for script in SCRIPTS[::EVERY]}
+
+
+@pytest.fixture(scope="module")
+def golden(lake: Session, storage: SeaweedFs) -> GoldenRunner:
+    """Runs scripts in the lake of the cluster."""
+    files = S3Files(server=storage, buckets=("tables", "plain"))
+
+    def pyiceberg(metadata_location: str) -> pa.Table:
+        return StaticTable.from_metadata(metadata_location, storage.file_io()).scan().to_arrow()
+
+    def duckdb(metadata_location: str) -> pa.Table:
+        return files.duckdb().execute("SELECT * FROM iceberg_scan(?)", [metadata_location]).to_arrow_table()
+
+    readers: Mapping[str, Callable[[str], pa.Table]] = {"pyiceberg": pyiceberg, "duckdb": duckdb}
+    return GoldenRunner(lake=lake, files_below=files.below, readers=readers, keeps_files=False)
+
+
+@pytest.mark.parametrize(
+    ("script", "combination"),
+    by_night(CASES, lambda case: case[0].path in OFTEN),
+    ids=[f"{script.path.relative_to(FOLDER).with_suffix('')}-{combination}" for script, combination in CASES],
+)
+def test_the_script_gives_what_it_says(golden: GoldenRunner, script: Script, combination: Combination) -> None:
+    golden.run(script, combination)

@@ -1,0 +1,56 @@
+"""Statements on a cluster leave what they leave in a local session, and every table verifies after each of them."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dml.session import Session
+from tests.cluster.statements import KINDS, Left, left_by_statements
+from tests.faults.processes import running
+from tests.marks import by_night
+
+pytestmark = pytest.mark.spark
+
+PATIENCE_SECONDS = 1800
+ROWS = 200_000
+MANY_ROWS = 3_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalRun:
+    """A local session that runs the statements beside the cluster.
+
+    Attributes:
+        rows: How many rows the tables begin with.
+        process: The session's.
+        folder: Where it writes what it left.
+    """
+
+    rows: int
+    process: subprocess.Popen[str]
+    folder: Path
+
+    def left(self, version: int, mode: str) -> list[Left]:
+        """What it left on tables of a kind, when it has ended."""
+        assert self.process.wait(PATIENCE_SECONDS) == 0, (self.folder / "log").read_text()[-4000:]
+        told = json.loads((self.folder / "out").read_text())[f"v{version} {mode}"]
+        return [(text, sums, counts) for text, sums, counts in told]
+
+
+@pytest.fixture(scope="module", params=[ROWS, pytest.param(MANY_ROWS, marks=pytest.mark.nightly)])
+def local(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRun]:
+    """A local session."""
+    folder: Path = tmp_path_factory.mktemp("local")
+    with running("tests.cluster.statements", [str(folder), str(request.param)], folder) as process:
+        yield LocalRun(rows=request.param, process=process, folder=folder)
+
+
+@pytest.mark.parametrize(("version", "mode"), by_night(KINDS, lambda kind: kind in {KINDS[0], KINDS[-1]}))
+def test_a_cluster_leaves_what_a_local_session_leaves(lake: Session, local: LocalRun, version: int, mode: str) -> None:
+    left = left_by_statements(lake, f"statements_{version}_{mode[0]}_{local.rows}", version, mode, local.rows)
+    for ours, theirs in zip(left, local.left(version, mode), strict=True):
+        assert ours == theirs

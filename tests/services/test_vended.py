@@ -1,0 +1,94 @@
+"""Credentials that a REST catalog vends and that expire: renewed on the driver; where tasks need them, told."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from pyspark.sql import SparkSession
+
+import dml
+from dml.errors import ExecutionError
+from dml.session import Session
+from tests.services.lakes import S3Files
+from tests.services.seaweedfs import SeaweedFs
+from tests.services.vending import Vending, vending
+
+pytestmark = pytest.mark.spark
+
+
+@dataclass(frozen=True)
+class Leased:
+    """A session on a catalog that vends credentials."""
+
+    session: Session
+    vends: Vending
+    files: S3Files
+
+    def data_files(self) -> set[str]:
+        """The table's data files, by its storage."""
+        return {path for path in self.files.below("s3://tables/vended/t") if path.endswith(".parquet")}
+
+
+@pytest.fixture
+def leased(spark: SparkSession, storage: SeaweedFs) -> Iterator[Leased]:
+    """One table of three rows."""
+    with vending(storage) as vends:
+        session = dml.connect(catalog="leased", spark=spark, progress=False, **vends.properties)
+        session.disable()
+        session.sql("CREATE NAMESPACE IF NOT EXISTS vended")
+        session.sql("DROP TABLE IF EXISTS vended.t")
+        session.sql("CREATE TABLE vended.t (id BIGINT, s STRING)")
+        session.sql("INSERT INTO vended.t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+        yield Leased(session, vends, S3Files(server=storage, buckets=("tables",)))
+        session.close()
+
+
+def expire_after_first_data_file(vends: Vending) -> None:
+    """The credentials end with the first data file that tasks have begun to write."""
+
+    def before(method: str, path: str) -> None:
+        if seen:
+            vends.expire()
+        if method in {"PUT", "POST"} and ".parquet" in path:
+            seen.append(path)
+
+    seen: list[str] = []
+    vends.before = before
+
+
+def test_a_commit_and_what_the_driver_writes_get_new_credentials(leased: Leased) -> None:
+    """They live for no time at all by what the catalog says, and end when tasks have written."""
+    leased.vends.lives = 0
+    written = 0
+
+    def before(method: str, path: str) -> None:
+        nonlocal written
+        if "/metadata/" in path and not written:
+            written = leased.vends.vended
+            leased.vends.expired = set(leased.vends.keys[: written - 1])
+
+    leased.vends.before = before
+    leased.session.sql("UPDATE vended.t SET s = md5(s) WHERE id = 2")
+    assert written > 1
+    assert leased.session.table("vended.t").count() == 3
+
+
+def test_a_task_that_meets_an_expired_credential_says_so_and_leaves_nothing(leased: Leased) -> None:
+    leased.vends.lives = 0
+    files = leased.data_files()
+    expire_after_first_data_file(leased.vends)
+    with pytest.raises(ExecutionError, match="the credential for the storage expired") as caught:
+        leased.session.sql("INSERT INTO vended.t SELECT id, 'x' FROM range(0, 200000, 1, 4)")
+    assert "let the catalog vend longer ones" in str(caught.value)
+    leased.vends.before = lambda method, path: None
+    assert leased.data_files() == files
+    assert leased.session.table("vended.t").count() == 3
+
+
+def test_a_query_that_meets_an_expired_credential_says_so(leased: Leased) -> None:
+    leased.vends.lives = 0
+    frame = leased.session.table("vended.t").filter("length(s) > 0")
+    frame.explain()
+    leased.vends.expire()
+    with pytest.raises(Exception, match="the credential for the storage expired at"):
+        frame.collect()
