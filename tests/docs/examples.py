@@ -18,7 +18,6 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,16 +88,23 @@ def commands_of(path: Path) -> list[Example]:
 def blocks_of(path: Path) -> Iterator[Example]:
     """Yield every fenced block of a page, with the text block right after it."""
     content = path.read_text(encoding="utf-8")
-    for block, following in pairwise([*FENCE.finditer(content), None]):
+    blocks = list(FENCE.finditer(content))
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
         language, *flags = block["info"].split() or [""]
-        adjacent = following is not None and content[block.end() : following.start()].strip() == ""
+        shown = None
+        if (
+            following is not None
+            and following["info"] == "text"
+            and not content[block.end() : following.start()].strip()
+        ):
+            shown = following["body"]
         yield Example(
             page=path.name,
             line=content.count("\n", 0, block.start("body")) + 1,
             language=language,
             flags=frozenset(flags),
             text=block["body"],
-            shown=following["body"] if adjacent and following["info"] == "text" else None,
+            shown=shown,
         )
 
 
