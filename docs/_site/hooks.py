@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 # The words after a block's language are for the tests that run it: see tests/docs/examples.py.
-FLAGGED = re.compile(r"^( *```(?:sql|python)) [a-z -]+$", re.MULTILINE)
+FLAGGED = re.compile(r"^( *```(?:sql|python|sh)) [a-z -]+$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -7,6 +7,9 @@ A block ```sql or ```python is run; a block ```text right after it is what it sh
 
 Words after the language: `no-run` for what needs a server or a machine that a test does not have, `error` for an
 example that fails: what it shows is the error's class and text.
+
+Commands for a shell are blocks ```sh. Those marked `run` are run in order, in one shell, by tests that have what they
+need (a cluster, a server); the others are only shown.
 """
 
 import ast
@@ -22,7 +25,17 @@ from pyspark.sql import DataFrame
 
 from dml.errors import DmlError
 
-__all__ = ["Example", "Page", "anchors_of", "examples_of", "matches", "prose_of", "relative_anchors", "relative_links"]
+__all__ = [
+    "Example",
+    "Page",
+    "anchors_of",
+    "commands_of",
+    "examples_of",
+    "matches",
+    "prose_of",
+    "relative_anchors",
+    "relative_links",
+]
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<body>.*?)^(?P=indent)```[ ]*$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {"sql", "python"}
@@ -39,7 +52,7 @@ class Example:
     Attributes:
         page: The page's name.
         line: Where the block's text begins.
-        language: `sql` or `python`.
+        language: `sql`, `python` or `sh`.
         flags: Words after the language.
         text: What to run.
         shown: What the page says it shows; None where it says nothing.
@@ -60,29 +73,39 @@ class Example:
 
 def examples_of(path: Path) -> list[Example]:
     """The blocks of a page that are examples, in order."""
+    found = [block for block in blocks_of(path) if block.language in LANGUAGES]
+    for block in found:
+        unknown = block.flags - FLAGS
+        assert not unknown, f"{block.place}: {set(unknown)} after ```{block.language}"
+    return found
+
+
+def commands_of(path: Path) -> list[Example]:
+    """Return the shell blocks of a page that are marked to be run, in order."""
+    return [block for block in blocks_of(path) if block.language == "sh" and "run" in block.flags]
+
+
+def blocks_of(path: Path) -> Iterator[Example]:
+    """Yield every fenced block of a page, with the text block right after it."""
     content = path.read_text(encoding="utf-8")
     blocks = list(FENCE.finditer(content))
-    found = []
-    for place, block in enumerate(blocks):
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
         language, *flags = block["info"].split() or [""]
-        if language not in LANGUAGES:
-            continue
-        unknown = set(flags) - FLAGS
-        assert not unknown, f"{path.name}: {unknown} after ```{language}"
-        following = blocks[place + 1] if place + 1 < len(blocks) else None
-        adjacent = following is not None and content[block.end() : following.start()].strip() == ""
-        shown = following["body"] if following is not None and adjacent and following["info"] == "text" else None
-        found.append(
-            Example(
-                page=path.name,
-                line=content.count("\n", 0, block.start("body")) + 1,
-                language=language,
-                flags=frozenset(flags),
-                text=block["body"],
-                shown=shown,
-            )
+        shown = None
+        if (
+            following is not None
+            and following["info"] == "text"
+            and not content[block.end() : following.start()].strip()
+        ):
+            shown = following["body"]
+        yield Example(
+            page=path.name,
+            line=content.count("\n", 0, block.start("body")) + 1,
+            language=language,
+            flags=frozenset(flags),
+            text=block["body"],
+            shown=shown,
         )
-    return found
 
 
 def prose_of(path: Path) -> str:

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as functions_module
 
 import dml
-from tests.docs.examples import Page, examples_of, matches, statements_of
+from tests.docs.examples import Page, commands_of, examples_of, matches, statements_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -89,3 +89,12 @@ def test_blocks_are_found_with_what_they_show(tmp_path: Path) -> None:
     first, second = examples_of(page)
     assert (first.language, first.line, first.text, first.shown) == ("sql", 4, "SELECT 1\n", "1\n")
     assert (second.language, second.flags, second.shown) == ("python", frozenset({"no-run"}), None)
+
+
+def test_commands_are_the_shell_blocks_that_are_marked(tmp_path: Path) -> None:
+    """With what they show; examples are other blocks."""
+    page = tmp_path / "page.md"
+    page.write_text("```sh\npip install x\n```\n\n```sh run\necho 1\n```\n\n```text\n1\n```\n\n```sql\nSELECT 1\n```\n")
+    (command,) = commands_of(page)
+    assert (command.line, command.text, command.shown) == (6, "echo 1\n", "1\n")
+    assert [example.language for example in examples_of(page)] == ["sql"]
