@@ -229,7 +229,11 @@ def converting(original: Callable[[JavaObject], BaseException]) -> Callable[[Jav
 
     @functools.wraps(original)
     def convert(exception: JavaObject) -> BaseException:
-        return carried_by(exception) or original(exception)
+        try:
+            carried = carried_by(exception)
+        except Exception:  # noqa: BLE001  what cannot be looked up is PySpark's to convert
+            carried = None
+        return carried or original(exception)
 
     return convert
 
