@@ -9,8 +9,7 @@ The source of a MERGE is called as the DataFrame is: by its alias, or by the tab
 Columns that are bound to it (`source.id`, `source["id"]`) are its columns too.
 """
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -23,9 +22,9 @@ from dml.merge_builder import Condition, MergeBuilder, Value, WhenMatchedBuilder
 from dml.result import Result
 from dml.spark.columns import column_sql, output_columns
 from dml.spark.handlers import StatementHandler, find_handler, run_statement, session_key
-from dml.spark.replaced_methods import replace_method
+from dml.spark.replaced_methods import Method, Replacement, replace_methods
 
-__all__ = ["MergeIntoWriter", "take_writers"]
+__all__ = ["CLASSIC_REPLACEMENTS", "MergeIntoWriter", "merge_replacement", "take_writers"]
 
 SOURCE: Final = "source"
 """The alias of a source that has none."""
@@ -34,40 +33,44 @@ SOURCE: Final = "source"
 def take_writers(spark: SparkSession) -> None:
     """Let the writers of a session's DataFrames look whether the table is ours; PySpark 3.5 has no `mergeInto`."""
     if not is_connect(spark):
-        replace_method(DataFrameWriterV2, "__init__", remembering)
-        replace_method(DataFrameWriterV2, "overwritePartitions", dynamically)
+        replace_methods(CLASSIC_REPLACEMENTS)
     owner = class_with_merge_into(spark)
     if owner is not None:
-        replace_method(owner, "mergeInto", intercepted)
+        replace_methods([merge_replacement(owner)])
 
 
-def remembering(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`DataFrameWriterV2(df, table)`, which knows afterwards what it writes to."""
-
-    @functools.wraps(original)
-    def init(self: Any, df: DataFrame, table: str) -> None:
-        original(self, df, table)
-        self.rowdelta_target = (df.sparkSession, table)
-
-    return init
+def target_of_writer(_: Any, df: DataFrame, table: str) -> tuple[SparkSession, str]:
+    """The session and the table of `DataFrameWriterV2(df, table)`."""
+    return df.sparkSession, table
 
 
-def dynamically(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`overwritePartitions()`, as an overwrite whose rows say which partitions are meant."""
+def remember_target(
+    original: Method, target: tuple[SparkSession, str], /, self: Any, *given: Any, **named: Any
+) -> None:
+    """Make a `DataFrameWriterV2` that knows afterwards what it writes to."""
+    original(self, *given, **named)
+    self.rowdelta_target = target
 
-    @functools.wraps(original)
-    def overwrite_partitions(self: Any) -> None:
-        target = getattr(self, "rowdelta_target", None)
-        if target is None or handler_for(*target) is None:
-            original(self)
-        else:
-            self.option(OF_PARTITIONS, "true")
-            try:
-                self.overwrite(lit(True))
-            finally:
-                self.option(OF_PARTITIONS, "false")  # the next call of this writer may be another
 
-    return overwrite_partitions
+def handler_of_writer(self: Any) -> StatementHandler | None:
+    """The handler of the table of `overwritePartitions()`."""
+    target = getattr(self, "rowdelta_target", None)
+    return None if target is None else handler_for(*target)
+
+
+def overwrite_partitions(_: Method, __: StatementHandler, /, self: Any) -> None:
+    """Answer `overwritePartitions()` by an overwrite whose rows say which partitions are meant."""
+    self.option(OF_PARTITIONS, "true")
+    try:
+        self.overwrite(lit(True))
+    finally:
+        self.option(OF_PARTITIONS, "false")  # the next call of this writer may be another
+
+
+CLASSIC_REPLACEMENTS: Final = (
+    Replacement(DataFrameWriterV2, "__init__", target_of_writer, remember_target),
+    Replacement(DataFrameWriterV2, "overwritePartitions", handler_of_writer, overwrite_partitions),
+)
 
 
 def handler_for(spark: SparkSession, table: str) -> StatementHandler | None:
@@ -81,15 +84,21 @@ def class_with_merge_into(spark: SparkSession) -> Any:
     return next((kind for kind in frame.__mro__ if "mergeInto" in vars(kind)), None)
 
 
-def intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
-    """PySpark's `DataFrame.mergeInto` with the question in front whether the table is ours."""
+def merge_replacement(owner: Any) -> Replacement:
+    """PySpark's `mergeInto`, which looks for tables of ours, of a class of DataFrames."""
+    return Replacement(owner, "mergeInto", handler_of_merge, merge_into)
 
-    @functools.wraps(original)
-    def merge_into(self: DataFrame, table: str, condition: Condition) -> Any:
-        handler = handler_for(self.sparkSession, table)
-        return original(self, table, condition) if handler is None else writer(handler, self, table, condition)
 
-    return merge_into
+def handler_of_merge(self: DataFrame, table: str, *_: Any, **__: Any) -> StatementHandler | None:
+    """The handler of the table of `df.mergeInto(table, condition)`."""
+    return handler_for(self.sparkSession, table)
+
+
+def merge_into(
+    _: Method, handler: StatementHandler, /, self: DataFrame, table: str, condition: Condition
+) -> "MergeIntoWriter":
+    """Answer `df.mergeInto(table, condition)`."""
+    return writer(handler, self, table, condition)
 
 
 def writer(handler: StatementHandler, source: DataFrame, table: str, condition: Condition) -> "MergeIntoWriter":

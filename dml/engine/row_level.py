@@ -105,11 +105,12 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
     context = write_context(
         target.table, str(uuid.uuid4()), sorted_by_table_order=sorts(target.table), overriding=overriding
     )
-    spec = writer_spec(engine, planned, delta, context)
+    groups = written_groups(planned, delta)
+    spec = writer_spec(engine, planned, delta, len(groups), context)
     check_writable(spec)
     planned_at = time.perf_counter()
     with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
-        written = write_delta(engine, planned, delta, spec)
+        written, context = write_delta(engine, planned, delta, groups, spec)
     uncommitted = UncommittedFiles(target.table, context, written)
     with uncommitted:
         written = with_copied_metrics(written, target.table, delta.scan.plan, context)
@@ -136,25 +137,36 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
     )
 
 
-def write_delta(engine: Engine, planned: PlannedStatement, delta: "Delta", spec: WriterSpec) -> WriteOutcome:
-    """Run the statement's one job: tasks that read, compute and write, or writers behind Spark's query."""
+def write_delta(
+    engine: Engine, planned: PlannedStatement, delta: "Delta", groups: Sequence[tuple[ScanTask, ...]], spec: WriterSpec
+) -> tuple[WriteOutcome, WriteContext]:
+    """Run the statement's one job: tasks that read, compute and write, or writers behind Spark's query.
+
+    Returns:
+        What was written, and the write that it belongs to: a second attempt has an id of its own.
+
+    Raises:
+        SourceGoneError: a second attempt is needed, and the source of the MERGE is not there for it.
+        DmlError: the job failed.
+    """
     table = planned.target.table
     by_tasks = delta.scanned is not None or delta.broadcast is not None
     try:
         if delta.scanned is not None:
-            groups = written_groups(planned, delta)
-            return write_scanned_delta(engine.spark, delta.scanned, delta.scan, groups, table, spec)
+            written = write_scanned_delta(engine.spark, delta.scanned, delta.scan, groups, table, spec)
+            return written, spec.context
         if delta.broadcast is not None:
-            return write_broadcast_merge(
+            written = write_broadcast_merge(
                 engine.spark,
                 delta.broadcast,
                 planned.plan.target_ids,
                 delta.scan,
-                written_groups(planned, delta),
+                groups,
                 spec,
                 table,
                 by_partition=distribution_of(planned).mode is not DistributionMode.NONE,
             )
+            return written, spec.context
     except DataError as error:
         if not is_too_large(error):
             raise
@@ -162,7 +174,7 @@ def write_delta(engine: Engine, planned: PlannedStatement, delta: "Delta", spec:
             raise SourceGoneError from error
     # Nothing is left of the tasks that met such a number, and their files' names are not used again.
     again = replace(spec, context=replace(spec.context, query_id=str(uuid.uuid4()))) if by_tasks else spec
-    return run_writer(distributed(delta, planned, again.context), WriteTask(again), table, again)
+    return run_writer(distributed(delta, planned, again.context), WriteTask(again), table, again), again.context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,10 +308,19 @@ def written_groups(planned: PlannedStatement, delta: Delta) -> tuple[tuple[ScanT
     )
 
 
-def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context: WriteContext) -> WriterSpec:
-    """What the statement's tasks write."""
+def writer_spec(
+    engine: Engine, planned: PlannedStatement, delta: Delta, groups: int, context: WriteContext
+) -> WriterSpec:
+    """What the statement's tasks write.
+
+    Args:
+        engine: The session and its catalogs.
+        planned: The statement.
+        delta: Its delta.
+        groups: The number of groups of data files that tasks read.
+        context: The write.
+    """
     plan, scan, parallelism = planned.plan, delta.scan, planned.settings.parallelism
-    groups = written_groups(planned, delta)
     copy_on_write = planned.mode is RowLevelOperationMode.COPY_ON_WRITE
     rewrites = planned.mode is not RowLevelOperationMode.MERGE_ON_READ
     value_ids = tuple(column.field.field_id for column in plan.query.values)
@@ -318,8 +339,8 @@ def writer_spec(engine: Engine, planned: PlannedStatement, delta: Delta, context
         splices=splices(plan, planned.mode, planned.target.table, context.options),
         deletes=deletes_rows(plan),
         tracks_origins=rewrites and context.format_version > 1 and compares_rows(planned),
-        tasks=max(parallelism, len(groups)),
-        joins_tasks=not copy_on_write and (len(groups) > 1 or (plan.inserts and not delta.inserts_few)),
+        tasks=max(parallelism, groups),
+        joins_tasks=not copy_on_write and (groups > 1 or (plan.inserts and not delta.inserts_few)),
     )
 
 

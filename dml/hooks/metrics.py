@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,19 +21,10 @@ __all__ = ["METRICS", "record_metrics"]
 
 METRICS: Final = logging.getLogger("dml.metrics")
 
-COUNTS: Final = (
-    "rows_matched",
-    "rows_deleted",
-    "rows_updated",
-    "rows_inserted",
-    "data_files_added",
-    "data_files_removed",
-    "data_files_rewritten",
-    "delete_files_added",
-    "delete_files_removed",
-    "bytes_added",
-    "bytes_removed",
+COUNTS: Final = tuple(
+    field.name for field in fields(Result) if field.type in {int, int | None} and field.name != "snapshot_id"
 )
+"""All counts of rows, files and bytes of a result, taken from its fields so that none can be missing."""
 
 
 def tracer() -> Any:

@@ -75,9 +75,15 @@ def is_sparks(engine: Engine, parts: Parts) -> bool:
     return len(parts) > 1 and names_a_catalog_of_spark(engine, parts[0])
 
 
+Answer = Callable[[Callable[[], Any]], Any]
+"""Answers a call, given PySpark's own answer to it."""
+
+
 @dataclass(frozen=True, slots=True)
 class CurrentCatalog:
-    """Methods of `spark.catalog` that name no table; each gets PySpark's own method first.
+    """Methods of `spark.catalog` that name no table.
+
+    Each gets the arguments of a call and returns what answers it, or None where the call is Spark's.
 
     Attributes:
         engine: The session and its catalogs.
@@ -85,7 +91,7 @@ class CurrentCatalog:
 
     engine: Engine
 
-    def answers(self) -> Mapping[str, Callable[..., Any]]:
+    def answers(self) -> Mapping[str, Callable[..., Answer | None]]:
         """The methods, by PySpark's names of them."""
         return {
             "currentCatalog": self.name,
@@ -96,46 +102,52 @@ class CurrentCatalog:
             "setCurrentDatabase": self.enter_namespace,
         }
 
-    def name(self, original: Callable[[], str]) -> str:
+    def name(self) -> Answer | None:
         """`currentCatalog`."""
-        return self.engine.registry.current_catalog if is_entered(self.engine) else original()
+        return (lambda _: self.engine.registry.current_catalog) if is_entered(self.engine) else None
 
-    def namespace(self, original: Callable[[], str]) -> str:
+    def namespace(self) -> Answer | None:
         """`currentDatabase`."""
-        return quote_name(self.engine.registry.current_namespace) if is_entered(self.engine) else original()
+        return (lambda _: quote_name(self.engine.registry.current_namespace)) if is_entered(self.engine) else None
 
-    def catalogs(
-        self, original: Callable[..., list[CatalogMetadata]], pattern: str | None = None
-    ) -> list[CatalogMetadata]:
+    def catalogs(self, pattern: str | None = None) -> Answer | None:
         """`listCatalogs`: the server's, and ours."""
-        listed = original(pattern) if pattern is not None else original()
-        known = {found.name for found in listed}
-        ours = matching((name for name in self.engine.registry.catalogs if name not in known), pattern)
-        return [*listed, *(CatalogMetadata(name=name, description=None) for name in ours)]
+        names = matching(self.engine.registry.catalogs, pattern)
+        ours = [CatalogMetadata(name=name, description=None) for name in names]
 
-    def namespaces(self, original: Callable[..., list[Database]], pattern: str | None = None) -> list[Database]:
+        def listed(original: Callable[[], list[CatalogMetadata]]) -> list[CatalogMetadata]:
+            theirs = original()
+            known = {getattr(found, "name", None) for found in theirs}
+            return [*theirs, *(found for found in ours if found.name not in known)]
+
+        return listed
+
+    def namespaces(self, pattern: str | None = None) -> Answer | None:
         """`listDatabases`: of the current catalog."""
-        if not is_entered(self.engine):
-            return original(pattern) if pattern is not None else original()
+        return (lambda _: self._namespaces(pattern)) if is_entered(self.engine) else None
+
+    def _namespaces(self, pattern: str | None) -> list[Database]:
         registry, namespaces = self.engine.registry, Namespaces(self.engine)
         catalog = registry.current_catalog
         names = {quote_name(found): found for found in list_namespaces(registry.catalog(catalog), ())}
         return [namespaces.get((catalog, *names[name])) for name in matching(names, pattern)]
 
-    def enter(self, original: Callable[[str], None], catalogName: str) -> None:  # noqa: N803  PySpark's name
+    def enter(self, catalogName: str) -> Answer | None:  # noqa: N803  PySpark's name
         """`setCurrentCatalog`."""
         if catalogName in self.engine.registry.catalogs:
-            self._use((catalogName,), catalog_only=True)
-            return
-        original(catalogName)
+            return lambda _: self._use((catalogName,), catalog_only=True)
+        return self._leave if is_entered(self.engine) else None
+
+    def _leave(self, original: Callable[[], None]) -> None:
+        original()
         self.engine.registry.is_entered = False
 
-    def enter_namespace(self, original: Callable[[str], None], dbName: str) -> None:  # noqa: N803  PySpark's name
+    def enter_namespace(self, dbName: str) -> Answer | None:  # noqa: N803  PySpark's name
         """`setCurrentDatabase`."""
-        if not is_entered(self.engine):
-            original(dbName)
-            return
-        parts = name_parts(dbName)
+        return (lambda _: self._enter_namespace(dbName)) if is_entered(self.engine) else None
+
+    def _enter_namespace(self, name: str) -> None:
+        parts = name_parts(name)
         try:
             self._use((self.engine.registry.current_catalog, *parts))
         except NotFoundError as error:

@@ -7,23 +7,23 @@ place where their names can be seen.
 """
 
 import functools
-import importlib
 from collections.abc import Callable, Mapping
-from inspect import signature
+from inspect import Signature, signature
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
+from pyspark.sql.streaming.query import StreamingQuery
 
 from dml.errors import NotSupportedError
 from dml.spark.connect_columns import partition_term
 from dml.spark.connect_plans import CONNECT, frame_of_plan
-from dml.spark.handlers import calls_of, find_calls, is_classic
-from dml.spark.replaced_methods import Method, replace_method
+from dml.spark.handlers import FoundCalls, calls_of, find_calls, is_classic
+from dml.spark.replaced_methods import Method, Replacement, replace_methods
 from dml.spark.table_calls import PartitionTerm, StreamCall, WriteAction, WriteCall
 from dml.sqlparse.names import name_parts
 
-__all__ = ["take_connect_calls"]
+__all__ = ["CONNECT_REPLACEMENTS", "take_connect_calls"]
 
 WRITER_ACTIONS: Final[Mapping[str, WriteAction]] = {
     "append": WriteAction.APPEND,
@@ -84,20 +84,8 @@ def take_connect_calls(spark: SparkSession) -> None:
     Args:
         spark: The session; on classic Spark nothing happens.
     """
-    if is_classic(spark):
-        return
-    readwriter = importlib.import_module(f"{CONNECT}.readwriter")
-    replace_method(readwriter.DataFrameReader, "table", reading)
-    for name in WRITER_ACTIONS:
-        replace_method(readwriter.DataFrameWriterV2, name, writing)
-    replace_method(readwriter.DataFrameWriter, "insertInto", inserting)
-    replace_method(readwriter.DataFrameWriter, "saveAsTable", saving)
-    replace_method(importlib.import_module(f"{CONNECT}.streaming.readwriter").DataStreamWriter, "toTable", streaming)
-    catalog = importlib.import_module(f"{CONNECT}.catalog").Catalog
-    for name in CATALOG_METHODS:
-        replace_method(catalog, name, answering)
-    for name in CURRENT_METHODS:
-        replace_method(catalog, name, answering_current)
+    if not is_classic(spark):
+        replace_methods(CONNECT_REPLACEMENTS)
 
 
 def parts_of(name: object) -> tuple[str, ...]:
@@ -105,168 +93,172 @@ def parts_of(name: object) -> tuple[str, ...]:
     return name_parts(name) if isinstance(name, str) else ()
 
 
-def reading(original: Method) -> Method:
-    """`spark.read.table(name)`, which `spark.table` calls too."""
-
-    @functools.wraps(original)
-    def table(self: Any, tableName: str) -> Any:  # noqa: N803  PySpark's name
-        found = find_calls(self._client, parts_of(tableName))
-        if found is None:
-            return original(self, tableName)
-        calls, parts = found
-        return calls.read(parts, self._options)
-
-    return table
+def table_read(self: Any, tableName: str) -> FoundCalls | None:  # noqa: N803  PySpark's name
+    """Find what answers `spark.read.table(name)`, which `spark.table` calls too."""
+    return find_calls(self._client, parts_of(tableName))
 
 
-def writing(original: Method) -> Method:
-    """A method of `df.writeTo(name)` that writes."""
-    action = WRITER_ACTIONS[original.__name__]
+def read(_: Method, found: FoundCalls, /, self: Any, tableName: str) -> DataFrame:  # noqa: ARG001, N803
+    """Answer `spark.read.table(name)`."""
+    calls, parts = found
+    return calls.read(parts, self._options)
 
-    @functools.wraps(original)
-    def write(self: Any, *condition: Any, **named: Any) -> None:
-        found = find_calls(self._spark, parts_of(self._table_name))
-        if found is None:
-            original(self, *condition, **named)
-            return
-        calls, parts = found
-        arguments = signature(original).bind(self, *condition, **named).arguments
-        wanted, given = arguments.get("condition"), self._write
-        refuse_clustering(given.clustering_columns)
-        refuse_evolution(given)
-        calls.write(
-            WriteCall(
-                rows=frame_of_plan(self._df, self._spark),
-                table=parts,
-                action=action,
-                condition=col(wanted) if isinstance(wanted, str) else wanted,
-                options=said(given.options),
-                properties=said(given.table_properties),
-                provider=given.provider,
-                partitioning=tuple(map(partition_term, given.partitioning_columns)),
-            )
+
+def table_written(self: Any, *_: Any, **__: Any) -> FoundCalls | None:
+    """Find what answers the methods of `df.writeTo(name)`."""
+    return find_calls(self._spark, parts_of(self._table_name))
+
+
+def write(
+    action: WriteAction, original: Method, found: FoundCalls, /, self: Any, *condition: Any, **named: Any
+) -> None:
+    """Answer a method of `df.writeTo(name)` that writes."""
+    calls, parts = found
+    arguments = signature(original).bind(self, *condition, **named).arguments
+    wanted, given = arguments.get("condition"), self._write
+    refuse_clustering(given.clustering_columns)
+    refuse_evolution(given)
+    calls.write(
+        WriteCall(
+            rows=frame_of_plan(self._df, self._spark),
+            table=parts,
+            action=action,
+            condition=col(wanted) if isinstance(wanted, str) else wanted,
+            options=said(given.options),
+            properties=said(given.table_properties),
+            provider=given.provider,
+            partitioning=tuple(map(partition_term, given.partitioning_columns)),
         )
+    )
 
-    return write
+
+def table_inserted(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
+    """Find what answers `df.write.insertInto(name)`."""
+    return find_calls(self._spark, parts_of(tableName))
 
 
-def inserting(original: Method) -> Method:
-    """`df.write.insertInto(name)`: rows go to columns by their places."""
-
-    @functools.wraps(original)
-    def insert_into(self: Any, tableName: str, overwrite: bool | None = None) -> None:  # noqa: N803  PySpark's name
-        found = find_calls(self._spark, parts_of(tableName))
-        if found is None:
-            original(self, tableName, overwrite)
-            return
-        calls, parts = found
-        if overwrite is not None:
-            self.mode("overwrite" if overwrite else "append")
-        if self._write.partitioning_cols:
-            raise NotSupportedError(
-                "insertInto and partitionBy contradict each other: the table has its partitioning",
-                hint="Leave partitionBy out",
-            )
-        refuse_evolution(self._write)
-        calls.write(
-            WriteCall(
-                rows=frame_of_plan(self._df, self._spark),
-                table=parts,
-                action=WriteAction.OVERWRITE if mode_of(self._write) == "overwrite" else WriteAction.APPEND,
-                by_name=False,
-                options=said(self._write.options),
-            )
+def insert_into(
+    _: Method,
+    found: FoundCalls,
+    /,
+    self: Any,
+    tableName: str,  # noqa: ARG001, N803  PySpark's name
+    overwrite: bool | None = None,
+) -> None:
+    """Answer `df.write.insertInto(name)`: rows go to columns by their places."""
+    calls, parts = found
+    if overwrite is not None:
+        self.mode("overwrite" if overwrite else "append")
+    if self._write.partitioning_cols:
+        raise NotSupportedError(
+            "insertInto and partitionBy contradict each other: the table has its partitioning",
+            hint="Leave partitionBy out",
         )
-
-    return insert_into
-
-
-def saving(original: Method) -> Method:
-    """`df.write.saveAsTable(name)`: rows go to columns by their names, or make the table."""
-
-    @functools.wraps(original)
-    def save_as_table(
-        self: Any,
-        name: str,
-        format: str | None = None,  # noqa: A002  PySpark's name
-        mode: str | None = None,
-        partitionBy: Any = None,  # noqa: N803  PySpark's name
-        **options: Any,
-    ) -> None:
-        found = find_calls(self._spark, parts_of(name))
-        action = SAVE_ACTIONS.get((mode or mode_of(self._write)).lower())
-        if found is None or action is None:  # PySpark has words for a mode that there is not
-            original(self, name, format, mode, partitionBy, **options)
-            return
-        calls, parts = found
-        self.options(**options)
-        if partitionBy is not None:
-            self.partitionBy(partitionBy)
-        if format is not None:
-            self.format(format)
-        given = self._write
-        refuse_evolution(given)
-        calls.write(
-            WriteCall(
-                rows=frame_of_plan(self._df, self._spark),
-                table=parts,
-                action=action,
-                options=said(given.options),
-                provider=given.source,
-                partitioning=partitioning_of(given),
-            )
+    refuse_evolution(self._write)
+    calls.write(
+        WriteCall(
+            rows=frame_of_plan(self._df, self._spark),
+            table=parts,
+            action=WriteAction.OVERWRITE if mode_of(self._write) == "overwrite" else WriteAction.APPEND,
+            by_name=False,
+            options=said(self._write.options),
         )
+    )
 
-    return save_as_table
+
+def table_saved(
+    self: Any,
+    name: str,
+    format: str | None = None,  # noqa: A002, ARG001  PySpark's name
+    mode: str | None = None,
+    *_: Any,
+    **__: Any,
+) -> tuple[FoundCalls, WriteAction] | None:
+    """Find what answers `df.write.saveAsTable(name)`, and what it does; PySpark itself refuses unknown modes."""
+    found = find_calls(self._spark, parts_of(name))
+    action = None if found is None else SAVE_ACTIONS.get((mode or mode_of(self._write)).lower())
+    return None if found is None or action is None else (found, action)
 
 
-def streaming(original: Method) -> Method:
-    """`df.writeStream.toTable(name)`."""
-
-    @functools.wraps(original)
-    def to_table(
-        self: Any,
-        tableName: str,  # noqa: N803  PySpark's name
-        format: str | None = None,  # noqa: A002  PySpark's name
-        outputMode: str | None = None,  # noqa: N803
-        partitionBy: Any = None,  # noqa: N803
-        queryName: str | None = None,  # noqa: N803
-        **options: Any,
-    ) -> Any:
-        found = find_calls(self._session, parts_of(tableName))
-        if found is None:
-            return original(self, tableName, format, outputMode, partitionBy, queryName, **options)
-        calls, parts = found
-        self.options(**options)
-        given = self._write_proto
-        if outputMode is not None:
-            self.outputMode(outputMode)
-        if partitionBy is not None:
-            self.partitionBy(partitionBy)
-        if queryName is not None:
-            self.queryName(queryName)
-        refuse_clustering(list(getattr(given, "clustering_column_names", ())))
-        if given.WhichOneof("trigger") == "continuous_checkpoint_interval":
-            raise NotSupportedError(
-                "Tables take the rows of a stream in micro-batches, not in continuous mode",
-                hint="Use trigger(processingTime=...) or trigger(availableNow=True)",
-            )
-        partitioning = tuple(parts_of(name) for name in given.partitioning_column_names)
-        provider, given.format = format or given.format, ""
-        del given.partitioning_column_names[:]  # Spark refuses both beside a function
-        return calls.stream(
-            StreamCall(
-                rows=frame_of_plan(self._write_stream._child, self._session),  # noqa: SLF001  no public name
-                table=parts,
-                start=lambda function: self.foreachBatch(function).start(),
-                output_mode=given.output_mode,
-                options=dict(given.options),
-                provider=provider or None,
-                partitioning=partitioning,
-            )
+def save_as_table(
+    _: Method,
+    answer: tuple[FoundCalls, WriteAction],
+    /,
+    self: Any,
+    name: str,  # noqa: ARG001
+    format: str | None = None,  # noqa: A002  PySpark's name
+    mode: str | None = None,  # noqa: ARG001
+    partitionBy: Any = None,  # noqa: N803  PySpark's name
+    **options: Any,
+) -> None:
+    """Answer `df.write.saveAsTable(name)`: rows go to columns by their names, or make the table."""
+    (calls, parts), action = answer
+    self.options(**options)
+    if partitionBy is not None:
+        self.partitionBy(partitionBy)
+    if format is not None:
+        self.format(format)
+    given = self._write
+    refuse_evolution(given)
+    calls.write(
+        WriteCall(
+            rows=frame_of_plan(self._df, self._spark),
+            table=parts,
+            action=action,
+            options=said(given.options),
+            provider=given.source,
+            partitioning=partitioning_of(given),
         )
+    )
 
-    return to_table
+
+def table_streamed(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
+    """Find what answers `df.writeStream.toTable(name)`."""
+    return find_calls(self._session, parts_of(tableName))
+
+
+def to_table(
+    _: Method,
+    found: FoundCalls,
+    /,
+    self: Any,
+    tableName: str,  # noqa: ARG001, N803  PySpark's name
+    format: str | None = None,  # noqa: A002  PySpark's name
+    outputMode: str | None = None,  # noqa: N803
+    partitionBy: Any = None,  # noqa: N803
+    queryName: str | None = None,  # noqa: N803
+    **options: Any,
+) -> StreamingQuery:
+    """Answer `df.writeStream.toTable(name)`."""
+    calls, parts = found
+    self.options(**options)
+    given = self._write_proto
+    if outputMode is not None:
+        self.outputMode(outputMode)
+    if partitionBy is not None:
+        self.partitionBy(partitionBy)
+    if queryName is not None:
+        self.queryName(queryName)
+    refuse_clustering(list(getattr(given, "clustering_column_names", ())))
+    if given.WhichOneof("trigger") == "continuous_checkpoint_interval":
+        raise NotSupportedError(
+            "Tables take the rows of a stream in micro-batches, not in continuous mode",
+            hint="Use trigger(processingTime=...) or trigger(availableNow=True)",
+        )
+    partitioning = tuple(parts_of(name) for name in given.partitioning_column_names)
+    provider, given.format = format or given.format, ""
+    del given.partitioning_column_names[:]  # Spark refuses both beside a function
+    return calls.stream(
+        StreamCall(
+            rows=frame_of_plan(self._write_stream._child, self._session),  # noqa: SLF001  no public name
+            table=parts,
+            start=lambda function: self.foreachBatch(function).start(),
+            output_mode=given.output_mode,
+            options=dict(given.options),
+            provider=provider or None,
+            partitioning=partitioning,
+        )
+    )
 
 
 def mode_of(given: Any) -> str:
@@ -325,39 +317,66 @@ def said(options: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def answering(original: Method) -> Method:
-    """A method of `spark.catalog`."""
-    method, parameters = original.__name__, signature(original)
-    named = CATALOG_METHODS[method]
-
-    @functools.wraps(original)
-    def answer(self: Any, *given: Any, **by_name: Any) -> Any:
-        arguments = dict(parameters.bind(self, *given, **by_name).arguments)
-        parts = parts_of(arguments.get(named))
-        calls = calls_of(self._sparkSession)
-        if named == OF_TABLES:  # before Spark 3.4 a table was named by two arguments
-            parts = (*parts_of(arguments.get(OF_NAMESPACES)), *parts)
-            parts = calls.table_name(parts) if calls is not None and parts else ()
-        else:
-            parts = () if calls is None else calls.namespace_name(parts)
-        if calls is None or not parts:
-            return original(self, *given, **by_name)
-        rest = {key: value for key, value in arguments.items() if key not in {"self", OF_TABLES, OF_NAMESPACES}}
-        rest |= rest.pop("options", {})
-        answers: Callable[..., Any] = calls.catalog[method]
-        return answers(parts, **rest)
-
-    return answer
+Answer = Callable[[], Any]
 
 
-def answering_current(original: Method) -> Method:
-    """A method of `spark.catalog` about current catalogs and namespaces, or about all."""
+def about_a_table(method: str, self: Any, /, *given: Any, **named: Any) -> Answer | None:
+    """Find what answers a method of `spark.catalog` that names a table or namespace."""
+    calls = calls_of(self._sparkSession)
+    if calls is None:
+        return None
+    named_by = CATALOG_METHODS[method]
+    arguments = dict(parameters_of(type(self), method).bind(self, *given, **named).arguments)
+    parts = parts_of(arguments.get(named_by))
+    if named_by == OF_TABLES:  # before Spark 3.4 a table was named by two arguments
+        parts = (*parts_of(arguments.get(OF_NAMESPACES)), *parts)
+        parts = calls.table_name(parts) if parts else ()
+    else:
+        parts = calls.namespace_name(parts)
+    if not parts:
+        return None
+    rest = {key: value for key, value in arguments.items() if key not in {"self", OF_TABLES, OF_NAMESPACES}}
+    rest |= rest.pop("options", {})
+    return functools.partial(calls.catalog[method], parts, **rest)
 
-    @functools.wraps(original)
-    def answer(self: Any, *given: Any, **by_name: Any) -> Any:
-        calls = calls_of(self._sparkSession)
-        if calls is None:
-            return original(self, *given, **by_name)
-        return calls.current[original.__name__](functools.partial(original, self), *given, **by_name)
 
-    return answer
+def parameters_of(owner: Any, method: str) -> Signature:
+    """The parameters of a method of PySpark, `self` included: what replaced it has them too."""
+    return signature(getattr(owner, method))
+
+
+def answered(_: Method, answer: Answer, /, *__: Any, **___: Any) -> Any:
+    """Answer a method of `spark.catalog` that names a table or namespace."""
+    return answer()
+
+
+def about_current(method: str, self: Any, /, *given: Any, **named: Any) -> Callable[[Answer], Any] | None:
+    """Find what answers a method of `spark.catalog` about current catalogs and namespaces, or about all."""
+    calls = calls_of(self._sparkSession)
+    return None if calls is None else calls.current[method](*given, **named)
+
+
+def answered_current(original: Method, answer: Callable[[Answer], Any], /, *given: Any, **named: Any) -> Any:
+    """Answer such a method, which may ask PySpark's own."""
+    return answer(functools.partial(original, *given, **named))
+
+
+CONNECT_REPLACEMENTS: Final = (
+    Replacement(f"{CONNECT}.readwriter.DataFrameReader", "table", table_read, read),
+    *(
+        Replacement(f"{CONNECT}.readwriter.DataFrameWriterV2", name, table_written, functools.partial(write, action))
+        for name, action in WRITER_ACTIONS.items()
+    ),
+    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "insertInto", table_inserted, insert_into),
+    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "saveAsTable", table_saved, save_as_table),
+    Replacement(f"{CONNECT}.streaming.readwriter.DataStreamWriter", "toTable", table_streamed, to_table),
+    *(
+        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(about_a_table, name), answered)
+        for name in CATALOG_METHODS
+    ),
+    *(
+        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(about_current, name), answered_current)
+        for name in CURRENT_METHODS
+    ),
+)
+"""The methods of Spark Connect's client that look for tables of ours."""

@@ -32,8 +32,17 @@ from pyspark.sql.functions import expr
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, NotSupportedError, SqlError
 from dml.result import Result
 from dml.spark.errors import condition_of
-from dml.spark.handlers import Arguments, find_handler, forget_session, inherit, run_statement, running
+from dml.spark.handlers import (
+    Arguments,
+    StatementHandler,
+    find_handler,
+    forget_session,
+    inherit,
+    run_statement,
+    running,
+)
 from dml.spark.jvm import carried, gateway, jvm_view, kept, take_callbacks
+from dml.spark.replaced_methods import warn_unanswered
 from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
 from dml.sqlparse import has_parameters
 
@@ -44,6 +53,7 @@ SESSION_CLASS: Final = f"{CLASSIC_PACKAGE}.SparkSession"
 CONNECT_PLANNER: Final = "org.apache.spark.sql.connect.planner.SparkConnectPlanner"
 NEAR_FRAMES: Final = 16  # between the parser and the planner's method for commands stand a few of Scala's
 COMMAND_RESULT: Final = "org.apache.spark.sql.catalyst.plans.logical.CommandResult"
+PARSER_INTERFACE: Final = "org.apache.spark.sql.catalyst.parser.ParserInterface"
 PARSE_EXCEPTION: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
 RAISED_BY_USER: Final = "USER_RAISED_EXCEPTION"
 STRING: Final = "java.lang.String"
@@ -70,7 +80,7 @@ class InjectedParser:
     class Java:
         """What py4j needs to know."""
 
-        implements: Final = ["org.apache.spark.sql.catalyst.parser.ParserInterface"]
+        implements: Final = [PARSER_INTERFACE]
 
     def __init__(self, session: JavaObject, delegate: JavaObject) -> None:
         self.key = str(session.sessionUUID())
@@ -99,18 +109,33 @@ class InjectedParser:
         def call(*arguments: Any) -> JavaObject:
             try:
                 if name.startswith("parse"):  # `spark.table` and writers parse a name, and then ask its catalog
-                    inherit(self.key, self.session)
+                    self.inherit()
                 return kept(method(*arguments))
             except Exception as error:
                 raise carried(error) from error
 
         return call
 
+    def inherit(self) -> None:
+        """Give the session what it inherits. A failure is logged: other statements than ours must be parsed anyway."""
+        try:
+            inherit(self.key, self.session)
+        except Exception as error:  # noqa: BLE001  whatever fails here is not the caller's
+            warn_unanswered(PARSER_INTERFACE, error)
+
+    def handler_of(self, text: str) -> StatementHandler | None:
+        """The handler of a statement; None for a statement that is Spark's, or that could not be looked at."""
+        try:
+            inherit(self.key, self.session)
+            return find_handler(self.key, text, self.session)
+        except Exception as error:  # noqa: BLE001  whatever fails here is not the caller's
+            warn_unanswered(PARSER_INTERFACE, error)
+            return None
+
     def plan(self, text: str, context: JavaObject | None, delegate: Callable[[], JavaObject]) -> JavaObject:
         """The plan of a statement, from the handler or from Spark's parser."""
         try:
-            inherit(self.key, self.session)
-            handler = find_handler(self.key, text, self.session)
+            handler = self.handler_of(text)
             caller = Caller.SPARK if handler is None else caller_of_parser()
             if handler is None or caller is Caller.SPARK:
                 return kept(delegate())

@@ -6,7 +6,6 @@ is no name with a catalog of ours in front, PySpark's own methods go on.
 """
 
 import functools
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,11 +16,11 @@ from pyspark.sql.functions import lit
 from dml.errors import NotSupportedError
 from dml.spark.connect_plans import frame_of_plan
 from dml.spark.handlers import calls_of, find_calls, is_classic
-from dml.spark.replaced_methods import Method, replace_method
+from dml.spark.replaced_methods import Action, Method, Question, Replacement, replace_methods
 from dml.spark.versions import Feature, has
 from dml.sqlparse.names import name_parts
 
-__all__ = ["is_name", "loading", "names_ours", "take_format_calls"]
+__all__ = ["format_replacements", "is_name", "loading", "names_ours", "take_format_calls"]
 
 ICEBERG: Final = "iceberg"
 
@@ -34,80 +33,112 @@ def take_format_calls(spark: SparkSession, register: Callable[[SparkSession], No
         register: Lets a classic session have the format, when a writer names it.
     """
     if has(Feature.DATA_SOURCE_V2):
-        package = "pyspark.sql" if is_classic(spark) else "pyspark.sql.connect"
-        readwriter = importlib.import_module(f"{package}.readwriter")
-        replace_method(readwriter.DataFrameReader, "load", functools.partial(loading, state=state_of_reader))
-        replace_method(readwriter.DataFrameWriter, "save", saving)
-        if is_classic(spark):
-            replace_method(readwriter.DataFrameWriter, "format", functools.partial(naming, register=register))
+        replace_methods(format_replacements(register, is_classic=is_classic(spark)))
 
 
-def naming(original: Method, *, register: Callable[[SparkSession], None]) -> Method:
-    """`df.write.format(source)`."""
+def format_replacements(register: Callable[[SparkSession], None], *, is_classic: bool) -> tuple[Replacement, ...]:
+    """The methods of readers and writers that look for tables of ours.
 
-    @functools.wraps(original)
-    def format(self: Any, source: str) -> Any:  # noqa: A001  PySpark's name
-        if str(source).lower() == ICEBERG and calls_of(self._spark) is not None:
-            register(self._spark)
-        return original(self, source)
+    Args:
+        register: Lets a classic session have the format.
+        is_classic: Whether it is classic Spark's readers and writers, or those of Spark Connect.
+    """
+    readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.readwriter"
+    table_loaded, load = loading(state_of_reader)
+    names = Replacement(f"{readwriter}.DataFrameWriter", "format", functools.partial(registering, register), no_action)
+    return (
+        Replacement(f"{readwriter}.DataFrameReader", "load", table_loaded, load),
+        Replacement(f"{readwriter}.DataFrameWriter", "save", table_saved, save),
+        *((names,) if is_classic else ()),
+    )
 
-    return format
+
+def registering(register: Callable[[SparkSession], None], self: Any, source: str, /) -> None:
+    """Register the format before `df.write.format(source)` names it, which then is PySpark's call."""
+    if str(source).lower() == ICEBERG and calls_of(self._spark) is not None:
+        register(self._spark)
 
 
-def loading(original: Method, *, state: Callable[[Any], tuple[Any, str | None, bool]]) -> Method:
-    """`spark.read.load(path)`, or `spark.readStream.load(path)`: `state` is what their readers hold."""
+def no_action(original: Method, _: Any, /, *given: Any, **named: Any) -> Any:
+    """Leave a call to PySpark."""
+    return original(*given, **named)
 
-    @functools.wraps(original)
-    def load(
+
+def loading(state: Callable[[Any], tuple[Any, str | None, bool]]) -> tuple[Question, Action]:
+    """The question and the action of `spark.read.load(path)`, or of `spark.readStream.load(path)`.
+
+    Args:
+        state: What their readers hold: the session, the format, and whether a schema was given.
+    """
+
+    def table_loaded(
         self: Any,
         path: Any = None,
         format: str | None = None,  # noqa: A002  PySpark's name
+        *_: Any,
+        **__: Any,
+    ) -> bool | None:
+        if not is_name(path):
+            return None
+        session, source, has_schema = state(self)
+        return has_schema if names_ours(session, path, format or source) else None
+
+    def load(
+        _: Method,
+        has_schema: bool,
+        /,
+        self: Any,
+        path: Any = None,
+        format: str | None = None,  # noqa: A002, ARG001  PySpark's name
         schema: Any = None,
         **options: Any,
-    ) -> Any:
-        if not is_name(path):
-            return original(self, path, format, schema, **options)
-        session, source, has_schema = state(self)
-        if not names_ours(session, path, format or source):
-            return original(self, path, format, schema, **options)
+    ) -> DataFrame:
         if schema is not None or has_schema:
             raise NotSupportedError(
                 f"The table '{path}' has its schema", hint="Leave the schema out, and select the columns"
             )
-        return self.options(**options).table(path)
+        return self.options(**options).table(path)  # type: ignore[no-any-return]
 
-    return load
+    return table_loaded, load
 
 
-def saving(original: Method) -> Method:
-    """`df.write.save(path)`."""
+def table_saved(
+    self: Any,
+    path: str | None = None,
+    format: str | None = None,  # noqa: A002  PySpark's name
+    *_: Any,
+    **__: Any,
+) -> str | None:
+    """Find whether `df.write.save(path)` names a table of ours; the table's name."""
+    if path is None or not is_name(path):
+        return None
+    state = state_of_writer(self)
+    return path if names_ours(state.session, path, format or state.source) else None
 
-    @functools.wraps(original)
-    def save(
-        self: Any,
-        path: str | None = None,
-        format: str | None = None,  # noqa: A002  PySpark's name
-        mode: str | None = None,
-        partitionBy: Any = None,  # noqa: N803  PySpark's name
-        **options: Any,
-    ) -> None:
-        state = state_of_writer(self) if is_name(path) else None
-        if path is None or state is None or not names_ours(state.session, path, format or state.source):
-            original(self, path, format, mode, partitionBy, **options)
-            return
-        self.mode(mode).options(**options)
-        if partitionBy is not None:
-            self.partitionBy(partitionBy)
-        state = state_of_writer(self)
-        writer = state.rows.writeTo(path).options(**state.options)
-        if state.mode == "append":
-            writer.append()
-        elif state.mode == "overwrite":
-            writer.overwrite(lit(True))
-        else:
-            self.saveAsTable(path)
 
-    return save
+def save(
+    _: Method,
+    table: str,
+    /,
+    self: Any,
+    path: str | None = None,  # noqa: ARG001
+    format: str | None = None,  # noqa: A002, ARG001  PySpark's name
+    mode: str | None = None,
+    partitionBy: Any = None,  # noqa: N803  PySpark's name
+    **options: Any,
+) -> None:
+    """Answer `df.write.save(name)`."""
+    self.mode(mode).options(**options)
+    if partitionBy is not None:
+        self.partitionBy(partitionBy)
+    state = state_of_writer(self)
+    writer = state.rows.writeTo(table).options(**state.options)
+    if state.mode == "append":
+        writer.append()
+    elif state.mode == "overwrite":
+        writer.overwrite(lit(True))
+    else:
+        self.saveAsTable(table)
 
 
 def is_name(path: object) -> bool:

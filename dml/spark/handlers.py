@@ -27,6 +27,7 @@ from dml.sqlparse.tokens import read_source
 __all__ = [
     "Arguments",
     "Binding",
+    "FoundCalls",
     "StatementHandler",
     "active_clone",
     "calls_of",
@@ -51,6 +52,8 @@ __all__ = [
 Arguments = Mapping[str, Any] | Sequence[Any] | None
 Binding = Callable[[SparkSession], "StatementHandler"]
 """Gives a session the handler that is its own."""
+FoundCalls = tuple[TableCalls, tuple[str, ...]]
+"""What takes a session's calls, and the name of the table with its catalog first."""
 
 ORIGIN: Final = "spark.rowdelta.session"
 """Setting with the key of the session that was enabled: clones of a session have its settings, new sessions do not."""
@@ -187,7 +190,7 @@ def calls_of(spark: SparkSession) -> TableCalls | None:
     return None if handler is None or handler.calls is None else handler.calls()
 
 
-def find_calls(spark: SparkSession, parts: Sequence[str]) -> tuple[TableCalls, tuple[str, ...]] | None:
+def find_calls(spark: SparkSession, parts: Sequence[str]) -> FoundCalls | None:
     """What takes a call of PySpark on a table; None where it is Spark's.
 
     Args:

@@ -8,11 +8,11 @@ The method is replaced in the class. Sessions without a handler are not affected
 original back.
 """
 
-import functools
 import importlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,9 +29,9 @@ from dml.spark.handlers import (
     unregister_handler,
 )
 from dml.spark.jvm import original_error
-from dml.spark.replaced_methods import Method, replace_method, restore_methods
+from dml.spark.replaced_methods import Method, Replacement, replace_methods, restore_methods
 
-__all__ = ["disable", "enable"]
+__all__ = ["disable", "enable", "sql_replacement"]
 
 
 def enable(spark: SparkSession, handler: StatementHandler) -> None:
@@ -42,7 +42,7 @@ def enable(spark: SparkSession, handler: StatementHandler) -> None:
         handler: What takes them, in place of the session's handler before.
     """
     register_handler(spark, handler)
-    replace_method(class_with_sql(spark), "sql", intercepted)
+    replace_methods([sql_replacement(class_with_sql(spark))])
 
 
 def disable(spark: SparkSession) -> None:
@@ -56,44 +56,78 @@ def class_with_sql(spark: SparkSession) -> Any:
     return next(kind for kind in type(spark).__mro__ if "sql" in vars(kind))
 
 
-def intercepted(original: Method) -> Method:
-    """PySpark's `SparkSession.sql` with the handler in front."""
-
-    @functools.wraps(original)
-    def sql(
-        self: SparkSession,
-        sqlQuery: str,  # noqa: N803  PySpark's name
-        args: Arguments = None,
-        **kwargs: Any,
-    ) -> DataFrame | Result:
-        key = session_key(self)
-        with formatted(self, sqlQuery, kwargs) as text:
-            handler = find_handler(key, text, lambda: self)
-            if handler is not None:
-                refuse_key(sqlQuery, kwargs)
-                return run_statement(handler, text, args)
-        with passing_on(key, text):
-            try:
-                return original(self, sqlQuery, args, **kwargs)  # type: ignore[no-any-return]
-            except Exception as error:
-                carried = original_error(error)
-                if carried is error:
-                    raise
-                raise carried from None
-
-    return sql
+def sql_replacement(owner: Any) -> Replacement:
+    """PySpark's `SparkSession.sql`, which asks the handler first, of a class of sessions."""
+    return Replacement(owner, "sql", read_statement, run_or_pass_on)
 
 
-def refuse_key(text: str, values: Mapping[str, Any]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenStatement:
+    """A statement that `spark.sql` was given.
+
+    Attributes:
+        key: The session.
+        text: The statement, with its `{name}` filled in.
+        arguments: The values of its parameters.
+        handler: What takes it; None for a statement that is Spark's.
+        has_key: Whether it was given an idempotency key, which is no value of the text.
+        views: Ends the views of the DataFrames that were filled in.
+    """
+
+    key: str
+    text: str
+    arguments: Arguments
+    handler: StatementHandler | None
+    has_key: bool
+    views: ExitStack
+
+
+def read_statement(
+    self: SparkSession,
+    sqlQuery: Any,  # noqa: N803  PySpark's name
+    args: Arguments = None,
+    **values: Any,
+) -> GivenStatement | None:
+    """Read what `spark.sql` was given, and find its handler."""
+    if not isinstance(sqlQuery, str):
+        return None
+    key = session_key(self)
+    with ExitStack() as views:
+        text = views.enter_context(formatted(self, sqlQuery, values))
+        return GivenStatement(
+            key=key,
+            text=text,
+            arguments=args,
+            handler=find_handler(key, text, lambda: self),
+            has_key="idempotency_key" in values and "{idempotency_key" not in sqlQuery,
+            views=views.pop_all(),
+        )
+
+
+def run_or_pass_on(original: Method, statement: GivenStatement, /, *given: Any, **named: Any) -> DataFrame | Result:
+    """Answer `spark.sql`."""
+    with statement.views:
+        if statement.handler is not None:
+            if statement.has_key:
+                refuse_key()
+            return run_statement(statement.handler, statement.text, statement.arguments)
+    with passing_on(statement.key, statement.text):
+        try:
+            return original(*given, **named)  # type: ignore[no-any-return]
+        except Exception as error:
+            carried = original_error(error)
+            if carried is error:
+                raise
+            raise carried from None
+
+
+def refuse_key() -> NoReturn:
     """Refuse an idempotency key: to PySpark it is a value for the text, and one that the text does not name is ignored.
 
     Raises:
-        NotSupportedError: there is one, so that the statement would run without the safety that was asked for.
+        NotSupportedError: always, or the statement would run without the safety that was asked for.
     """
-    if "idempotency_key" in values and "{idempotency_key" not in text:
-        raise NotSupportedError(
-            "spark.sql takes no idempotency key", hint="Give it to `sql` of a session of dml.connect"
-        )
+    raise NotSupportedError("spark.sql takes no idempotency key", hint="Give it to `sql` of a session of dml.connect")
 
 
 @contextmanager

@@ -21,14 +21,13 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession, udf
+from pyspark.sql import DataFrame, SparkSession, udf
 from pyspark.sql.types import StructType
 
 from dml.spark.handlers import is_classic
 
 __all__ = [
     "CallbackError",
-    "WriterSettings",
     "activate",
     "analyzed_plan",
     "cache_manager",
@@ -44,8 +43,6 @@ __all__ = [
     "named_frames",
     "original_error",
     "python_function",
-    "reader_format",
-    "reader_session",
     "scala_list",
     "scala_tuple",
     "session_state",
@@ -53,8 +50,6 @@ __all__ = [
     "settings_of",
     "take_callbacks",
     "weak_session",
-    "writer_settings",
-    "written_rows",
 ]
 
 # What a Java proxy may throw through `parsePlan`; it would wrap other exceptions and hide their text.
@@ -234,7 +229,11 @@ def converting(original: Callable[[JavaObject], BaseException]) -> Callable[[Jav
 
     @functools.wraps(original)
     def convert(exception: JavaObject) -> BaseException:
-        return carried_by(exception) or original(exception)
+        try:
+            carried = carried_by(exception)
+        except Exception:  # noqa: BLE001  what cannot be looked up is PySpark's to convert
+            carried = None
+        return carried or original(exception)
 
     return convert
 
@@ -279,50 +278,6 @@ def scala_list(items: Iterable[Any]) -> JavaObject:
     for item in items:
         listed.add(item)
     return jvm_view().scala.jdk.javaapi.CollectionConverters.asScala(listed).toList()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterSettings:
-    """What a classic DataFrame's writer has been told.
-
-    Attributes:
-        source: The format; None where none has been named.
-        mode: The mode, as Spark's `SaveMode` has it: `Append`, `Overwrite`, `ErrorIfExists`, `Ignore`.
-        options: The options.
-        columns: The columns of `partitionBy`.
-    """
-
-    source: str | None
-    mode: str
-    options: Mapping[str, str]
-    columns: tuple[str, ...]
-
-
-def writer_settings(writer: DataFrameWriter) -> WriterSettings:
-    """What a writer has been told: PySpark keeps nothing of it."""
-    told = cast("Any", writer)._jwrite
-    columns = told.partitioningColumns()
-    return WriterSettings(
-        source=told.source(),
-        mode=str(told.curmode()),
-        options=dict(java_collection(told.extraOptions())),
-        columns=tuple(java_collection(columns.get())) if columns.isDefined() else (),
-    )
-
-
-def written_rows(writer: DataFrameWriter) -> DataFrame:
-    """The rows of a writer."""
-    return cast("Any", writer)._df  # type: ignore[no-any-return]
-
-
-def reader_format(reader: DataFrameReader) -> str | None:
-    """The format that a classic reader has been told."""
-    return cast("Any", reader)._jreader.source()  # type: ignore[no-any-return]
-
-
-def reader_session(reader: DataFrameReader) -> SparkSession:
-    """The session of a reader."""
-    return cast("Any", reader)._spark  # type: ignore[no-any-return]
 
 
 def java_collection(collection: JavaObject) -> Any:

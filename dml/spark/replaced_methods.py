@@ -1,36 +1,83 @@
-"""Methods of PySpark's classes with a question in front: is this about a table of ours? Driver.
+"""Methods of PySpark's classes that first ask whether a call is about one of our tables. Driver.
 
-Input: a class, a method's name, and what is put around the method. Output: the class with it, until no session has a
-handler any more. Classes are changed, not objects: PySpark makes several Python objects for one session, and new
-readers and writers with each call.
+Input: `Replacement`s, each a method, a question and an action. Output: the classes with these methods in front of their
+own, until no session has a handler any more. Classes are changed, not objects: PySpark makes several Python objects for
+one session, and new readers and writers with each call.
+
+The question reads private state of PySpark and asks catalogs, so it may fail on calls that have nothing to do with us.
+A question that fails counts as "not ours": PySpark's own method runs with the arguments of the caller, and a warning
+says once that RowDelta could not look.
 """
 
+import functools
+import importlib
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Final
 
-from dml.spark.handlers import has_handlers
+import pyspark
+from pyspark.errors import AnalysisException
 
-__all__ = ["Method", "replace_method", "restore_methods"]
+from dml.errors import DmlError
+from dml.spark.handlers import has_handlers
+from dml.spark.versions import sql_failure
+
+__all__ = ["Action", "Method", "Question", "Replacement", "replace_methods", "restore_methods", "warn_unanswered"]
+
+LOG: Final = logging.getLogger(__name__)
 
 Method = Callable[..., Any]
+Question = Callable[..., Any]
+"""Takes the arguments of a call, `self` first; returns what the action needs, or None for a call that is not ours."""
+Action = Callable[..., Any]
+"""Takes PySpark's method, the answer to the question, and the arguments of the call; answers the call."""
+
+NOT_FOUND: Final = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"})
 
 ORIGINALS: Final[dict[tuple[Any, str], Method]] = {}
 LOCK: Final = threading.Lock()
+WARNED: Final[set[tuple[str, type[BaseException]]]] = set()
 
 
-def replace_method(owner: Any, name: str, wrap: Callable[[Method], Method]) -> None:
-    """Put another method in the place of one of PySpark's, once; nothing happens where the class has none of that name.
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A method of PySpark, and what is put in front of it.
 
-    Args:
-        owner: The class that defines it.
-        name: Its name.
-        wrap: Makes the other one of it.
+    Attributes:
+        owner: The class that defines the method, or its full name: `pyspark.sql.readwriter.DataFrameReader`.
+        name: The method's name.
+        question: Whether a call is ours.
+        action: What answers a call that is ours.
     """
-    with LOCK:
-        if (owner, name) not in ORIGINALS and name in vars(owner):
-            ORIGINALS[owner, name] = getattr(owner, name)
-            setattr(owner, name, wrap(ORIGINALS[owner, name]))
+
+    owner: Any
+    name: str
+    question: Question
+    action: Action
+
+    @property
+    def owner_class(self) -> Any:
+        """The class; None where this PySpark has none of the name, or lacks what its module needs."""
+        if not isinstance(self.owner, str):
+            return self.owner
+        module, _, name = self.owner.rpartition(".")
+        try:
+            return getattr(importlib.import_module(module), name, None)
+        except ImportError:
+            return None
+
+
+def replace_methods(replacements: Iterable[Replacement]) -> None:
+    """Put questions in front of methods of PySpark, once each; methods that this PySpark does not have are left out."""
+    for replacement in replacements:
+        owner, name = replacement.owner_class, replacement.name
+        with LOCK:
+            if owner is not None and (owner, name) not in ORIGINALS and name in vars(owner):
+                original = ORIGINALS[owner, name] = getattr(owner, name)
+                setattr(owner, name, guarded(original, replacement.question, replacement.action))
 
 
 def restore_methods() -> None:
@@ -40,3 +87,69 @@ def restore_methods() -> None:
             for (owner, name), original in ORIGINALS.items():
                 setattr(owner, name, original)
             ORIGINALS.clear()
+
+
+def guarded(original: Method, question: Question, action: Action) -> Method:
+    """A method with a question in front that cannot fail a call which is not ours."""
+
+    @functools.wraps(original)
+    def call(*given: Any, **named: Any) -> Any:
+        if not has_handlers():
+            return original(*given, **named)
+        try:
+            answer = question(*given, **named)
+        except Exception as error:  # noqa: BLE001  whatever fails here is not the caller's
+            unanswered = error
+        else:
+            return original(*given, **named) if answer is None else action(original, answer, *given, **named)
+        return call_unanswered(original, unanswered, *given, **named)
+
+    return call
+
+
+def call_unanswered(original: Method, error: Exception, /, *given: Any, **named: Any) -> Any:
+    """Call PySpark's method after a question has failed.
+
+    Raises:
+        DmlError: PySpark does not know the table, and our catalog, which may, failed.
+    """
+    try:
+        signature(original).bind(*given, **named)
+    except TypeError:
+        return original(*given, **named)  # the caller's mistake, which PySpark reports
+    warn_unanswered(original.__qualname__, error)
+    try:
+        return original(*given, **named)
+    except Exception as failure:
+        if isinstance(error, DmlError) and is_not_found(failure):
+            raise error from failure
+        failure.add_note(f"RowDelta could not tell whether this is about one of its tables: {reason(error)}")
+        raise
+
+
+def is_not_found(error: Exception) -> bool:
+    """Whether Spark says that it does not know a table or namespace."""
+    return isinstance(error, AnalysisException) and sql_failure(error).condition in NOT_FOUND
+
+
+def warn_unanswered(what: str, error: Exception) -> None:
+    """Log that a question failed, once for each kind of failure.
+
+    Args:
+        what: The call, as users know it.
+        error: The failure.
+    """
+    key = what, type(error)
+    if key not in WARNED:
+        WARNED.add(key)
+        LOG.warning(
+            "RowDelta could not tell whether a call of %s is about one of its tables and leaves it to PySpark %s: %s",
+            what,
+            pyspark.__version__,
+            reason(error),
+        )
+
+
+def reason(error: Exception) -> str:
+    """An error on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())

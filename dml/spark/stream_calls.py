@@ -12,78 +12,95 @@ what takes the session's calls (`dml.spark.table_calls`), as `connect_calls` has
 Where the name is none with a catalog of ours in front, PySpark's own methods go on.
 """
 
-import functools
-import importlib
 from typing import Any, Final, NoReturn
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from dml.errors import NotFoundError, NotSupportedError
 from dml.spark.format_calls import is_name, loading, names_ours
-from dml.spark.handlers import find_calls, is_classic
+from dml.spark.handlers import FoundCalls, find_calls, is_classic
 from dml.spark.jvm import field_of
-from dml.spark.replaced_methods import Method, replace_method
+from dml.spark.replaced_methods import Method, Replacement, replace_methods
 from dml.spark.table_calls import StreamCall
 from dml.spark.versions import Feature, has, require
 from dml.sqlparse.names import name_parts
 
-__all__ = ["take_stream_calls"]
+__all__ = ["stream_replacements", "take_stream_calls"]
 
 PATH: Final = "path"
 
 
 def take_stream_calls(spark: SparkSession) -> None:
-    """Let the readers of streams look whether a table of ours is meant."""
-    package = "pyspark.sql" if is_classic(spark) else "pyspark.sql.connect"
-    readwriter = importlib.import_module(f"{package}.streaming.readwriter")
-    replace_method(readwriter.DataStreamReader, "load", functools.partial(loading, state=state_of_reader))
-    if not (is_classic(spark) and has(Feature.DATA_SOURCE_V2)):
-        replace_method(readwriter.DataStreamReader, "table", refusing)
-    replace_method(readwriter.DataStreamWriter, "start", starting)
-    if is_classic(spark) and not has(Feature.DATA_SOURCE_V2):
-        replace_method(readwriter.DataStreamWriter, "toTable", writing)
+    """Let the readers and writers of streams look whether a table of ours is meant."""
+    replace_methods(stream_replacements(is_classic=is_classic(spark), has_catalogs=has(Feature.DATA_SOURCE_V2)))
 
 
-def refusing(original: Method) -> Method:
-    """`spark.readStream.table(name)` where Spark has no catalog of ours."""
+def stream_replacements(*, is_classic: bool, has_catalogs: bool) -> tuple[Replacement, ...]:
+    """The methods of the readers and writers of streams that look for tables of ours.
 
-    @functools.wraps(original)
-    def table(self: Any, tableName: str) -> Any:  # noqa: N803  PySpark's name
-        session, _, _ = state_of_reader(self)
-        if is_name(tableName) and find_calls(session, name_parts(tableName)) is not None:
-            refuse(tableName)
-        return original(self, tableName)
+    Args:
+        is_classic: Whether it is classic Spark's readers and writers, or those of Spark Connect.
+        has_catalogs: Whether classic Spark of this version finds our tables in its catalogs.
+    """
+    readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.streaming.readwriter"
+    table_loaded, load = loading(state_of_reader)
+    refusal = Replacement(f"{readwriter}.DataStreamReader", "table", table_read, refuse_read)
+    writing = Replacement(f"{readwriter}.DataStreamWriter", "toTable", table_written, to_table)
+    return (
+        Replacement(f"{readwriter}.DataStreamReader", "load", table_loaded, load),
+        *(() if is_classic and has_catalogs else (refusal,)),
+        Replacement(f"{readwriter}.DataStreamWriter", "start", table_started, start),
+        *((writing,) if is_classic and not has_catalogs else ()),
+    )
 
-    return table
+
+def table_read(self: Any, tableName: str) -> str | None:  # noqa: N803  PySpark's name
+    """Find whether `spark.readStream.table(name)` names a table of ours, where Spark has no catalog of ours."""
+    if not is_name(tableName):
+        return None
+    session, _, _ = state_of_reader(self)
+    return None if find_calls(session, name_parts(tableName)) is None else tableName
 
 
-def starting(original: Method) -> Method:
-    """`df.writeStream.start(path)`."""
+def refuse_read(_: Method, table: str, /, *__: Any, **___: Any) -> NoReturn:
+    """Refuse `spark.readStream.table(name)`."""
+    refuse(table)
 
-    @functools.wraps(original)
-    def start(
-        self: Any,
-        path: str | None = None,
-        format: str | None = None,  # noqa: A002  PySpark's name
-        outputMode: str | None = None,  # noqa: N803  PySpark's names
-        partitionBy: Any = None,  # noqa: N803
-        queryName: str | None = None,  # noqa: N803
-        **options: Any,
-    ) -> Any:
-        session, source, told_path = state_of_writer(self)
-        name = (
-            next((given for key, given in options.items() if key.lower() == PATH), told_path) if path is None else path
+
+def table_started(
+    self: Any,
+    path: str | None = None,
+    format: str | None = None,  # noqa: A002  PySpark's name
+    *_: Any,
+    **options: Any,
+) -> tuple[Any, str] | None:
+    """Find whether `df.writeStream.start(path)` names a table of ours; the session and the table's name."""
+    session, source, told_path = state_of_writer(self)
+    name = next((given for key, given in options.items() if key.lower() == PATH), told_path) if path is None else path
+    return (session, name) if name and is_name(name) and names_ours(session, name, format or source) else None
+
+
+def start(
+    _: Method,
+    found: tuple[Any, str],
+    /,
+    self: Any,
+    path: str | None = None,  # noqa: ARG001
+    format: str | None = None,  # noqa: A002  PySpark's name
+    outputMode: str | None = None,  # noqa: N803  PySpark's names
+    partitionBy: Any = None,  # noqa: N803
+    queryName: str | None = None,  # noqa: N803
+    **options: Any,
+) -> StreamingQuery:
+    """Answer `df.writeStream.start(name)`."""
+    session, name = found
+    if not session.catalog.tableExists(name):  # as with the JAR: a path would make the table at a place of its name
+        raise NotFoundError(
+            f"There is no table '{name}' to write the stream to",
+            hint=f"Create it, or let toTable('{name}') make it with the columns of the stream",
         )
-        if name is None or not is_name(name) or not names_ours(session, name, format or source):
-            return original(self, path, format, outputMode, partitionBy, queryName, **options)
-        if not session.catalog.tableExists(name):  # as with the JAR: a path would make the table at a place of its name
-            raise NotFoundError(
-                f"There is no table '{name}' to write the stream to",
-                hint=f"Create it, or let toTable('{name}') make it with the columns of the stream",
-            )
-        return self.toTable(name, format, outputMode, partitionBy, queryName, **options)
-
-    return start
+    return self.toTable(name, format, outputMode, partitionBy, queryName, **options)  # type: ignore[no-any-return]
 
 
 def refuse(name: str) -> NoReturn:
@@ -99,48 +116,47 @@ def refuse(name: str) -> NoReturn:
     )
 
 
-def writing(original: Method) -> Method:
-    """`df.writeStream.toTable(name)` on classic Spark that has no catalog of ours."""
+def table_written(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
+    """Find what answers `df.writeStream.toTable(name)` on classic Spark that has no catalog of ours."""
+    return find_calls(self._spark, name_parts(tableName) if is_name(tableName) else ())
 
-    @functools.wraps(original)
-    def to_table(
-        self: Any,
-        tableName: str,  # noqa: N803  PySpark's name
-        format: str | None = None,  # noqa: A002  PySpark's name
-        outputMode: str | None = None,  # noqa: N803
-        partitionBy: Any = None,  # noqa: N803
-        queryName: str | None = None,  # noqa: N803
-        **options: Any,
-    ) -> Any:
-        parts = name_parts(tableName) if is_name(tableName) else ()
-        found = find_calls(self._spark, parts)
-        if found is None:
-            return original(self, tableName, format, outputMode, partitionBy, queryName, **options)
-        calls, parts = found
-        self.options(**options)
-        if outputMode is not None:
-            self.outputMode(outputMode)
-        if partitionBy is not None:
-            self.partitionBy(partitionBy)
-        if queryName is not None:
-            self.queryName(queryName)
-        java = self._jwrite
-        options_given = field_of(java, "extraOptions").originalMap().toList()
-        columns = field_of(java, "partitioningColumns")
-        java.partitionBy(None)  # Spark refuses partitions beside a function
-        return calls.stream(
-            StreamCall(
-                rows=self._df,
-                table=parts,
-                start=lambda function: self.foreachBatch(function).start(),
-                output_mode=str(field_of(java, "outputMode").toString()),
-                options={pair.productElement(0): pair.productElement(1) for pair in items_of(options_given)},
-                provider=format,
-                partitioning=tuple(map(name_parts, items_of(columns.get()))) if columns.isDefined() else (),
-            )
+
+def to_table(
+    _: Method,
+    found: FoundCalls,
+    /,
+    self: Any,
+    tableName: str,  # noqa: ARG001, N803  PySpark's name
+    format: str | None = None,  # noqa: A002  PySpark's name
+    outputMode: str | None = None,  # noqa: N803
+    partitionBy: Any = None,  # noqa: N803
+    queryName: str | None = None,  # noqa: N803
+    **options: Any,
+) -> StreamingQuery:
+    """Answer `df.writeStream.toTable(name)`."""
+    calls, parts = found
+    self.options(**options)
+    if outputMode is not None:
+        self.outputMode(outputMode)
+    if partitionBy is not None:
+        self.partitionBy(partitionBy)
+    if queryName is not None:
+        self.queryName(queryName)
+    java = self._jwrite
+    options_given = field_of(java, "extraOptions").originalMap().toList()
+    columns = field_of(java, "partitioningColumns")
+    java.partitionBy(None)  # Spark refuses partitions beside a function
+    return calls.stream(
+        StreamCall(
+            rows=self._df,
+            table=parts,
+            start=lambda function: self.foreachBatch(function).start(),
+            output_mode=str(field_of(java, "outputMode").toString()),
+            options={pair.productElement(0): pair.productElement(1) for pair in items_of(options_given)},
+            provider=format,
+            partitioning=tuple(map(name_parts, items_of(columns.get()))) if columns.isDefined() else (),
         )
-
-    return to_table
+    )
 
 
 def items_of(sequence: Any) -> list[Any]:

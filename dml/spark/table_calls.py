@@ -105,8 +105,9 @@ class TableCalls:
         stream: Takes a stream.
         catalog: What answers methods of `spark.catalog`, by their names: of the name of a table or namespace, and the
             method's other arguments.
-        current: What answers those that are about current catalogs and namespaces, or all: of PySpark's own method, and
-            the arguments.
+        current: By the names of methods of `spark.catalog` about current catalogs and namespaces, or all: takes the
+            arguments of a call and returns what answers it, given PySpark's own answer as a function; None for calls
+            that are Spark's.
     """
 
     table_name: Callable[[tuple[str, ...]], tuple[str, ...]]

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,6 +97,28 @@ def test_no_name_of_a_module_has_a_leading_underscore() -> None:
     """`__all__` says what is public; an underscore is for what is private to a class."""
     found = {path: names for path, tree in trees() if (names := sorted(filter(PRIVATE.fullmatch, module_names(tree))))}
     assert found == {}
+
+
+def referenced_names(node: ast.AST) -> Iterator[str]:
+    """The names that a piece of code uses, also as an attribute or as a string that may name something."""
+    for part in ast.walk(node):
+        match part:
+            case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name) | ast.Constant(value=str(name)):
+                yield name
+
+
+def test_every_function_and_class_is_used_by_the_package() -> None:
+    """Code that only tests call is not part of the product; decorators register what they decorate."""
+    defined: list[tuple[str, ast.FunctionDef | ast.ClassDef]] = []
+    used: Counter[str] = Counter()
+    for path, tree in trees():
+        statements = [node for node in tree.body if "__all__" not in ast.unparse(node).partition("=")[0]]
+        used.update(name for node in statements for name in referenced_names(node))
+        defined += [(path, node) for node in statements if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    for _, node in defined:
+        used.subtract(name for name in referenced_names(node) if name == node.name)
+    functions = [(path, node) for path, node in defined if not node.decorator_list or isinstance(node, ast.ClassDef)]
+    assert [f"{path}: {node.name}" for path, node in functions if used[node.name] < 1] == []
 
 
 def test_private_names_of_libraries_are_used_in_few_modules() -> None:

@@ -1,11 +1,15 @@
 """DELETE and UPDATE whose rows Spark does not see: they change what Spark would have changed."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from dml.engine import row_level
 from dml.errors import CorruptFileError, DataError, ErrorKind
+from dml.model.write_task import WriteContext
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -126,6 +130,59 @@ def test_numbers_that_do_not_fit_are_sparks_to_judge(lake: Lake, spark: SparkSes
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
     assert lake.session.verify(name, every_file=True).ok
+
+
+def test_a_statement_that_falls_back_to_spark_commits_under_the_id_of_its_files(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second attempt writes under an id of its own, and everything after the write goes by that one."""
+    contexts: list[WriteContext] = []
+    for name in ("with_copied_metrics", "UncommittedFiles", "row_level_action"):
+        monkeypatch.setattr(row_level, name, noting_contexts(getattr(row_level, name), contexts))
+    name = lake.create("id BIGINT, k INT", **{"write.update.mode": "merge-on-read", "format-version": "2"})
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 2147483640 + int(id) FROM range(8)")
+    before = {file.path for file in lake.data_files(name)}
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        lake.session.sql(f"UPDATE {name} SET k = k + 1 WHERE id % 2 = 1")
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    written = [file.path for file in lake.data_files(name) if file.path not in before]
+    assert written
+    assert len(contexts) == 3
+    assert [path for path in written for context in contexts if context.query_id not in path] == []
+
+
+def noting_contexts(function: Callable[..., Any], contexts: list[WriteContext]) -> Callable[..., Any]:
+    """A function that notes the context of the write that it is called with."""
+
+    def noting(*args: Any, **named: Any) -> Any:
+        contexts.extend(value for value in args if isinstance(value, WriteContext))
+        return function(*args, **named)
+
+    return noting
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_the_files_of_each_task_are_chosen_once(lake: Lake, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = filled(Kind(lake=lake, version=2, mode=mode, partitioned=False))
+    counted: list[str] = []
+    for function in ("task_groups", "whole_file_groups"):
+        original = getattr(row_level, function)
+        monkeypatch.setattr(
+            row_level,
+            function,
+            lambda *args, original=original, **named: counted.append("") or original(*args, **named),
+        )
+    for statement in (
+        f"UPDATE {name} SET d = 0 WHERE id % 7 = 2",
+        f"DELETE FROM {name} WHERE id % 7 = 3",
+        f"MERGE INTO {name} USING (SELECT 11 AS id) s ON {name}.id = s.id WHEN MATCHED THEN UPDATE SET s = 'one'",
+        f"UPDATE {name} SET s = upper(s) WHERE id % 7 = 4",
+    ):
+        counted.clear()
+        assert lake.session.sql(statement).rows_matched
+        assert len(counted) == 1, statement
 
 
 def test_a_required_column_and_a_broken_file(lake: Lake) -> None:

@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -479,6 +480,16 @@ def test_a_statement_is_one_line_of_json(caplog):
     assert (line["query_id"], line["snapshot_id"]) == ("q", 17)
     assert datetime.fromisoformat(line["time"]).tzinfo is not None
     assert "users" not in record.getMessage()
+
+
+def test_the_line_has_every_count_of_a_result():
+    """Each attribute of `Result` that is a number of rows, files or bytes, also one that is added later."""
+    identity = {"snapshot_id"}
+    counted = {name for name, value in RESULT.as_dict().items() if type(value) is int} - identity
+    assert counted >= {"data_files_spliced", "data_files_marked"}
+    facts = metrics.facts_of(replace(RESULT, data_files_spliced=5, rows_matched=None), [])
+    assert counted <= facts.keys()
+    assert (facts["data_files_spliced"], facts["rows_matched"]) == (5, None)
 
 
 def test_nothing_is_made_where_nobody_listens(caplog, monkeypatch):

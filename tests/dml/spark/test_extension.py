@@ -12,9 +12,9 @@ from pyspark.errors.exceptions import captured
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit
 
-from dml.errors import AnalysisError
+from dml.errors import AnalysisError, ExecutionError
 from dml.result import Result
-from dml.spark import interception
+from dml.spark import extension, interception, replaced_methods
 from dml.spark.extension import EXTENDED, extend
 from dml.spark.handlers import INHERITED, session_key
 from dml.spark.jvm import CARRIED, CARRIED_LIMIT
@@ -63,6 +63,23 @@ def test_other_parser_methods_are_delegated(spark, handler):
     parser = spark._jsparkSession.sessionState().sqlParser()
     assert parser.parseDataType("decimal(4,2)").toString() == "DecimalType(4,2)"
     assert parser.parseMultipartIdentifier("a.`b c`").mkString("|") == "a|b c"
+
+
+@pytest.mark.oldest
+def test_a_handler_that_cannot_tell_leaves_statements_and_names_to_spark(spark, handler, monkeypatch, caplog):
+    """Whatever comes from the JVM is parsed, ours or not; a warning says why it was not looked at."""
+
+    def fails(*_):
+        raise ExecutionError("The catalog 'lake' does not answer")
+
+    monkeypatch.setattr(replaced_methods, "WARNED", set())
+    monkeypatch.setattr(extension, "find_handler", fails)
+    monkeypatch.setattr(extension, "inherit", fails)
+    assert jvm_rows(spark, "SELECT 1 AS a") == ["[1]"]
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    assert parser.parseMultipartIdentifier("a.`b c`").mkString("|") == "a|b c"
+    (warning,) = (record.getMessage() for record in caplog.records if record.name == replaced_methods.__name__)
+    assert "does not answer" in warning
 
 
 def test_execute_immediate_of_a_text_that_only_spark_knows_is_ours(spark, handler):
