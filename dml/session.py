@@ -64,7 +64,7 @@ from dml.spark.handlers import (
 )
 from dml.spark.stream_calls import take_stream_calls
 from dml.spark.table_calls import TableCalls
-from dml.sqlparse import bind_parameters, canonical_text, first_keyword
+from dml.sqlparse import ScriptStatement, bind_parameters, canonical_text, first_keyword, split_statements
 from dml.sqlparse.names import name_parts
 from dml.stream_merge import StreamMerge, stream_merge
 from dml.verification import Verification
@@ -120,11 +120,12 @@ class Session:
         *,
         idempotency_key: str | None = None,
     ) -> DataFrame | Result:
-        """Run one SQL statement.
+        """Run SQL statements.
 
         Args:
             text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; what RowDelta does not know goes
-                to Spark untouched.
+                to Spark untouched. Several statements, with semicolons between them, run in order; with `args` or an
+                `idempotency_key` the text must be one statement.
             args: Values of `:name` or `?` parameters, as in PySpark's `spark.sql`.
             idempotency_key: Run a statement that changes rows once only: where the history of the branch has the key
                 already, nothing is done, and the result is that of the first run, with `replayed` set. One key is for
@@ -132,12 +133,18 @@ class Session:
 
         Returns:
             A DataFrame for queries and for statements that list something; a `Result` for those that change rows.
+            Of several statements, what the last one returns.
 
         Raises:
-            DmlError: the statement is wrong, does not fit the table, or failed; the table is unchanged.
+            DmlError: the statement is wrong, does not fit the table, or failed; the table is unchanged. The first of
+                several statements that fails ends the run, and the error says how many before it have run.
         """
         if not isinstance(text, str):
-            raise AnalysisError(f"A statement is a text, not {type(text).__name__}")
+            raise AnalysisError(f"sql() expects a string, got {type(text).__name__}")
+        if args is None and idempotency_key is None:
+            statements = split_statements(text)
+            if len(statements) > 1:
+                return self._run_in_order(statements)
         with self._here(text) as session:
             if idempotency_key is None:
                 return run_statement(session.handler, text, args)
@@ -145,6 +152,12 @@ class Session:
                 bound = bind_parameters(text, args, parameter_sql)
                 key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
                 return execute_and_refresh(session.engine, parsed(bound), bound, key)
+
+    def _run_in_order(self, statements: Sequence[ScriptStatement]) -> DataFrame | Result:
+        for statement in statements:
+            with statement.reported():
+                outcome = self.sql(statement.text)
+        return outcome
 
     # ---- rows and files, from Python
 
