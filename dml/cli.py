@@ -85,9 +85,7 @@ def options(
 @app.command()
 def sql(
     context: typer.Context,
-    statement: Annotated[
-        str, typer.Argument(help="SQL statements, with ; between them; - reads them from standard input.")
-    ],
+    statement: Annotated[str, typer.Argument(help="SQL, with ; between statements; - reads it from standard input.")],
     *,
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
     limit: Annotated[int, typer.Option(help="Rows that a table shows at most.", min=1)] = 100,

@@ -19,6 +19,7 @@ from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import CommitKey, IdempotencyKey
 from dml.connector import (
+    check_catalog_settings,
     execute_and_refresh,
     frames_of_reads,
     inheriting,
@@ -56,6 +57,7 @@ from dml.spark.handlers import (
     Binding,
     StatementHandler,
     active_clone,
+    check_not_stopped,
     is_handler,
     names_a_view_of,
     run_statement,
@@ -250,6 +252,7 @@ class Session:
             AnalysisError: the source is no stream, or has not the columns.
             NotFoundError: there is no such table.
         """
+        check_not_stopped(self.spark)
         follow_spark(self.engine)
         return stream_merge(
             self.engine,
@@ -375,6 +378,7 @@ class Session:
 
     def run(self, text: str, args: Any = None) -> DataFrame | Result:
         """Run a statement; the SQL that this gives to Spark is Spark's, and is not asked for here again."""
+        check_not_stopped(self.spark)
         bound = bind_parameters(text, args, parameter_sql)
         return execute_and_refresh(self.engine, parsed(bound), bound)
 
@@ -382,8 +386,16 @@ class Session:
     def handler(self) -> StatementHandler:
         """What takes the Spark session's statements."""
         return StatementHandler(
-            handles=self.handles, run=self.run, is_query=is_query, bequeath=self._bequeath, calls=self._calls
+            handles=self.handles,
+            run=self.run,
+            is_query=is_query,
+            bequeath=self._bequeath,
+            calls=self._calls,
+            catalog=self._current_catalog,
         )
+
+    def _current_catalog(self) -> str:
+        return self.registry.current_catalog
 
     def _calls(self) -> TableCalls:
         """What takes PySpark's calls on our tables."""
@@ -398,6 +410,7 @@ class Session:
     @contextmanager
     def _here(self, text: str) -> Iterator["Session"]:
         """This session where a statement of this thread runs: in `foreachBatch` the views are those of the batch."""
+        check_not_stopped(self.spark)
         follow_spark(self.engine)
         with active_clone(self.spark) as clone:
             if clone is None or names_a_view_of(self.spark, text, but_not_of=clone):
@@ -415,7 +428,12 @@ class Session:
         return inheriting(handler, registry)
 
     def enable(self) -> "Session":
-        """Take this session's statements at `spark.sql` too."""
+        """Take this session's statements at `spark.sql` too.
+
+        Raises:
+            SetupError: Spark's own settings define a catalog of the same name, by a class that is not there.
+        """
+        check_catalog_settings(self.spark, self.registry.catalogs)
         interception.enable(self.spark, self.handler)
         install(self.engine)
         take_writers(self.spark)
@@ -457,6 +475,7 @@ class Session:
         Raises:
             SetupError: the catalog does not load.
         """
+        check_catalog_settings(self.spark, (name,))
         catalog = load(name, **properties)
         self.registry.catalogs[name] = catalog
         if is_handler(session_key(self.spark), self.handler):
