@@ -23,6 +23,7 @@ from dml.verification import Verification
 
 __all__ = [
     "DEFAULT_CATALOG",
+    "DEFAULT_WAREHOUSE",
     "active",
     "after_commit",
     "connect",

@@ -64,7 +64,7 @@ def options(
     context: typer.Context,
     *,
     warehouse: Annotated[
-        Path | None, typer.Option(help="Folder of the embedded catalog. [default: ./warehouse]", show_default=False)
+        Path | None, typer.Option(help="Folder of the embedded catalog; ./warehouse if not given.")
     ] = None,
     catalog: Annotated[str | None, typer.Option(help="Name of a catalog of PyIceberg's configuration.")] = None,
     properties: Annotated[
@@ -85,7 +85,7 @@ def options(
 @app.command()
 def sql(
     context: typer.Context,
-    statement: Annotated[str, typer.Argument(help="One SQL statement; - reads it from standard input.")],
+    statement: Annotated[str, typer.Argument(help="SQL, with ; between statements; - reads it from standard input.")],
     *,
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
     limit: Annotated[int, typer.Option(help="Rows that a table shows at most.", min=1)] = 100,
@@ -93,7 +93,7 @@ def sql(
         str | None, typer.Option(help="Change rows once only: a second run with this key shows what the first one did.")
     ] = None,
 ) -> None:
-    """Run one SQL statement and print its rows, or what it changed."""
+    """Run SQL statements and print their rows, or what they changed."""
     text = statement_of_stdin() if statement == "-" else statement
     connection: Connection = context.obj
     session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
@@ -105,7 +105,7 @@ def verify(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="The table, as db.t or db.t.branch_audit.")],
     *,
-    snapshot_id: Annotated[int | None, typer.Option(help="The snapshot. [default: the current one]")] = None,
+    snapshot_id: Annotated[int | None, typer.Option(help="The snapshot; the current one if not given.")] = None,
     every_file: Annotated[bool, typer.Option(help="Open all data files, not only those it touched.")] = False,
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="table or json.")] = OutputFormat.TABLE,
 ) -> None:
@@ -123,7 +123,7 @@ def serve(
     *,
     port: Annotated[int, typer.Option(help="Port of Spark Connect; 0 takes a free one.", min=0, max=65535)] = 15002,
     thrift: Annotated[
-        int | None, typer.Option(help="Port of a Thrift server, for JDBC. [default: none]", min=1, max=65535)
+        int | None, typer.Option(help="Port of a Thrift server, for JDBC; without it there is none.", min=1, max=65535)
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     token: Annotated[

@@ -200,8 +200,8 @@ class DeleteGranularity(StrEnum):
     PARTITION = "partition"
 
 
-def choice(properties: Mapping[str, str], key: str, enum: type[E], default: E) -> E:
-    """The value of an enumerated property.
+def choice(properties: Mapping[str, str], key: str, enum: type[E], default: E, *unoffered: E) -> E:
+    """The value of an enumerated property; the error offers all values but `unoffered`.
 
     Raises:
         AnalysisError: the value is none of the names that the property knows.
@@ -212,7 +212,7 @@ def choice(properties: Mapping[str, str], key: str, enum: type[E], default: E) -
     try:
         return enum(text.strip().lower())
     except ValueError:
-        known = ", ".join(f"'{member.value}'" for member in enum)
+        known = ", ".join(f"'{member.value}'" for member in enum if member not in unoffered)
         raise AnalysisError(
             f"The table property '{key}' is '{text}'",
             kind=ErrorKind.INVALID_PROPERTY,
@@ -281,8 +281,8 @@ def row_level_operation_mode(properties: Mapping[str, str], command: Command) ->
     """
     if boolean(properties, AUTO_ENABLED, default=False):
         return RowLevelOperationMode.AUTO
-    key = f"write.{command}.mode"
-    mode = choice(properties, key, RowLevelOperationMode, RowLevelOperationMode.COPY_ON_WRITE)
+    key, modes = f"write.{command}.mode", RowLevelOperationMode
+    mode = choice(properties, key, modes, modes.COPY_ON_WRITE, modes.AUTO)
     if mode is RowLevelOperationMode.AUTO:
         raise AnalysisError(
             f"The table property '{key}' is 'auto', which other engines refuse",

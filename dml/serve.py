@@ -22,10 +22,11 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from dml.active_session import connect
+from dml.active_session import DEFAULT_CATALOG
 from dml.connector import register_format
 from dml.errors import SetupError
 from dml.session import Session
+from dml.shell import open_session
 from dml.spark.extension import is_remote
 from dml.spark.jvm import classic_session, jvm_view
 from dml.spark.launch import active_session
@@ -211,9 +212,10 @@ def serving(
             hint="Start it in a process of its own, without SPARK_REMOTE",
         )
     with tempfile.TemporaryDirectory(prefix="rowdelta-serve-") as scratch:
-        chosen = {**listen.settings(Path(scratch)), **(settings or {})}
-        options: dict[str, Any] = dict(properties or {})
-        session = connect(warehouse, catalog=catalog, progress=False, settings=chosen, **options)
+        # Bare names mean the same to all clients: JDBC ones would create `db.t` in Spark's own catalog.
+        default = {"spark.sql.defaultCatalog": catalog or DEFAULT_CATALOG}
+        chosen = {**default, **listen.settings(Path(scratch)), **(settings or {})}
+        session = open_session(warehouse, catalog, properties or {}, progress=False, settings=chosen)
         try:
             register_format(session.spark)  # whose clients name it, the server does not see
             thrift = None if listen.thrift_port is None else start_thrift(session.spark, listen)

@@ -19,6 +19,7 @@ from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import CommitKey, IdempotencyKey
 from dml.connector import (
+    check_catalog_settings,
     execute_and_refresh,
     frames_of_reads,
     inheriting,
@@ -56,6 +57,7 @@ from dml.spark.handlers import (
     Binding,
     StatementHandler,
     active_clone,
+    check_not_stopped,
     is_handler,
     names_a_view_of,
     run_statement,
@@ -64,7 +66,7 @@ from dml.spark.handlers import (
 )
 from dml.spark.stream_calls import take_stream_calls
 from dml.spark.table_calls import TableCalls
-from dml.sqlparse import bind_parameters, canonical_text, first_keyword
+from dml.sqlparse import ScriptStatement, bind_parameters, canonical_text, first_keyword, split_statements
 from dml.sqlparse.names import name_parts
 from dml.stream_merge import StreamMerge, stream_merge
 from dml.verification import Verification
@@ -120,11 +122,12 @@ class Session:
         *,
         idempotency_key: str | None = None,
     ) -> DataFrame | Result:
-        """Run one SQL statement.
+        """Run SQL statements.
 
         Args:
             text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; what RowDelta does not know goes
-                to Spark untouched.
+                to Spark untouched. Several statements, with semicolons between them, run in order; with `args` or an
+                `idempotency_key` the text must be one statement.
             args: Values of `:name` or `?` parameters, as in PySpark's `spark.sql`.
             idempotency_key: Run a statement that changes rows once only: where the history of the branch has the key
                 already, nothing is done, and the result is that of the first run, with `replayed` set. One key is for
@@ -132,12 +135,18 @@ class Session:
 
         Returns:
             A DataFrame for queries and for statements that list something; a `Result` for those that change rows.
+            Of several statements, what the last one returns.
 
         Raises:
-            DmlError: the statement is wrong, does not fit the table, or failed; the table is unchanged.
+            DmlError: the statement is wrong, does not fit the table, or failed; the table is unchanged. The first of
+                several statements that fails ends the run, and the error says how many before it have run.
         """
         if not isinstance(text, str):
-            raise AnalysisError(f"A statement is a text, not {type(text).__name__}")
+            raise AnalysisError(f"sql() expects a string, got {type(text).__name__}")
+        if args is None and idempotency_key is None:
+            statements = split_statements(text)
+            if len(statements) > 1:
+                return self._run_in_order(statements)
         with self._here(text) as session:
             if idempotency_key is None:
                 return run_statement(session.handler, text, args)
@@ -145,6 +154,12 @@ class Session:
                 bound = bind_parameters(text, args, parameter_sql)
                 key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
                 return execute_and_refresh(session.engine, parsed(bound), bound, key)
+
+    def _run_in_order(self, statements: Sequence[ScriptStatement]) -> DataFrame | Result:
+        for statement in statements:
+            with statement.reported():
+                outcome = self.sql(statement.text)
+        return outcome
 
     # ---- rows and files, from Python
 
@@ -237,6 +252,7 @@ class Session:
             AnalysisError: the source is no stream, or has not the columns.
             NotFoundError: there is no such table.
         """
+        check_not_stopped(self.spark)
         follow_spark(self.engine)
         return stream_merge(
             self.engine,
@@ -362,6 +378,7 @@ class Session:
 
     def run(self, text: str, args: Any = None) -> DataFrame | Result:
         """Run a statement; the SQL that this gives to Spark is Spark's, and is not asked for here again."""
+        check_not_stopped(self.spark)
         bound = bind_parameters(text, args, parameter_sql)
         return execute_and_refresh(self.engine, parsed(bound), bound)
 
@@ -369,8 +386,16 @@ class Session:
     def handler(self) -> StatementHandler:
         """What takes the Spark session's statements."""
         return StatementHandler(
-            handles=self.handles, run=self.run, is_query=is_query, bequeath=self._bequeath, calls=self._calls
+            handles=self.handles,
+            run=self.run,
+            is_query=is_query,
+            bequeath=self._bequeath,
+            calls=self._calls,
+            catalog=self._current_catalog,
         )
+
+    def _current_catalog(self) -> str:
+        return self.registry.current_catalog
 
     def _calls(self) -> TableCalls:
         """What takes PySpark's calls on our tables."""
@@ -385,6 +410,7 @@ class Session:
     @contextmanager
     def _here(self, text: str) -> Iterator["Session"]:
         """This session where a statement of this thread runs: in `foreachBatch` the views are those of the batch."""
+        check_not_stopped(self.spark)
         follow_spark(self.engine)
         with active_clone(self.spark) as clone:
             if clone is None or names_a_view_of(self.spark, text, but_not_of=clone):
@@ -402,7 +428,12 @@ class Session:
         return inheriting(handler, registry)
 
     def enable(self) -> "Session":
-        """Take this session's statements at `spark.sql` too."""
+        """Take this session's statements at `spark.sql` too.
+
+        Raises:
+            SetupError: Spark's own settings define a catalog of the same name, by a class that is not there.
+        """
+        check_catalog_settings(self.spark, self.registry.catalogs)
         interception.enable(self.spark, self.handler)
         install(self.engine)
         take_writers(self.spark)
@@ -444,6 +475,7 @@ class Session:
         Raises:
             SetupError: the catalog does not load.
         """
+        check_catalog_settings(self.spark, (name,))
         catalog = load(name, **properties)
         self.registry.catalogs[name] = catalog
         if is_handler(session_key(self.spark), self.handler):

@@ -1,6 +1,6 @@
-"""One statement for the command line: run it, print what comes back. Driver.
+"""Statements for the command line: run them, print what comes back. Driver.
 
-Input: where the tables are, the text of a statement. Output: rows as a table, as JSON lines or as CSV; for a statement
+Input: where the tables are, the text of statements. Output: rows as a table, as JSON lines or as CSV; for a statement
 that changes rows, what it changed.
 """
 
@@ -14,12 +14,14 @@ from pyspark.sql import DataFrame, Row
 from rich.console import Console
 from rich.table import Table
 
-from dml.active_session import connect
+from dml.active_session import DEFAULT_WAREHOUSE, connect
+from dml.catalog.loading import embedded_database
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.result import Result
 from dml.session import Session
 from dml.spark.errors import translate
 from dml.spark.jobs import cancelled_on_interrupt
+from dml.sqlparse import split_statements
 from dml.verification import Verification
 
 __all__ = ["open_session", "plain", "print_result", "print_rows", "print_verification", "run_sql"]
@@ -27,36 +29,58 @@ __all__ = ["open_session", "plain", "print_result", "print_rows", "print_verific
 NULL: Final = "NULL"
 
 
-def open_session(warehouse: str | None, catalog: str | None, properties: Mapping[str, str]) -> Session:
-    """A session for one command.
+def open_session(
+    warehouse: str | None,
+    catalog: str | None,
+    properties: Mapping[str, str],
+    *,
+    progress: bool = True,
+    settings: Mapping[str, str] | None = None,
+) -> Session:
+    """Open a session for one command, and report on standard error if that created a warehouse: the path may be a typo.
 
     Args:
         warehouse: Folder of the embedded catalog.
         catalog: Name of another catalog.
         properties: Its properties.
+        progress: Whether long statements show a progress bar in a terminal.
+        settings: Spark settings.
 
     Raises:
         SetupError: Java, Spark or the catalog does not start.
     """
     options: dict[str, Any] = dict(properties)
-    if warehouse is not None:
-        options["warehouse"] = warehouse
-    return connect(catalog=catalog, **options)
+    database = embedded_database(warehouse or DEFAULT_WAREHOUSE)
+    was_there = database.exists()
+    session = connect(warehouse, catalog=catalog, progress=progress, settings=settings, **options)
+    if not was_there and database.exists():
+        print(f"Created a new warehouse in {database.parent}", file=sys.stderr)
+    return session
 
 
 def run_sql(session: Session, text: str, *, output: str, limit: int, idempotency_key: str | None = None) -> None:
-    """Run one statement and print what it gives to standard output.
+    """Run the statements of a text and print what each returns to standard output.
 
     Args:
         session: The session.
-        text: The statement.
+        text: The statements, with semicolons between them.
         output: `table`, `json` (one object a line) or `csv`.
         limit: Rows that a table shows at most; JSON and CSV have all.
-        idempotency_key: Run it once only under this key.
+        idempotency_key: Apply the statement, which must be the only one, once under this key.
 
     Raises:
-        DmlError: the statement is wrong or failed.
+        DmlError: a statement is wrong or failed; those after it have not run.
     """
+    if idempotency_key is not None:
+        run_statement(session, text, output, limit, idempotency_key)
+        return
+    for statement in split_statements(text):
+        with statement.reported():
+            run_statement(session, statement.text, output, limit)
+
+
+def run_statement(session: Session, text: str, output: str, limit: int, idempotency_key: str | None = None) -> None:
+    """Run one statement and print what it returns."""
     try:
         outcome = session.sql(text, idempotency_key=idempotency_key)
         if isinstance(outcome, Result):

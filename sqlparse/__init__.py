@@ -9,6 +9,7 @@ from dml.sqlparse.parser import parse
 from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string, quoted, string_value, unquoted
 from dml.sqlparse.render import relation_aliases, render
 from dml.sqlparse.rewrites import bind_parameters, defaults_in_values, has_parameters, stars_without
+from dml.sqlparse.script import ScriptStatement, split_statements
 from dml.sqlparse.statements import (
     AddColumns,
     AddPartitionField,
@@ -99,6 +100,7 @@ __all__ = [
     "RenameColumn",
     "RenameTable",
     "ReplacePartitionField",
+    "ScriptStatement",
     "SetProperties",
     "SetWriteOrder",
     "ShowCreateTable",
@@ -131,6 +133,7 @@ __all__ = [
     "quoted",
     "relation_aliases",
     "render",
+    "split_statements",
     "stars_without",
     "string_value",
     "unquoted",

@@ -24,6 +24,7 @@ __all__ = [
     "first_keyword",
     "first_place",
     "read_source",
+    "tokenize",
     "words",
 ]
 
@@ -219,7 +220,7 @@ def read_source(sql: str) -> Source:
             position=second.start,
             length=second.end - second.start,
             expected="the end of the statement",
-            hint="Run them one by one.",
+            hint="Run them one by one",
         )
     matcher = Matcher(sql, tokens)
     matcher.run()
@@ -250,6 +251,7 @@ def comment_end(sql: str, start: int) -> int | None:
 
 
 def tokenize(sql: str) -> tuple[list[Token], SqlError | None]:
+    """Read the tokens of a text, up to the first string, quoted name or comment that does not end, and its error."""
     tokens: list[Token] = []
     place = 0
     while place < len(sql):

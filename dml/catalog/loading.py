@@ -22,7 +22,7 @@ from dml.catalog.translation import error_text
 from dml.errors import DmlError, NotFoundError, SetupError
 from dml.iceberg import support_format_version_3
 
-__all__ = ["DATABASE_FILE", "BoundedRestCatalog", "load"]
+__all__ = ["DATABASE_FILE", "BoundedRestCatalog", "embedded_database", "load"]
 
 DATABASE_FILE: Final = "catalog.db"
 """The embedded catalog's SQLite file in its warehouse folder."""
@@ -145,15 +145,20 @@ def embedded(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
         return SqlCatalog(name, **settings)
 
 
-def local_folder(name: str, warehouse: str) -> Path:
+def embedded_database(warehouse: str) -> Path:
+    """Where the embedded catalog of a warehouse folder keeps its SQLite file, there or not."""
     path = warehouse.removeprefix("file://") if warehouse.startswith("file://") else warehouse.removeprefix("file:")
-    if "://" in path:
+    return Path(path).expanduser().absolute() / DATABASE_FILE
+
+
+def local_folder(name: str, warehouse: str) -> Path:
+    if "://" in warehouse.removeprefix("file://"):
         raise SetupError(
             f"The embedded catalog '{name}' keeps its tables in a local folder, not in '{warehouse}'",
             hint="Give the uri of a catalog, for example uri='http://...' of a REST catalog, beside the warehouse",
             catalog=name,
         )
-    folder = Path(path).expanduser().absolute()
+    folder = embedded_database(warehouse).parent
     if any(character in str(folder) for character in "#?%"):
         raise SetupError(
             f"The path of the warehouse '{folder}' has one of the characters # ? %",

@@ -7,9 +7,10 @@ statements too; nothing is decided here. `install` puts the catalogs of a sessio
 from dml.connector.caches import execute_and_refresh
 from dml.connector.frames import frames_of_reads, table_frame
 from dml.connector.iceberg_format import register_format
-from dml.connector.install import inheriting, install, uninstall
+from dml.connector.install import check_catalog_settings, inheriting, install, uninstall
 
 __all__ = [
+    "check_catalog_settings",
     "execute_and_refresh",
     "frames_of_reads",
     "inheriting",

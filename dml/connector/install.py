@@ -6,10 +6,11 @@ classes that its settings name; ours are put where Spark keeps the ones that it 
 for others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -20,10 +21,42 @@ from dml.connector.java import java_class
 from dml.connector.workers import has_python_readers
 from dml.engine.current import SESSION_CATALOG
 from dml.engine.engine import Engine, is_connect
+from dml.errors import SetupError
 from dml.spark.handlers import Binding, StatementHandler, session_key
-from dml.spark.jvm import field_of, session_state, take_callbacks, weak_session
+from dml.spark.jvm import classic_session, field_of, jvm_view, session_state, take_callbacks, weak_session
 
-__all__ = ["inheriting", "install", "uninstall"]
+__all__ = ["check_catalog_settings", "inheriting", "install", "uninstall"]
+
+BUILT_IN: Final = "builtin"
+"""What Spark's own catalog is without a setting, from Spark 4.0 on."""
+
+
+def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
+    """Refuse settings that define a catalog by a class that is not there, as settings for Iceberg's JAR do without it.
+
+    Such a catalog stays Spark's, and so does one of its settings whose class is there; but the former fails with the
+    first table that is looked up in it.
+
+    Args:
+        spark: The session; one of Spark Connect is not looked at.
+        names: Catalogs of ours. Spark's own one is looked at too, as every statement may need it.
+
+    Raises:
+        SetupError: there is such a setting.
+    """
+    if is_connect(spark):
+        return
+    for name in (*names, SESSION_CATALOG):
+        key = f"spark.sql.catalog.{name}"
+        kind = spark.conf.get(key, None)
+        if kind is None or kind == BUILT_IN or has_class(spark, kind):
+            continue
+        instead = "" if name == SESSION_CATALOG else f": dml.connect makes the catalog '{name}' itself"
+        raise SetupError(
+            f"Spark's setting {key} is {kind}, a class that is not on the class path",
+            hint=f"Remove this setting and those that begin with {key}{instead}. Or add the JAR with the class",
+            setting=key,
+        )
 
 
 def install(engine: Engine) -> bool:
@@ -109,3 +142,13 @@ def catalogs_of(engine: Engine) -> JavaObject | None:
 def is_ours(found: JavaObject) -> bool:
     """Whether what is under a name, if anything is, is implemented in Python."""
     return bool(found.nonEmpty()) and bool(java_class("java.lang.reflect.Proxy").isProxyClass(found.get().getClass()))
+
+
+def has_class(spark: SparkSession, name: str) -> bool:
+    """Whether the JVM finds a class, in JARs too that were added to the running session."""
+    loader = classic_session(spark).sharedState().jarClassLoader()
+    try:
+        jvm_view().java.lang.Class.forName(name, False, loader)
+    except Py4JJavaError as error:
+        return str(error.java_exception.getClass().getSimpleName()) != "ClassNotFoundException"
+    return True

@@ -89,7 +89,10 @@ def show_tables(statement: ShowTables, catalog: Catalog, namespace: tuple[str, .
     try:
         names = [identifier[-1] for identifier in held(catalog, namespace)]
     except NotFoundError:
-        raise missing_namespace(catalog, namespace) from None
+        error = missing_namespace(catalog, namespace)
+        if statement.namespace is None:
+            error.hint = f"Write SHOW TABLES IN and a namespace, or USE one first. {error.hint}"
+        raise error from None
     return DdlResult(
         columns=(("namespace", "string"), ("tableName", "string"), ("isTemporary", "boolean")),
         rows=tuple((quote_name(namespace), name, False) for name in matching(names, statement.pattern)),

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dml.errors import SetupError
 from dml.result import Result
 from dml.spark.table_calls import TableCalls
 from dml.sqlparse.quoting import quoted
@@ -31,6 +32,8 @@ __all__ = [
     "StatementHandler",
     "active_clone",
     "calls_of",
+    "catalog_of_bare_names",
+    "check_not_stopped",
     "find_calls",
     "find_handler",
     "forget_session",
@@ -70,6 +73,7 @@ class StatementHandler:
         bequeath: What another session that is made of this one gets, once: the same catalogs, and a current namespace
             that is from then on its own.
         calls: What takes PySpark's calls on our tables, where something does.
+        catalog: The name of the catalog that statements look names without a catalog up in.
     """
 
     handles: Callable[[str], bool]
@@ -77,6 +81,7 @@ class StatementHandler:
     is_query: Callable[[str], bool]
     bequeath: Callable[[], Binding]
     calls: Callable[[], TableCalls] | None = None
+    catalog: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +210,17 @@ def find_calls(spark: SparkSession, parts: Sequence[str]) -> FoundCalls | None:
     return None if calls is None or not name else (calls, name)
 
 
+def catalog_of_bare_names() -> str | None:
+    """The catalog in which statements find names without a catalog and Spark's own calls do not; None inside of both.
+
+    It is that of the session that was enabled last: who converts an exception of the JVM does not know its session.
+    """
+    if not ENABLED or STATE.running or PASSING:
+        return None
+    catalog = next(reversed(tuple(ENABLED.values()))).handler.catalog
+    return None if catalog is None else catalog()
+
+
 def inherit(key: str, session: Callable[[], SparkSession]) -> None:
     """Let a session that nobody has enabled get what it inherits, before Spark looks for a table in it.
 
@@ -250,6 +266,18 @@ def application_of(spark: SparkSession) -> str:
 def is_classic(spark: SparkSession) -> bool:
     """Whether the driver of a session is this process."""
     return hasattr(spark, "_jsparkSession")
+
+
+def check_not_stopped(spark: SparkSession) -> None:
+    """Refuse a session that cannot run anything any more.
+
+    Raises:
+        SetupError: it has been stopped.
+    """
+    session: Any = spark
+    stopped = session.sparkContext._jsc is None if is_classic(spark) else session.is_stopped  # noqa: SLF001  no public name
+    if stopped:
+        raise SetupError("The Spark session has been stopped", hint="Open a new session with dml.connect(...)")
 
 
 @contextmanager

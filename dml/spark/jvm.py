@@ -24,6 +24,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession, udf
 from pyspark.sql.types import StructType
 
+from dml.spark.bare_names import with_note
 from dml.spark.handlers import is_classic
 
 __all__ = [
@@ -196,8 +197,7 @@ def take_callbacks() -> None:
     if not hasattr(captured.convert_exception, "__wrapped__"):
         setattr(captured, "convert_exception", converting(captured.convert_exception))  # noqa: B010  a name of PySpark's
     for name in ("python_parameters", "callback_server_parameters"):
-        parameters = vars(gateway()).get(name)
-        if parameters is not None:
+        if (parameters := vars(gateway()).get(name)) is not None:
             parameters.propagate_java_exceptions = True
     for logger in ("py4j.clientserver", "py4j.java_gateway"):
         logging.getLogger(logger).addFilter(is_worth_logging)
@@ -233,7 +233,7 @@ def converting(original: Callable[[JavaObject], BaseException]) -> Callable[[Jav
             carried = carried_by(exception)
         except Exception:  # noqa: BLE001  what cannot be looked up is PySpark's to convert
             carried = None
-        return carried or original(exception)
+        return carried or with_note(original(exception))
 
     return convert
 

@@ -120,7 +120,7 @@ def test_files_of_an_executor_that_joined_after_the_check_are_not_committed(
     monkeypatch.setattr(shared_files, "check_once", lambda *_, **__: None)
     lake = local_lake(spark, private)
     with pytest.raises(SetupError, match="the driver does not see the file: nothing was committed"):
-        WRITES["insert"](lake)
+        lake.sql("INSERT INTO db.t SELECT id, repeat(md5(CAST(id AS STRING)), 8) FROM range(0, 50000, 1, 2)")
     assert lake.registry.catalogs["lake"].load_table(("db", "t")).scan().to_arrow().num_rows == 3
 
 

@@ -58,6 +58,7 @@ def test_help_answers_at_once_and_loads_no_spark():
     assert outcome.returncode == 0
     assert "sql" in outcome.stdout
     assert "demo" in outcome.stdout
+    assert "./warehouse" in outcome.stdout
     assert time.perf_counter() - began < 5
     program = "import sys, dml.cli; assert not [m for m in sys.modules if m.split('.')[0] in ('pyspark', 'pyiceberg')]"
     subprocess.run([sys.executable, "-P", "-c", program], check=True, cwd="/")
@@ -137,7 +138,10 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         return ended.value.code, *capsys.readouterr()
 
     try:
-        assert run("CREATE NAMESPACE db")[0] == 0
+        code, _, err = run("SHOW NAMESPACES")
+        assert (code, err) == (0, f"Created a new warehouse in {tmp_path / 'warehouse'}\n")
+        code, _, err = run("CREATE NAMESPACE db")
+        assert (code, err) == (0, "")
         assert run("CREATE TABLE db.t AS SELECT id, id % 2 = 0 AS even FROM range(4)")[0] == 0
         code, out, _ = run("DELETE FROM db.t WHERE id = 3", "--format", "csv")
         assert (code, out.splitlines()[-1]) == (0, "1,0,1,0")
@@ -162,6 +166,13 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         code, out, err = run("SELECT 1 AS a, 2 AS a", "--format", "json")
         assert (code, out) == (1, "")
         assert "Two values are named 'a'" in err
+        code, out, err = run("DELETE FROM db.t WHERE id = 1; SELECT id FROM db.t ORDER BY id", "--format", "csv")
+        assert (code, out.splitlines()[1:]) == (0, ["1,0,1,0", "id", "0", "2"])
+        code, out, err = run("SELECT 1 AS a; SELECT b FROM db.t; SELECT 2", "--format", "csv")
+        assert (code, out.splitlines()) == (1, ["a", "1"])
+        assert "Statement 2 of 3 failed: 1 before it has run" in err
+        code, out, err = run("SELECT 1; SELECT 2", "--idempotency-key", "k")
+        assert (code, "two statements in one text" in err) == (1, True)
         monkeypatch.setattr(sys, "stdout", closed_pipe)
         code, _, err = run("SELECT id, repeat('x', 1000) FROM range(100)", "--format", "csv")
         assert (code, err) == (141, "")

@@ -1,6 +1,10 @@
-"""The examples of a documentation page: fenced blocks, in order, and running them.
+"""The examples of a documentation page: fenced blocks, in order, run as a reader who pastes them runs them.
 
-A block ```sql or ```python is run; a block ```text right after it is what it shows, compared word by word:
+A ```python block runs in the namespace that the blocks before it left, which begins empty; its last expression is shown
+by its repr, as a notebook and a prompt do. A ```sql block is the text that `lake.sql` gets, `lake` being the session
+that a Python block of the page has opened: rows are shown by `.show()`, a `Result` by its repr.
+
+A block ```text right after one of them is what it shows, compared word by word:
 
 - borders of tables (`+---+`, `|`) do not count;
 - `...` stands for any words, or for any part of a word.
@@ -16,7 +20,6 @@ import ast
 import contextlib
 import io
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from dml.errors import DmlError
+from dml.result import Result
 
 __all__ = [
     "Example",
@@ -144,19 +148,13 @@ def matches(expected: str, actual: str) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Page:
-    """Runs the examples of one page: Python names and the session go from one to the next.
+    """Runs the examples of one page, each with the names that those before it made.
 
     Attributes:
-        names: Python names that exist before the first example.
-        sql: Runs a statement of the page's session.
+        namespace: Python names; empty before the first example.
     """
 
-    names: dict[str, Any]
-    sql: Any
     namespace: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.namespace.update(self.names)
 
     def run(self, example: Example) -> None:
         """Run an example and compare what it shows."""
@@ -182,16 +180,18 @@ class Page:
             )
 
     def run_text(self, example: Example) -> None:
-        """Run the text of an example and print what its last part gives, as a notebook does."""
+        """Run the text of an example and print what its last part gives."""
         if example.language == "sql":
-            results = [self.sql(statement) for statement in statements_of(example.text)]
-            show(results[-1])
+            assert "lake" in self.namespace, f"{example.place} needs a session, and no block before it opens `lake`"
+            show_rows(self.namespace["lake"].sql(example.text))
             return
         tree = ast.parse(example.text)
         last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, example.place, "exec"), self.namespace)
         if last is not None:
-            show(eval(compile(ast.Expression(last.value), example.place, "eval"), self.namespace))
+            value = eval(compile(ast.Expression(last.value), example.place, "eval"), self.namespace)
+            if value is not None:
+                print(repr(value))
 
 
 def compile_only(example: Example) -> None:
@@ -200,17 +200,9 @@ def compile_only(example: Example) -> None:
         compile(example.text, example.place, "exec")
 
 
-def statements_of(text: str) -> Iterator[str]:
-    """The statements of an SQL block: each ends with a semicolon at the end of a line, or with the block."""
-    for statement in re.split(r";[ ]*(?:--[^\n]*)?$", text, flags=re.MULTILINE):
-        if re.sub(r"--[^\n]*", "", statement).strip():
-            yield statement.strip()
-
-
-def show(value: Any) -> None:
-    """Print a value as a notebook would: rows as a table, all else by its repr."""
-    if isinstance(value, DataFrame):
-        if value.columns:
-            value.show(100, truncate=False)
-    elif value is not None:
-        print(repr(value))
+def show_rows(outcome: DataFrame | Result) -> None:
+    """Print what `lake.sql` returned: rows as `.show()` does, what changed rows by its repr."""
+    if isinstance(outcome, Result):
+        print(repr(outcome))
+    elif outcome.columns:
+        outcome.show(truncate=False)

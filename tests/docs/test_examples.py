@@ -5,27 +5,18 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as functions_module
 
 import dml
-from tests.docs.examples import Page, commands_of, examples_of, matches, statements_of
+from tests.docs.examples import Example, Page, commands_of, examples_of, matches
 
 ROOT = Path(__file__).parents[2]
+ELSEWHERE = {"server": "tests/serve/test_page.py", "tools": "tests/tools"}
+"""Pages whose examples need clients or tools in environments of their own, and the tests that run them."""
+
 PAGES = [
-    ROOT / "README.md",
-    *(
-        ROOT / "docs" / f"{name}.md"
-        for name in (
-            "getting-started",
-            "sql-reference",
-            "python-reference",
-            "streams",
-            "modes",
-            "which-way-in",
-            "from-the-jar",
-            "hooks",
-        )
-    ),
+    path
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if path.stem not in ELSEWHERE and examples_of(path)
 ]
 
 
@@ -50,13 +41,38 @@ def clean_session(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.spark
 @pytest.mark.parametrize("path", PAGES, ids=[path.stem for path in PAGES])
 def test_the_examples_of_a_page_do_what_it_says(path: Path, clean_session: SparkSession) -> None:
-    """From the first block to the last, in one session, in an empty folder."""
-    names = {"spark": clean_session, "SparkSession": SparkSession, "F": functions_module}
-    page = Page(names=names, sql=dml.sql)
-    examples = examples_of(path)
-    assert examples, f"{path.name} has no example"
-    for example in examples:
+    """From the first block to the last, in one session and an empty folder, with the names that the page makes."""
+    page = Page()
+    for example in examples_of(path):
         page.run(example)
+
+
+def test_a_page_gets_no_name_that_it_does_not_make() -> None:
+    """A reader has none either; SQL is for the session that the page has opened."""
+    python = Example(page="p.md", line=1, language="python", text="spark.table('t')\n")
+    with pytest.raises(NameError, match="spark"):
+        Page().run(python)
+    with pytest.raises(AssertionError, match="no block before it opens `lake`"):
+        Page().run(Example(page="p.md", line=1, language="sql", text="SELECT 1"))
+
+
+def test_a_dataframe_that_is_not_shown_shows_no_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its repr, as at a prompt."""
+
+    class Frame:
+        def __repr__(self) -> str:
+            return "DataFrame[id: bigint]"
+
+    example = Example(page="p.md", line=1, language="python", text="frame\n", shown="id\n1\n")
+    with pytest.raises(AssertionError, match=r"and shows\nDataFrame\[id: bigint\]"):
+        Page(namespace={"frame": Frame()}).run(example)
+
+
+def test_the_pages_that_others_run_are_there() -> None:
+    """With tests."""
+    for name, tests in ELSEWHERE.items():
+        assert (ROOT / "docs" / f"{name}.md").exists()
+        assert (ROOT / tests).exists()
 
 
 def test_what_is_shown_is_compared_word_by_word() -> None:
@@ -72,12 +88,6 @@ def test_three_dots_stand_for_anything() -> None:
     assert matches("seconds: ... snapshot: ...", "seconds: 1.2 (plan 1) snapshot: 77")
     assert matches("/tmp/...parquet", "/tmp/a/b.parquet")
     assert not matches("seconds: ... rows: ...", "seconds: 1.2")
-
-
-def test_a_block_is_cut_into_statements_at_semicolons_that_end_a_line() -> None:
-    """A comment may follow; a semicolon inside a line belongs to the statement."""
-    text = "-- first\nSELECT ';' AS a;  -- one\nSELECT\n  2;\n"
-    assert list(statements_of(text)) == ["-- first\nSELECT ';' AS a", "SELECT\n  2"]
 
 
 def test_blocks_are_found_with_what_they_show(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ __all__ = ["ANSWERS", "CALLS", "differences", "java_answers", "listed_difference
 
 ANSWERS: Final = Path(__file__).with_name("answers.json")
 LIMITS: Final = Path(__file__).parents[2] / "docs" / "known-limits.md"
-ROW: Final = re.compile(r"^\| `(\w+)` \| (classic|Connect|both) \|", re.MULTILINE)
+ROW: Final = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \| (classic|Connect|both) \|", re.MULTILINE)
 
 CALLS: Final[tuple[Call, ...]] = (*reads.CALLS, *writes.CALLS, *merges.CALLS, *catalogs.CALLS, *refusals.CALLS)
 
@@ -31,7 +31,7 @@ def listed_differences(kind: str) -> set[str]:
         kind: `classic` or `Connect`.
     """
     rows = ROW.findall(LIMITS.read_text(encoding="utf-8"))
-    return {name for name, where in rows if where in {kind, "both"}}
+    return {name for names, where in rows if where in {kind, "both"} for name in re.findall(r"\w+", names)}
 
 
 def differences(found: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

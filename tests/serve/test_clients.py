@@ -72,6 +72,18 @@ def test_beeline_runs_every_kind_of_statement_once(served: Served) -> None:
     ], errors
 
 
+def test_names_without_a_catalog_are_those_of_the_catalog_that_is_served(served: Served) -> None:
+    """Without `USE` or a setting, over JDBC too: `db.t` of a client that creates it is the `db.t` of all others."""
+    rows, errors = beeline(
+        served,
+        "CREATE NAMESPACE bare;"
+        "CREATE TABLE bare.t AS SELECT id FROM range(3);"
+        "DELETE FROM bare.t WHERE id = 1;"
+        "SELECT count(*) FROM lake.bare.t;",
+    )
+    assert rows[-2:] == [["1", "0", "1", "0"], ["2"]], errors
+
+
 def test_beeline_is_told_what_is_wrong(served: Served) -> None:
     """With our message."""
     rows, errors = beeline(served, "DELETE FROM lake.jdbc.nothing;")

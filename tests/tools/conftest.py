@@ -79,7 +79,6 @@ def thrift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Thrift]:
     folder = tmp_path_factory.mktemp("thrift")
     (port,) = free_ports(1)
     log = folder / "serve.log"
-    conf = ("--conf", "spark.sql.defaultCatalog=lake")
-    started = command(folder, "--port", "0", "--thrift", str(port), *conf)
+    started = command(folder, "--port", "0", "--thrift", str(port))
     with serving(started, said(log, r"\"(jdbc:[^\"]+)\""), log, seconds=START_SECONDS):
         yield Thrift(port=port, warehouse=folder / "lake", log=log)

@@ -56,6 +56,9 @@ def test_the_property_is_ours_and_the_modes_stay_those_of_iceberg() -> None:
     with pytest.raises(AnalysisError, match=r"'write\.delete\.mode' is 'auto', which other engines refuse") as caught:
         row_level_operation_mode({"write.delete.mode": "auto"}, Command.DELETE)
     assert "'write.auto.enabled' = 'true'" in str(caught.value)
+    with pytest.raises(AnalysisError) as caught:
+        row_level_operation_mode({"write.delete.mode": "merge_on_read"}, Command.DELETE)
+    assert caught.value.hint == "It must be one of 'copy-on-write', 'merge-on-read'"
     assert WriteOptions.from_properties({AUTO_MAX_DELETED_RATIO: " 0.25 "}).auto_max_deleted_ratio == 0.25
     for wrong in ("10%", "1.5", "-0.1", "nan", ""):
         with pytest.raises(AnalysisError, match="It must be a number from 0 to 1"):

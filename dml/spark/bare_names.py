@@ -1,0 +1,34 @@
+"""Notes on Spark's errors about names without a catalog. Driver; classic Spark.
+
+Input: an exception that PySpark made of one of the JVM's. Output: the same, with a note if its name may be one of a
+catalog of ours. In statements a name without a catalog finds our tables too; in `spark.table`, `df.write` and
+`spark.catalog` Spark looks it up, in its current catalog alone.
+"""
+
+import re
+from typing import Final
+
+from pyspark.errors import PySparkException
+
+from dml.spark.handlers import catalog_of_bare_names
+from dml.spark.versions import sql_failure
+
+__all__ = ["with_note"]
+
+CONDITIONS: Final = {"TABLE_OR_VIEW_NOT_FOUND": "table", "SCHEMA_NOT_FOUND": "namespace"}
+NAME: Final = re.compile(r"(?:`spark_catalog`\.)?((?:`(?:[^`]|``)+`)(?:\.`(?:[^`]|``)+`)*)")
+
+
+def with_note(error: BaseException) -> BaseException:
+    """Add the note, from what is known without asking a catalog: such an error may be one that its caller expects."""
+    catalog = catalog_of_bare_names()
+    if catalog is None or not isinstance(error, PySparkException):
+        return error
+    failure = sql_failure(error)
+    what = CONDITIONS.get(failure.condition or "")
+    found = NAME.search(failure.message)
+    if what is None or found is None or f"`{catalog}`" in failure.message:
+        return error
+    name = ".".join((catalog, found[1].replace("`", "")))
+    error.add_note(f"If the {what} is in RowDelta's catalog '{catalog}', write '{name}', or run 'USE {catalog}' first")
+    return error

@@ -1,0 +1,60 @@
+"""Settings of Spark that define a catalog: those of a JAR that is not there are refused before they do harm."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import dml
+
+pytestmark = pytest.mark.spark
+
+JAR = "org.apache.iceberg.spark."
+PRESENT = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
+
+
+@pytest.fixture
+def setting(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+    """Sets a catalog's class; without it again afterwards."""
+    keys = []
+
+    def define(name: str, kind: str) -> None:
+        keys.append(f"spark.sql.catalog.{name}")
+        spark.conf.set(keys[-1], kind)
+
+    yield define
+    for key in keys:
+        spark.conf.unset(key)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("lake", "SparkCatalog"), ("spark_catalog", "SparkSessionCatalog")])
+def test_a_leftover_setting_of_the_jar_is_refused(setting, spark: SparkSession, tmp_path: Path, name, kind) -> None:
+    """With the key and the remedy; nothing of the session is changed, and without the setting it connects."""
+    setting(name, JAR + kind)
+    with pytest.raises(dml.SetupError) as caught:
+        dml.connect(str(tmp_path), spark=spark)
+    message = f"Spark's setting spark.sql.catalog.{name} is {JAR}{kind}, a class that is not on the class path"
+    assert str(caught.value).startswith(f"{message}. Remove this setting")
+    assert "Or add the JAR" in str(caught.value)
+    spark.conf.unset(f"spark.sql.catalog.{name}")
+    with dml.connect(str(tmp_path), spark=spark) as lake:
+        lake.sql("CREATE NAMESPACE db; CREATE TABLE db.t (id INT)")
+        assert spark.table("lake.db.t").count() == 0
+
+
+def test_a_catalog_that_is_added_is_looked_at_too(setting, spark: SparkSession, tmp_path: Path) -> None:
+    with dml.connect(str(tmp_path / "lake"), spark=spark) as lake:
+        setting("other", JAR + "SparkCatalog")
+        with pytest.raises(dml.SetupError, match=r"spark\.sql\.catalog\.other"):
+            lake.add_catalog("other", warehouse=str(tmp_path / "other"))
+        assert list(lake.registry.catalogs) == ["lake"]
+
+
+def test_catalogs_that_spark_can_load_and_those_of_others_are_left_alone(
+    setting, spark: SparkSession, tmp_path: Path
+) -> None:
+    setting("lake", PRESENT)
+    setting("elsewhere", JAR + "SparkCatalog")
+    with dml.connect(str(tmp_path), spark=spark) as lake:
+        assert lake.sql("SHOW NAMESPACES").collect() == []

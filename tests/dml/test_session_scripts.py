@@ -1,0 +1,64 @@
+"""Several statements in one text: `Session.sql` runs them in order and returns what the last one returns."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import dml
+from dml.result import Result
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Iterator[dml.Session]:
+    with dml.connect(str(tmp_path), spark=spark, progress=False) as session:
+        session.sql("CREATE NAMESPACE db; CREATE TABLE db.t (id INT, name STRING)")
+        yield session
+
+
+def ids(lake: dml.Session) -> list[int]:
+    return [row.id for row in lake.table("db.t").orderBy("id").collect()]
+
+
+def test_the_last_statement_gives_the_result(lake: dml.Session) -> None:
+    found = lake.sql("INSERT INTO db.t VALUES (1, 'a;b'); INSERT INTO db.t VALUES (2, 'c'), (3, 'd'); -- both\n")
+    assert isinstance(found, Result)
+    assert found.rows_inserted == 2
+    rows = lake.sql("DELETE FROM db.t WHERE id = 2; SELECT name FROM db.t ORDER BY id")
+    assert isinstance(rows, DataFrame)
+    assert [row.name for row in rows.collect()] == ["a;b", "d"]
+
+
+def test_the_first_error_ends_the_run_and_says_what_has_run(lake: dml.Session) -> None:
+    script = "INSERT INTO db.t VALUES (1, 'a');\nDELETE FROM db.t WHERE idd = 1;\nINSERT INTO db.t VALUES (2, 'b')"
+    with pytest.raises(dml.AnalysisError) as caught:
+        lake.sql(script)
+    assert (caught.value.line, caught.value.column) == (2, 24)
+    assert "DELETE FROM db.t WHERE idd = 1;" in str(caught.value)
+    assert str(caught.value).endswith("Statement 2 of 3 failed: 1 before it has run")
+    assert ids(lake) == [1]
+
+
+def test_nothing_runs_where_a_statement_does_not_read(lake: dml.Session) -> None:
+    with pytest.raises(dml.SqlError, match="Statement 2 of 2 failed: nothing has run"):
+        lake.sql("INSERT INTO db.t VALUES (1, 'a'); DELETE FORM db.t")
+    assert ids(lake) == []
+
+
+def test_statements_of_spark_report_their_errors_too(lake: dml.Session) -> None:
+    with pytest.raises(dml.SqlError, match="Statement 2 of 2 failed: 1 before it has run"):
+        lake.sql("INSERT INTO db.t VALUES (1, 'a'); ANALYZE TABEL x")
+    assert ids(lake) == [1]
+
+
+def test_parameters_and_idempotency_keys_are_for_one_statement(lake: dml.Session) -> None:
+    """A value that ends a statement and begins another one is only possible in the text itself."""
+    script = "INSERT INTO db.t VALUES (:id, 'a'); INSERT INTO db.t VALUES (2, 'b')"
+    with pytest.raises(dml.SqlError, match="two statements in one text"):
+        lake.sql(script, {"id": 1})
+    with pytest.raises(dml.SqlError, match="two statements in one text"):
+        lake.sql("INSERT INTO db.t VALUES (1, 'a'); INSERT INTO db.t VALUES (2, 'b')", idempotency_key="k")
+    assert ids(lake) == []

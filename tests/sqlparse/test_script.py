@@ -1,0 +1,59 @@
+"""A text of several statements is cut at its semicolons, and errors name the statement and the place in the text."""
+
+import pytest
+
+from dml.errors import AnalysisError, SqlError
+from dml.sqlparse import split_statements
+
+
+def texts(script: str) -> list[str]:
+    return [statement.text for statement in split_statements(script)]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("SELECT 1; SELECT 2", ["SELECT 1", "SELECT 2"]),
+        ("SELECT 1;\n\n;;SELECT 2;\n", ["SELECT 1", "SELECT 2"]),
+        ("-- a; b\nSELECT ';', \";\", `;` /* ; */; SELECT r';' -- ; end\n", ["SELECT ';', \";\", `;`", "SELECT r';'"]),
+        ("SET x = 1; BEGIN SELECT 1; SELECT 2; END", ["SET x = 1", "BEGIN SELECT 1; SELECT 2; END"]),
+    ],
+)
+def test_semicolons_outside_of_strings_and_comments_end_statements(script: str, expected: list[str]) -> None:
+    assert texts(script) == expected
+
+
+@pytest.mark.parametrize("script", ["", "  ", "SELECT 1", "SELECT 1;\n", "SELECT ';'", "a: BEGIN SELECT 1; END", "'"])
+def test_a_text_of_one_statement_stays_as_it_is(script: str) -> None:
+    assert texts(script) == [script]
+
+
+@pytest.mark.parametrize(
+    ("script", "place"), [("SELECT 1; SELECT 'a", (1, 18)), ("DELETE FROM t;\nUPDATE t ST a = 1;\nSELECT 1", (2, 10))]
+)
+def test_what_is_wrong_with_any_statement_is_found_before_one_runs(script: str, place: tuple[int, int]) -> None:
+    with pytest.raises(SqlError) as caught:
+        split_statements(script)
+    assert (caught.value.line, caught.value.column) == place
+    assert caught.value.sql == script
+
+
+def test_an_error_has_its_place_in_the_whole_text_and_says_what_has_run() -> None:
+    script = "SELECT 1;\nSELECT 2;\n  SELECT a FROM t"
+    third = split_statements(script)[2]
+    with pytest.raises(AnalysisError) as caught, third.reported():
+        raise AnalysisError("There is no column 'a'", sql=third.text, position=7, hint="Did you mean 'b'?")
+    assert str(caught.value).splitlines() == [
+        "There is no column 'a' (line 3, column 10)",
+        "    SELECT a FROM t",
+        "           ^",
+        "Did you mean 'b'? Statement 3 of 3 failed: 2 before it have run",
+    ]
+    assert caught.value.context == {"statement": 3, "statements_run": 2}
+
+
+def test_an_error_of_the_only_statement_is_left_alone() -> None:
+    (only,) = split_statements("SELECT a FROM t;")
+    with pytest.raises(AnalysisError) as caught, only.reported():
+        raise AnalysisError("There is no column 'a'")
+    assert str(caught.value) == "There is no column 'a'"
