@@ -20,6 +20,7 @@ import ast
 import contextlib
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
