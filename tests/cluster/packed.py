@@ -1,55 +1,100 @@
-"""The installed package and all that it needs but PySpark, in an archive as `spark.archives` takes it.
+"""A virtual environment with the package and what it needs, made of the environment of the tests: nothing is downloaded.
 
-What venv-pack makes of a virtual environment, from the environment of the tests: nothing is downloaded.
+Files are linked, not copied. An archive of it is what `spark.archives` takes.
 """
 
+import os
+import shutil
 import tarfile
 import venv
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import distribution
 from pathlib import Path
+
+import pyspark
 
 import dml
 import dml.deletes
 import dml.sqlparse
 from tests.serve.environment import requirements_of
 
-__all__ = ["packed_environment"]
+__all__ = ["new_environment", "packed_environment"]
 
-LEFT_OUT = {"pyspark", "py4j", "rowdelta"}
-"""Spark brings PySpark along; the package is taken from where it is imported, which an editable installation needs."""
+SPARK = {"pyspark", "py4j"}
+NOT_COPIED = shutil.ignore_patterns("__pycache__", "tests")
 
 
 def packed_environment(folder: Path) -> Path:
-    """Pack the environment.
-
-    Args:
-        folder: An empty folder.
-
-    Returns:
-        The archive, not compressed.
-    """
-    venv.EnvBuilder(with_pip=False, symlinks=True).create(folder / "environment")
-    (packages,) = (folder / "environment").glob("lib/python*/site-packages")
-    inside = packages.relative_to(folder / "environment")
+    """An archive of an environment without PySpark, which executors have of their own; not compressed."""
+    made = new_environment(folder / "environment", spark=False)
     archive = folder / "environment.tar"
-    with tarfile.open(archive, "w") as tar:
-        tar.add(folder / "environment", arcname=".")
-        for name, path in contents():
-            tar.add(path, arcname=str(inside / name), filter=without_caches)
+    with tarfile.open(archive, "w", dereference=False) as tar:
+        tar.add(made, arcname=".")
     return archive
 
 
-def contents() -> Iterator[tuple[str, Path]]:
-    """What belongs into site-packages, by its name there."""
+def new_environment(folder: Path, *, spark: bool, tools: tuple[str, ...] = ()) -> Path:
+    """Make an environment.
+
+    Args:
+        folder: Where; it is not there yet.
+        spark: Whether it has PySpark.
+        tools: Further distributions, each with a program of its name.
+
+    Returns:
+        The folder.
+    """
+    venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for name, path in contents(tools):
+        if spark or name not in SPARK:
+            linked(path, packages / name)
+    programs = {"dml": "from dml.cli import main"}
+    for tool in tools:
+        (entry,) = distribution(tool).entry_points.select(group="console_scripts", name=tool)
+        programs[tool] = f"from {entry.module} import {entry.attr} as main"
+    for name, line in programs.items():
+        program = folder / "bin" / name
+        program.write_text(f"#!{folder}/bin/python\nimport sys\n{line}\nsys.exit(main())\n")
+        program.chmod(0o755)
+    if spark:
+        for script in ("spark-submit", "spark-class", "find-spark-home", "load-spark-env.sh"):
+            shutil.copy2(Path(pyspark.__file__).parent / "bin" / script, folder / "bin" / script)
+        shutil.copy2(Path(pyspark.__file__).parent / "find_spark_home.py", folder / "bin" / "find_spark_home.py")
+    return folder
+
+
+def contents(tools: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    """What belongs into site-packages, by its name there.
+
+    The package is taken from where it is imported: an editable installation has it in three places.
+    """
+    root = Path(str(dml.__file__)).parent
     for module, name in ((dml, "dml"), (dml.sqlparse, "dml/sqlparse"), (dml.deletes, "dml/deletes")):
         path = Path(str(module.__file__)).parent
-        if name == "dml" or not path.is_relative_to(Path(str(dml.__file__)).parent):
+        if path == root or not path.is_relative_to(root):
             yield name, path
-    for key, found in requirements_of("rowdelta", frozenset(), {}).items():
-        if key not in LEFT_OUT:
-            for name in {file.parts[0] for file in found.files or () if file.parts[0] not in {"..", "__pycache__"}}:
-                yield name, Path(str(found.locate_file(name)))
+    found = requirements_of("rowdelta", frozenset(), {})
+    for tool in tools:
+        requirements_of(tool, frozenset(), found)
+    for key, one in found.items():
+        if key != "rowdelta":
+            for name in {file.parts[0] for file in one.files or () if file.parts[0] not in {"..", "__pycache__"}}:
+                yield name, Path(str(one.locate_file(name)))
 
 
-def without_caches(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if "__pycache__" in entry.name or "/tests/" in entry.name else entry
+def linked(source: Path, target: Path) -> None:
+    """Link a file, or all files of a folder; copy them where they are on another file system."""
+
+    def link(one: str, other: str) -> None:
+        with suppress(FileExistsError):
+            try:
+                os.link(one, other)
+            except OSError:
+                shutil.copy2(one, other)
+
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=link, ignore=NOT_COPIED, dirs_exist_ok=True)
+    else:
+        link(str(source), str(target))

@@ -87,7 +87,12 @@ def test_a_shared_folder_is_used_and_asked_about_once(
 ) -> None:
     asked = []
     sightings = shared_files.sightings
-    monkeypatch.setattr(shared_files, "sightings", lambda *arguments: asked.append(1) or sightings(*arguments))
+
+    def counted(*arguments):
+        asked.append(arguments)
+        return sightings(*arguments)
+
+    monkeypatch.setattr(shared_files, "sightings", counted)
     lake = local_lake(spark, tmp_path)
     for write in WRITES.values():
         write(lake)

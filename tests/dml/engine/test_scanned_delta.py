@@ -163,17 +163,22 @@ def noting_contexts(function: Callable[..., Any], contexts: list[WriteContext]) 
     return noting
 
 
+def counting(function: Callable[..., object], counted: list[str]) -> Callable[..., object]:
+    """The function, whose calls are noted."""
+
+    def noting(*args: object, **named: object) -> object:
+        counted.append(function.__name__)
+        return function(*args, **named)
+
+    return noting
+
+
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 def test_the_files_of_each_task_are_chosen_once(lake: Lake, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = filled(Kind(lake=lake, version=2, mode=mode, partitioned=False))
     counted: list[str] = []
     for function in ("task_groups", "whole_file_groups"):
-        original = getattr(row_level, function)
-        monkeypatch.setattr(
-            row_level,
-            function,
-            lambda *args, original=original, **named: counted.append("") or original(*args, **named),
-        )
+        monkeypatch.setattr(row_level, function, counting(getattr(row_level, function), counted))
     for statement in (
         f"UPDATE {name} SET d = 0 WHERE id % 7 = 2",
         f"DELETE FROM {name} WHERE id % 7 = 3",
