@@ -1,4 +1,4 @@
-"""A virtual environment with the package and what it needs, made of the environment of the tests: nothing is downloaded.
+"""A virtual environment with the package and what it needs, made of that of the tests: nothing is downloaded.
 
 Files are linked, not copied. An archive of it is what `spark.archives` takes.
 """

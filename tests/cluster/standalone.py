@@ -1,7 +1,7 @@
 """A standalone Spark cluster on this machine: a master and workers as processes of their own, from PySpark's package.
 
 Workers share nothing with the driver but the network: each has its own folder and host address, a nearly empty
-environment, and, where a test asks for it, a file system of its own over a folder (`unshare --mount`; it takes root).
+environment, and, where a test asks for it, a file system of its own over a folder (`unshare --mount`).
 """
 
 import json
@@ -123,7 +123,8 @@ def mounted(command: Sequence[str], folders: Sequence[Path]) -> list[str]:
     if not folders:
         return list(command)
     script = " && ".join([f"mount -t tmpfs tmpfs '{folder}'" for folder in folders] + ['exec "$@"'])
-    return ["unshare", "--mount", "bash", "-c", script, "bash", *command]
+    rights = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return ["unshare", "--mount", *rights, "bash", "-c", script, "bash", *command]
 
 
 def command_lines() -> Iterator[list[str]]:

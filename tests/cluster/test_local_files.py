@@ -1,7 +1,5 @@
 """Local files on a cluster: refused where machines do not share them, before anything is written; else allowed."""
 
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from pyspark.sql import SparkSession
 
 import dml
 from dml.errors import SetupError
+from dml.files.shared_folder import look_for
 from dml.session import Session
 from dml.spark import shared_files
 from tests.cluster.standalone import Standalone
@@ -104,19 +103,22 @@ def test_a_shared_folder_is_used_and_asked_about_once(
     assert not [path for path in tmp_path.rglob("*") if "probe" in path.name]
 
 
-def test_a_worker_that_may_not_write_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """As root nothing is forbidden, so the folder is on a file system that is read-only for the driver as well."""
-    folder = tmp_path / "warehouse"
-    folder.mkdir()
+def test_a_driver_that_cannot_write_to_the_location_is_told(spark: SparkSession, tmp_path: Path) -> None:
     lake = local_lake(spark, tmp_path)
-    data = folder / "db" / "t" / "data"
-    subprocess.run(["mount", "--bind", "-o", "ro", str(data), str(data)], check=True)
-    try:
-        with pytest.raises(SetupError, match=r"The driver cannot write to '.*/data': Read-only file system"):
-            WRITES["insert"](lake)
-    finally:
-        subprocess.run(["umount", str(data)], check=True)
-    shutil.rmtree(tmp_path)
+    location = lake.registry.catalogs["lake"].load_table(("db", "parts")).location()
+    data = Path(location.removeprefix("file://")) / "data"
+    data.write_text("a file where the folder should be")
+    with pytest.raises(SetupError, match=r"The driver cannot write to '.*/data': (File exists|Not a directory)"):
+        WRITES["insert into partitions"](lake)
+
+
+def test_a_worker_that_cannot_write_says_why(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    seen.touch()
+    assert look_for([str(seen)], str(tmp_path / "none" / "mark")).error == "No such file or directory"
+    assert look_for([str(seen)], str(tmp_path / "mark")).mark == str(tmp_path / "mark")
+    assert look_for([str(seen), str(tmp_path / "none")], str(tmp_path / "other")).missing == str(tmp_path / "none")
+    assert not (tmp_path / "other").exists()
 
 
 def test_files_of_an_executor_that_joined_after_the_check_are_not_committed(
