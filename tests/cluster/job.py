@@ -1,11 +1,12 @@
-"""A job for `spark-submit`: `job.py NAMESPACE`, with the properties of the catalog as JSON in standard input."""
+"""A job for `spark-submit`: `job.py NAMESPACE`; the file `catalog.json` has the properties of the catalog."""
 
 import json
 import sys
+from pathlib import Path
 
 import dml
 
-properties = json.load(sys.stdin)
+properties = json.loads(Path("catalog.json").read_text())
 lake = dml.connect(catalog="lake", progress=False, **properties)
 name = f"{sys.argv[1]}.submitted"
 lake.sql(f"CREATE NAMESPACE IF NOT EXISTS {sys.argv[1]}")

@@ -36,9 +36,9 @@ def test_a_job_is_submitted_with_its_environment(cluster: Standalone, storage: S
     """The workers have neither RowDelta nor what it needs."""
     archive = packed_environment(tmp_path)
     settings = {**cluster.settings, "spark.archives": f"{archive}#environment", "spark.cores.max": "2"}
+    (tmp_path / "catalog.json").write_text(json.dumps(storage.rest_catalog("tables")))
     outcome = subprocess.run(
         [str(SPARK_HOME / "bin" / "spark-submit"), *conf(settings), str(JOB), "submitted"],
-        input=json.dumps(storage.rest_catalog("tables")),
         capture_output=True,
         text=True,
         check=False,
