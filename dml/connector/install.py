@@ -7,6 +7,7 @@ for others.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
@@ -21,9 +22,12 @@ from dml.connector.workers import has_python_readers
 from dml.engine.current import SESSION_CATALOG
 from dml.engine.engine import Engine, is_connect
 from dml.spark.handlers import Binding, StatementHandler, session_key
+from dml.spark.internals import works
 from dml.spark.jvm import field_of, session_state, take_callbacks, weak_session
 
 __all__ = ["inheriting", "install", "uninstall"]
+
+WITHOUT_CATALOGS: Final = "Spark does without RowDelta's catalogs; SQL with RowDelta's tables works"
 
 
 def install(engine: Engine) -> bool:
@@ -70,9 +74,9 @@ def put(engine: Engine, provide: Callable[[], Engine]) -> bool:
     """
     if is_connect(engine.spark):
         return False
-    catalogs = catalogs_of(engine)
-    if catalogs is None or not has_python_readers():
+    if not has_python_readers() or not works("its registry of catalogs", lambda: catalogs_of(engine), WITHOUT_CATALOGS):
         return False
+    catalogs = catalogs_of(engine)
     take_callbacks()
     inherit_format(engine.spark)
     for name in engine.registry.catalogs:
@@ -87,23 +91,24 @@ def uninstall(engine: Engine) -> None:
         return
     try:
         catalogs = catalogs_of(engine)
-        if catalogs is None:
-            return
         ours = [name for name in engine.registry.catalogs if is_ours(catalogs.get(name))]
         if engine.spark.catalog.currentCatalog() in ours:
             engine.spark.catalog.setCurrentCatalog(SESSION_CATALOG)  # or Spark would find no table at all
         for name in ours:
             catalogs.remove(name)
     except (Py4JError, PySparkException, OSError, AttributeError):
-        return  # the JVM or the session has ended, and the catalogs with it
+        return  # the JVM or the session has ended, and the catalogs with it; or this Spark keeps them elsewhere
 
 
-def catalogs_of(engine: Engine) -> JavaObject | None:
-    """Where a session's Spark keeps the catalogs that it has made; None where this Spark keeps them elsewhere."""
-    try:
-        return field_of(session_state(engine.spark).catalogManager(), "catalogs")
-    except AttributeError:
-        return None
+def catalogs_of(engine: Engine) -> JavaObject:
+    """Where a session's Spark keeps the catalogs that it has made.
+
+    Raises:
+        AttributeError: this Spark keeps them elsewhere.
+    """
+    catalogs = field_of(session_state(engine.spark).catalogManager(), "catalogs")
+    catalogs.get("")  # a map of Scala's
+    return catalogs
 
 
 def is_ours(found: JavaObject) -> bool:
