@@ -20,6 +20,7 @@ from rich.text import Text
 
 import dml
 from dml.errors import DmlError, SetupError, SqlError
+from dml.hints import install_hint
 from dml.output import guarded_stdout
 
 __all__ = ["OutputFormat", "app", "main"]
@@ -227,10 +228,18 @@ def exit_code(step: Callable[[], None]) -> int:
     return 0
 
 
+def package_of(error: ImportError) -> str | None:
+    """The package that PySpark says it misses: it looks for those of Spark Connect itself."""
+    parameters = getattr(error, "getMessageParameters", dict)() or {}
+    return parameters.get("package_name")
+
+
 def explained(error: Exception) -> str:
     """An error as text for its user."""
     if isinstance(error, DmlError):
         return str(error)
+    if isinstance(error, ImportError) and (package := package_of(error)):
+        return f"{error} {install_hint(package)}"
     if isinstance(error, ModuleNotFoundError):
-        return f"The Python package '{error.name}' is not installed. Install it with: pip install 'rowdelta[dev]'"
+        return f"The Python package '{error.name}' is not installed. {install_hint(str(error.name))}"
     return f"{type(error).__name__}: {error}. Set ROWDELTA_DEBUG=1 to see where"

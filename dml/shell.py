@@ -49,10 +49,10 @@ def open_session(
     Raises:
         SetupError: Java, Spark or the catalog does not start.
     """
-    options: dict[str, Any] = dict(properties)
+    options: dict[str, Any] = {**properties, **({} if warehouse is None else {"warehouse": warehouse})}
     database = embedded_database(warehouse or DEFAULT_WAREHOUSE)
     was_there = database.exists()
-    session = connect(warehouse, catalog=catalog, progress=progress, settings=settings, **options)
+    session = connect(catalog=catalog, progress=progress, settings=settings, **options)
     if not was_there and database.exists():
         print(f"Created a new warehouse in {database.parent}", file=sys.stderr)
     return session

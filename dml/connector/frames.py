@@ -5,12 +5,13 @@ that conditions and columns that are chosen later leave out files, fixed to a sn
 each action where it knows the table's catalog, and here it does not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import reference_of
@@ -25,6 +26,7 @@ from dml.connector.workers import has_python_readers
 from dml.engine.engine import Engine, ReadFrame, SnapshotRead, StatementSettings, is_connect
 from dml.scan.planner import ScanPlan
 from dml.scan.source import spark_schema
+from dml.spark.internals import works
 from dml.spark.jvm import classic_session, take_callbacks, weak_session
 from dml.spark.shared_files import check_reads
 from dml.sqlparse.names import name_parts
@@ -32,7 +34,10 @@ from dml.views import StatementTables
 
 __all__ = ["frames_of_reads", "table_frame"]
 
-CATALYST = "org.apache.spark.sql.catalyst."
+SUBQUERY_ALIAS: Final = "org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias"
+ALIAS: Final = "org.apache.spark.sql.catalyst.AliasIdentifier"
+TABLE_RELATION: Final = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
+DATASET: Final = "org.apache.spark.sql.classic.Dataset"
 
 
 def table_frame(engine: Engine, name: str) -> DataFrame | None:
@@ -58,7 +63,7 @@ def table_frame(engine: Engine, name: str) -> DataFrame | None:
     take_callbacks()
     state = TableState.of(engine, resolved, None, None).fixed()
     relation = relation_of(SparkTable(lambda: engine, state))
-    plan = java_class(CATALYST + "plans.logical.SubqueryAlias")(name_of(resolved), relation)
+    plan = java_class(SUBQUERY_ALIAS)(name_of(resolved), relation)
     return frame_of(engine.spark, plan)
 
 
@@ -69,7 +74,40 @@ def frames_of_reads(spark: SparkSession) -> ReadFrame | None:
 
 def plans_our_scans(spark: SparkSession) -> bool:
     """Whether Spark takes scans of ours by its connector API: not on Connect, nor where Python readers cannot run."""
-    return not is_connect(spark) and has_python_readers()
+    return (
+        not is_connect(spark)
+        and has_python_readers()
+        and works("logical plans of tables", lambda: try_plan(spark), "Python functions read tables in SQL")
+    )
+
+
+def try_plan(spark: SparkSession) -> None:
+    """Make the DataFrame of a plan as a table's is made, of a table without columns."""
+    take_callbacks()
+    sequence, make = scala_sequence(()), java_class(SUBQUERY_ALIAS)
+    frame_of(spark, make(java_class(ALIAS)("nothing", sequence), relation_of(NoTable())))
+
+
+class NoTable(Proxy):
+    """A table without columns, for trials."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
+
+    def name(self) -> str:
+        """A name."""
+        return "nothing"
+
+    def schema(self) -> JavaObject:
+        """No columns."""
+        return struct_type(StructType([]))
+
+    def columns(self) -> JavaObject:
+        """No columns, as Spark makes them of the schema."""
+        return default_method(self, "columns")
+
+    def capabilities(self) -> JavaObject:
+        """It is read, and nothing else."""
+        return capabilities("BATCH_READ")
 
 
 def read_frame(engine: Engine, settings: StatementSettings, found: SnapshotRead) -> DataFrame | None:
@@ -172,19 +210,24 @@ class ReadTable(Proxy):
 
 def relation_of(table: Proxy) -> JavaObject:
     """A table as a logical plan, without a catalog."""
-    create = static("org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation", "create")
+    create = static(TABLE_RELATION, "create")
     return create(table, none(), none())
 
 
 def frame_of(spark: SparkSession, plan: JavaObject) -> DataFrame:
     """The DataFrame of a logical plan."""
-    return DataFrame(static("org.apache.spark.sql.classic.Dataset", "ofRows")(classic_session(spark), plan), spark)
+    return DataFrame(static(DATASET, "ofRows")(classic_session(spark), plan), spark)
 
 
 def name_of(resolved: ResolvedTable) -> JavaObject:
     """The name that columns may be qualified with, or its end."""
-    qualifier = java_class("java.util.ArrayList")()
-    for part in (resolved.catalog_name, *resolved.identifier[:-1]):
-        qualifier.add(part)
-    sequence = java_class("org.apache.spark.api.python.PythonUtils").toSeq(qualifier)
-    return java_class(CATALYST + "AliasIdentifier")(resolved.identifier[-1], sequence)
+    qualifier = scala_sequence((resolved.catalog_name, *resolved.identifier[:-1]))
+    return java_class(ALIAS)(resolved.identifier[-1], qualifier)
+
+
+def scala_sequence(parts: Iterable[str]) -> JavaObject:
+    """Texts as a sequence of Scala's."""
+    listed = java_class("java.util.ArrayList")()
+    for part in parts:
+        listed.add(part)
+    return java_class("org.apache.spark.api.python.PythonUtils").toSeq(listed)

@@ -19,11 +19,13 @@ from dml.connector.java import CATALOG, array, companion, java_class, java_error
 from dml.connector.proxies import Proxy
 from dml.spark.handlers import running
 from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, with_iceberg_functions
+from dml.spark.internals import internals
 from dml.spark.jvm import analyzed_plan, scala_list, scala_tuple
 from dml.spark.versions import Feature, require
 
 __all__ = ["list_functions", "load_function"]
 
+FUNCTION: Final = "org.apache.spark.sql.internal.connector.V1Function"
 REPLACING_RULE: Final = "org.apache.spark.sql.catalyst.optimizer.PushPredicateThroughNonJoin"
 ARGUMENT: Final = "__rowdelta_argument_"
 
@@ -56,7 +58,8 @@ def load_function(session: Callable[[], SparkSession], wanted: JavaObject) -> Ja
     require(Feature.CATALOG_FUNCTIONS)
     info = java_class(EXPRESSIONS + "ExpressionInfo")("org.apache.iceberg", NAMESPACE, name)
     builder = FunctionBuilder(session, name)
-    return java_class("org.apache.spark.sql.internal.connector.V1Function").apply(info, builder)
+    with internals(FUNCTION):
+        return java_class(FUNCTION).apply(info, builder)
 
 
 class FunctionBuilder(Proxy):
@@ -95,8 +98,9 @@ class FunctionBuilder(Proxy):
             scala_tuple(alias.toAttribute(), alias.withNewChildren(scala_list([argument])))
             for alias, argument in zip(aliases, given, strict=True)
         ]
-        mapped = companion(EXPRESSIONS + "AttributeMap").apply(scala_list(replaced))
-        return marked(self.name, given, companion(REPLACING_RULE).replaceAlias(result.child(), mapped))
+        with internals(REPLACING_RULE):
+            mapped = companion(EXPRESSIONS + "AttributeMap").apply(scala_list(replaced))
+            return marked(self.name, given, companion(REPLACING_RULE).replaceAlias(result.child(), mapped))
 
 
 def constant_text(argument: JavaObject) -> str | None:

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from dml.connector.java import java_class
-from dml.connector.workers import PYTHON_SOURCES, has_python_readers
+from dml.connector.workers import has_python_readers, user_data_source
 from dml.errors import NotSupportedError
 from dml.spark.jvm import python_function, session_state
 
@@ -46,8 +45,7 @@ def inherit_format(spark: SparkSession) -> None:
         return
     manager = session_state(spark).dataSourceManager()
     if not manager.dataSourceExists(ICEBERG):
-        source = java_class(PYTHON_SOURCES + "UserDefinedPythonDataSource")(python_function(data_source()))
-        manager.registerDataSource(ICEBERG, source)
+        manager.registerDataSource(ICEBERG, user_data_source(python_function(data_source())))
 
 
 def data_source() -> type:

@@ -23,6 +23,7 @@ from dml.engine.current import SESSION_CATALOG
 from dml.engine.engine import Engine, is_connect
 from dml.errors import SetupError
 from dml.spark.handlers import Binding, StatementHandler, session_key
+from dml.spark.internals import works
 from dml.spark.jvm import classic_session, field_of, jvm_view, session_state, take_callbacks, weak_session
 
 __all__ = ["check_catalog_settings", "inheriting", "install", "uninstall"]
@@ -57,6 +58,8 @@ def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
             hint=f"Remove this setting and those that begin with {key}{instead}. Or add the JAR with the class",
             setting=key,
         )
+
+WITHOUT_CATALOGS: Final = "Spark does without RowDelta's catalogs; SQL with RowDelta's tables works"
 
 
 def install(engine: Engine) -> bool:
@@ -103,9 +106,9 @@ def put(engine: Engine, provide: Callable[[], Engine]) -> bool:
     """
     if is_connect(engine.spark):
         return False
-    catalogs = catalogs_of(engine)
-    if catalogs is None or not has_python_readers():
+    if not has_python_readers() or not works("its registry of catalogs", lambda: catalogs_of(engine), WITHOUT_CATALOGS):
         return False
+    catalogs = catalogs_of(engine)
     take_callbacks()
     inherit_format(engine.spark)
     for name in engine.registry.catalogs:
@@ -120,23 +123,24 @@ def uninstall(engine: Engine) -> None:
         return
     try:
         catalogs = catalogs_of(engine)
-        if catalogs is None:
-            return
         ours = [name for name in engine.registry.catalogs if is_ours(catalogs.get(name))]
         if engine.spark.catalog.currentCatalog() in ours:
             engine.spark.catalog.setCurrentCatalog(SESSION_CATALOG)  # or Spark would find no table at all
         for name in ours:
             catalogs.remove(name)
     except (Py4JError, PySparkException, OSError, AttributeError):
-        return  # the JVM or the session has ended, and the catalogs with it
+        return  # the JVM or the session has ended, and the catalogs with it; or this Spark keeps them elsewhere
 
 
-def catalogs_of(engine: Engine) -> JavaObject | None:
-    """Where a session's Spark keeps the catalogs that it has made; None where this Spark keeps them elsewhere."""
-    try:
-        return field_of(session_state(engine.spark).catalogManager(), "catalogs")
-    except AttributeError:
-        return None
+def catalogs_of(engine: Engine) -> JavaObject:
+    """Where a session's Spark keeps the catalogs that it has made.
+
+    Raises:
+        AttributeError: this Spark keeps them elsewhere.
+    """
+    catalogs = field_of(session_state(engine.spark).catalogManager(), "catalogs")
+    catalogs.get("")  # a map of Scala's
+    return catalogs
 
 
 def is_ours(found: JavaObject) -> bool:

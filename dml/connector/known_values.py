@@ -39,6 +39,7 @@ from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
 from dml.pruning.file_bounds import MetricColumn
 from dml.scan.planner import ScanPlan
+from dml.spark.internals import works
 from dml.spark.types import spark_type
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "known_rows",
 ]
 
+ROW: Final = "org.apache.spark.sql.catalyst.expressions.GenericInternalRow"
 SETTING: Final = "spark.sql.iceberg.aggregate-push-down.enabled"
 """Iceberg's setting of a session."""
 
@@ -166,6 +168,8 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[Aggregate]) -
     Returns:
         The values; None where only reading tells.
     """
+    if not works(ROW, try_row, "queries read what the manifests know"):
+        return None
     if all(asked.column is None for asked in aggregates):
         rows = known_rows(plan.tasks)
         return None if rows is None else KnownRow(read, aggregates, [rows] * len(aggregates))
@@ -308,23 +312,7 @@ class KnownRow(Proxy):
 
     def rows(self) -> JavaObject:
         """The one row."""
-        row = java_class("org.apache.spark.sql.catalyst.expressions.GenericInternalRow")(len(self.values))
-        for place, (asked, value) in enumerate(zip(self.aggregates, self.values, strict=True)):
-            match asked.kind:
-                case _ if value is None:
-                    row.setNullAt(place)
-                case spark_types.DecimalType() as kind:
-                    decimals = java_class("org.apache.spark.sql.types.Decimal")
-                    row.update(place, decimals.apply(value, kind.precision, kind.scale))
-                case spark_types.IntegerType() | spark_types.DateType():
-                    row.setInt(place, value)
-                case spark_types.FloatType():
-                    row.setFloat(place, value)
-                case spark_types.DoubleType():
-                    row.setDouble(place, value)
-                case _:
-                    row.setLong(place, value)
-        return array("org.apache.spark.sql.catalyst.InternalRow", (row,))
+        return one_row([asked.kind for asked in self.aggregates], self.values)
 
     def supportedCustomMetrics(self) -> JavaObject:
         """None."""
@@ -337,3 +325,37 @@ class KnownRow(Proxy):
     def columnarSupportMode(self) -> JavaObject:
         """A row, not batches of columns."""
         return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
+
+
+def one_row(kinds: Sequence[spark_types.DataType], values: Sequence[Value | None]) -> JavaObject:
+    """A row as Spark keeps rows inside, as an array of one."""
+    row = java_class(ROW)(len(values))
+    for place, (kind, value) in enumerate(zip(kinds, values, strict=True)):
+        match kind:
+            case _ if value is None:
+                row.setNullAt(place)
+            case spark_types.DecimalType():
+                decimals = java_class("org.apache.spark.sql.types.Decimal")
+                row.update(place, decimals.apply(value, kind.precision, kind.scale))
+            case spark_types.IntegerType() | spark_types.DateType():
+                row.setInt(place, value)
+            case spark_types.FloatType():
+                row.setFloat(place, value)
+            case spark_types.DoubleType():
+                row.setDouble(place, value)
+            case _:
+                row.setLong(place, value)
+    return array("org.apache.spark.sql.catalyst.InternalRow", (row,))
+
+
+def try_row() -> None:
+    """Make a row of each kind of value."""
+    kinds = (
+        spark_types.LongType(),
+        spark_types.IntegerType(),
+        spark_types.FloatType(),
+        spark_types.DoubleType(),
+        spark_types.DecimalType(4, 2),
+        spark_types.DateType(),
+    )
+    one_row(kinds, (1, 1, 1.0, 1.0, Decimal("1.00"), None))

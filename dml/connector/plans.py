@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import Final
 
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dml.connector.java import java_class, simple_name, static
 from dml.engine.insert import RowsWrite
 from dml.engine.target import Target
+from dml.spark.internals import FAILURES, internals
 from dml.spark.versions import Feature, has
 
 __all__ = ["counts_no_values", "reading_itself", "running_plan"]
@@ -84,9 +83,10 @@ def running_plan(spark: SparkSession) -> JavaObject | None:
 
 def running_execution(spark: SparkSession) -> JavaObject | None:
     """What Spark runs in this thread; None where that is not known."""
-    executions = java_class(EXECUTIONS)
-    number = spark.sparkContext.getLocalProperty(executions.EXECUTION_ID_KEY())
-    return None if number is None else executions.getQueryExecution(int(number))
+    with internals(EXECUTIONS):  # what is not known of a write may cost rows of others
+        executions = java_class(EXECUTIONS)
+        number = spark.sparkContext.getLocalProperty(executions.EXECUTION_ID_KEY())
+        return None if number is None else executions.getQueryExecution(int(number))
 
 
 def counts_no_values(spark: SparkSession) -> bool:
@@ -101,7 +101,7 @@ def counts_no_values(spark: SparkSession) -> bool:
         if execution is None or not tracker.isDefined() or tracker.get() != execution.tracker():
             return False
         return not has_distinct(execution.analyzed())
-    except (Py4JError, PySparkException):  # as of an expression that has no text
+    except FAILURES:  # as of an expression that has no text
         return False
 
 

@@ -16,7 +16,7 @@ from pyiceberg.types import NestedField
 from dml.connector.aggregated_scan import AggregatedScan, partial_aggregation
 from dml.connector.conditions import pushable_trees, pushed_down
 from dml.connector.expressions import condition_trees, has_marked
-from dml.connector.java import array, simple_name
+from dml.connector.java import array, java_class, simple_name
 from dml.connector.known_values import Aggregate, Function, KnownRow, aggregates_of, is_wanted, known_row
 from dml.connector.plans import counts_no_values
 from dml.connector.proxies import Proxy
@@ -27,10 +27,12 @@ from dml.model.columns import METADATA_COLUMNS
 from dml.plan.predicates import MAX_DEPTH
 from dml.plan.pushdown import Pushdown
 from dml.scan.planner import ScanPlan
+from dml.spark.internals import works
 from dml.spark.jvm import scala_list
 
 __all__ = ["SparkScanBuilder", "cheapest", "scan_builder"]
 
+CATALYST_FILTERS: Final = "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters"
 CHEAP: Final = ("boolean", "int", "date", "long", "float", "double", "timestamp", "timestamptz")
 """Types of columns, from those that are read fastest."""
 
@@ -195,7 +197,7 @@ class ConditionScanBuilder(SparkScanBuilder):
 
     interfaces: ClassVar[tuple[str, ...]] = (
         "read.ScanBuilder",
-        "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters",
+        CATALYST_FILTERS,
         "read.SupportsPushDownRequiredColumns",
         "read.SupportsPushDownAggregates",
     )
@@ -226,5 +228,14 @@ def scan_builder(
     options: Mapping[str, str] | None = None,
 ) -> SparkScanBuilder:
     """A builder, as fits the conditions that there can be; the arguments are its own."""
-    kind = ConditionScanBuilder if has_marked() else SparkScanBuilder
+    kind = ConditionScanBuilder if has_marked() and takes_catalyst_filters() else SparkScanBuilder
     return kind(engine, read, settings, options)
+
+
+def takes_catalyst_filters() -> bool:
+    """Whether this Spark gives its own expressions to builders of scans."""
+    return works(
+        CATALYST_FILTERS,
+        lambda: java_class("java.lang.Class").forName(CATALYST_FILTERS),
+        "conditions on Iceberg's functions leave out no files in DataFrames",
+    )

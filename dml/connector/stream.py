@@ -26,6 +26,7 @@ from dml.engine.scans import task_groups
 from dml.errors import ExecutionError, NotFoundError
 from dml.read.packed_groups import pack, read_self_contained
 from dml.scan.source import scan_context
+from dml.spark.internals import internals
 from dml.spark.jvm import java_collection, session_state
 from dml.spark.shared_files import check_reads
 from dml.spark.versions import Feature, has, require
@@ -228,7 +229,9 @@ def loaded_anew(state: TableState) -> Table:
 
 def java_offset(offset: StreamOffset) -> JavaObject:
     """An offset as Spark keeps it: Java's is a class, which Python cannot extend, and this one has any JSON."""
-    return java_class(PYTHON_SOURCES + "PythonStreamingSourceOffset")(offset.json)
+    name = PYTHON_SOURCES + "PythonStreamingSourceOffset"
+    with internals(name):
+        return java_class(name)(offset.json)
 
 
 def python_offset(offset: JavaObject) -> StreamOffset:

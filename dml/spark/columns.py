@@ -39,6 +39,7 @@ from dml.spark.column_tree import (
 )
 from dml.spark.connect_columns import ConnectReader
 from dml.spark.connect_plans import named_plans
+from dml.spark.internals import internals
 from dml.spark.versions import Feature, has
 
 __all__ = ["column_sql", "output_columns", "parameter_sql"]
@@ -102,6 +103,11 @@ class ClassicReader:
         # Spark's own way from a literal to its value: the days of a java.sql.Date, the microseconds of a Timestamp.
         self.converter = getattr(getattr(package, "ColumnNodeToExpressionConverter$"), "MODULE$")
 
+    def expression(self, node: Any) -> Any:
+        """The expression of a `ColumnNode`."""
+        with internals("org.apache.spark.sql.classic.ColumnNodeToExpressionConverter"):
+            return self.converter.apply(node)
+
     def read(self, node: Any) -> Node:
         """The tree of a `ColumnNode`."""
         if self.depth >= DEEPEST:
@@ -146,7 +152,7 @@ class ClassicReader:
 
     def literal(self, node: Any) -> Constant:
         """A literal, with the type and the value that Spark gives it."""
-        return literal_constant(self.converter.apply(node))
+        return literal_constant(self.expression(node))
 
     def function(self, node: Any) -> Call:
         """A function or an operator."""
@@ -174,7 +180,7 @@ class ClassicReader:
 
     def bound_expression(self, node: Any) -> Name:
         """An expression that is resolved already: a column of a DataFrame that is known, or a refusal."""
-        expression = self.converter.apply(node)
+        expression = self.expression(node)
         kind = expression.getClass().getSimpleName()
         if "UDF" in kind or "UDAF" in kind:
             raise refusal(f"The user-defined function {expression.name()}", UDF_HINT)

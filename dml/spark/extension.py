@@ -23,9 +23,7 @@ from enum import Enum
 from typing import Any, Final, cast
 
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
@@ -41,6 +39,7 @@ from dml.spark.handlers import (
     run_statement,
     running,
 )
+from dml.spark.internals import FAILURES, internals, unknown_internals, works
 from dml.spark.jvm import carried, gateway, jvm_view, kept, take_callbacks
 from dml.spark.replaced_methods import warn_unanswered
 from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
@@ -53,6 +52,7 @@ SESSION_CLASS: Final = f"{CLASSIC_PACKAGE}.SparkSession"
 CONNECT_PLANNER: Final = "org.apache.spark.sql.connect.planner.SparkConnectPlanner"
 NEAR_FRAMES: Final = 16  # between the parser and the planner's method for commands stand a few of Scala's
 COMMAND_RESULT: Final = "org.apache.spark.sql.catalyst.plans.logical.CommandResult"
+UTILS: Final = "org.apache.spark.util.Utils"
 PARSER_INTERFACE: Final = "org.apache.spark.sql.catalyst.parser.ParserInterface"
 PARSE_EXCEPTION: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
 RAISED_BY_USER: Final = "USER_RAISED_EXCEPTION"
@@ -144,6 +144,8 @@ class InjectedParser:
             is_query = handler.is_query(text)
             if caller is Caller.CONNECT_RELATION and not is_query:
                 return kept(delegate())
+            if not is_query:
+                check_command_results(self.session())
             outcome = run_statement(handler, text, arguments(context))
             if isinstance(outcome, Result):
                 with running():
@@ -243,7 +245,8 @@ def caller_of_parser() -> Caller:
     their own (`PYSPARK_PIN_THREAD=false`) nothing is known of the caller, and it is taken for `sql()`.
     """
     jvm = jvm_view()
-    stack = str(jvm.org.apache.spark.util.Utils.exceptionString(jvm.java.lang.Throwable()))
+    with internals(UTILS):
+        stack = str(getattr(jvm, UTILS).exceptionString(jvm.java.lang.Throwable()))
     _, found, callers = stack.partition(".parsePlan")
     frames = callers.splitlines()[1:]
     if not found or any(SESSION_CLASS + "." in frame for frame in frames[:3]):
@@ -278,6 +281,21 @@ def command_result(execution: JavaObject) -> JavaObject:
     return getattr(jvm_view(), COMMAND_RESULT)(analyzed.output(), analyzed, physical, rows)
 
 
+def check_command_results(spark: SparkSession) -> None:
+    """Check that the result of a command can be given to Spark, before the command runs.
+
+    Raises:
+        UnknownInternalsError: it cannot; the command would run, and its caller would see an error.
+    """
+
+    def trial() -> None:
+        with running():
+            command_result(cast("Any", spark.sql("SELECT 1"))._jdf.queryExecution())
+
+    if not works(COMMAND_RESULT, trial, "statements that come from the JVM and change something are refused"):
+        raise unknown_internals(COMMAND_RESULT, "the result of a command cannot be made")
+
+
 def stand_in(error: Exception) -> JavaObject | None:
     """A Java exception for an error of ours that a better statement would not have: what callers of a parser catch.
 
@@ -292,7 +310,7 @@ def stand_in(error: Exception) -> JavaObject | None:
     condition, parameters = condition_of(error) or (RAISED_BY_USER, {"errorMessage": text})
     try:
         return parse_exception(jvm, text, condition, parameters)
-    except (Py4JError, PySparkException, StopIteration):
+    except (*FAILURES, StopIteration):
         return None  # another Spark makes it otherwise
 
 

@@ -21,6 +21,7 @@ import pyiceberg
 from pyspark.errors import PySparkException
 
 from dml.errors import AnalysisError, ErrorKind
+from dml.hints import page
 from dml.spark.versions import query_loggers
 from dml.sqlparse.tokens import Source, read_source
 
@@ -267,7 +268,7 @@ def refused(text: str, call: Call, message: str, hint: str = "") -> AnalysisErro
     return AnalysisError(
         message,
         kind=ErrorKind.TYPE_MISMATCH,
-        hint=hint or "docs/sql-reference.md lists Iceberg's functions and the types that they take",
+        hint=hint or f"{page('SQL reference')} lists Iceberg's functions and the types that they take",
         call=text[call.start : call.end],
     )
 

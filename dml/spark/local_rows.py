@@ -8,11 +8,10 @@ import re
 from typing import Final
 
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from dml.spark.handlers import is_classic
+from dml.spark.internals import FAILURES
 from dml.spark.jvm import analyzed_plan, jvm_view, optimized_plan
 
 __all__ = ["estimated_bytes", "local_rows"]
@@ -45,7 +44,7 @@ def local_rows(frame: DataFrame) -> int | None:
         # The optimizer has computed some of it already, so it is no witness of what comes out another time.
         analyzed = analyzed_plan(frame)
         return int(known.get()) if analyzed.deterministic() and not reads_clock(analyzed) else None
-    except (Py4JError, PySparkException):  # an error of the query, which running it shows
+    except FAILURES:  # an error of the query, which running it shows
         return None
 
 
@@ -62,7 +61,7 @@ def estimated_bytes(frame: DataFrame) -> int | None:
         return None
     try:
         return int(str(optimized_plan(frame).stats().sizeInBytes()))
-    except (Py4JError, PySparkException):  # an error of the query, which running it shows
+    except FAILURES:  # an error of the query, which running it shows
         return None
 
 

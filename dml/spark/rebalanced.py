@@ -10,20 +10,17 @@ asked for stays.
 Source: Spark's `RebalancePartitions`, which it makes of what a table's write asks for.
 """
 
-import logging
 from typing import Final
 
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
 from dml.spark.handlers import is_classic
+from dml.spark.internals import FAILURES, warn_degraded
 from dml.spark.jvm import analyzed_plan, classic_session, jvm_view
 from dml.spark.versions import CLASSIC_PACKAGE
 
 __all__ = ["rebalanced"]
-
-LOG: Final = logging.getLogger(__name__)
 
 PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical"
 
@@ -46,8 +43,8 @@ def rebalanced(frame: DataFrame, size: int) -> DataFrame:
             distributed.partitionExpressions(), distributed.child(), none, long_option(size)
         )
         return DataFrame(getattr(jvm, f"{CLASSIC_PACKAGE}.Dataset").ofRows(classic_session(spark), plan), spark)
-    except Py4JError as error:  # a plan is no interface of Spark's: a vendor's may differ
-        LOG.debug("Spark cannot be asked for tasks of a size: %s", error)
+    except FAILURES as error:  # a plan is no interface of Spark's: a vendor's may differ
+        warn_degraded("a plan of tasks of a size", error, "the tasks of a write are as many as its rows were given to")
         return frame
 
 

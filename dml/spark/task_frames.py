@@ -9,7 +9,6 @@ there are more numbers, of which a filter leaves one for each task, and beside t
 for wide. It does not estimate what a filter leaves.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -17,18 +16,16 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 
 from dml.spark.handlers import is_classic
+from dml.spark.internals import FAILURES, warn_degraded
 from dml.spark.jvm import classic_session, jvm_view
 from dml.spark.versions import CLASSIC_PACKAGE
 
 __all__ = ["filtered_numbers", "known_numbers", "task_frame", "value_size"]
-
-LOG: Final = logging.getLogger(__name__)
 
 NUMBER_SIZE: Final = 8
 """Bytes of a number."""
@@ -135,8 +132,8 @@ def known_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
                 known.clear()
             leaf = known[tasks] = Leaf.of(spark, tasks)
         return leaf.frame(spark, max(-(-size // NUMBER_SIZE), tasks))
-    except (Py4JError, LookupError, ValueError) as error:
-        LOG.debug("Spark cannot be told the size of a scan by a plan of ours: %s", error)
+    except FAILURES as error:
+        warn_degraded("a plan of rows whose size is known", error, "tasks of a scan count numbers that are filtered")
         return filtered_numbers(spark, tasks, size)
 
 

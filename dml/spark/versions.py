@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from dml.errors import NotSupportedError
+from dml.hints import page
 
 __all__ = [
     "CLASSIC_PACKAGE",
@@ -90,7 +91,7 @@ def require(feature: Feature) -> None:
         needed = ".".join(map(str, feature.since))
         raise NotSupportedError(
             f"{feature.called} needs PySpark {needed} or later, and this is {pyspark.__version__}",
-            hint="docs/known-limits.md lists what older versions cannot do",
+            hint=f"{page('Known limits')} lists what older versions cannot do",
         )
 
 

@@ -15,7 +15,7 @@ import sys
 import threading
 from tempfile import TemporaryDirectory
 from types import FunctionType
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
@@ -25,7 +25,10 @@ from pyspark.sql.functions import udf
 from pyspark.sql.types import StringType
 
 from dml.errors import SetupError
+from dml.files import scratch as files
 from dml.spark.handlers import session_key
+from dml.spark.internals import FAILURES, warn_degraded
+from dml.spark.jvm import jvm_view
 
 __all__ = ["check_workers", "run_here", "scratch_folder"]
 
@@ -67,9 +70,14 @@ def run_here(context: SparkContext) -> bool:
 
 
 def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
-    """A new folder where Spark keeps what it needs for a while (`spark.local.dir`); it is gone with the block."""
-    folder: str = context._temp_dir  # noqa: SLF001  no public name
-    return TemporaryDirectory(prefix="rowdelta-", dir=folder, ignore_cleanup_errors=True)
+    """A new folder of the driver, on one of the disks that Spark uses (`spark.local.dir`); removed with the block."""
+    try:
+        utils = jvm_view().org.apache.spark.util.Utils
+        folders = [str(folder) for folder in utils.getOrCreateLocalRootDirs(cast("Any", context)._jsc.sc().conf())]  # noqa: SLF001
+    except FAILURES as error:
+        warn_degraded("its list of local folders", error, "temporary files of the driver are on one disk")
+        folders = [str(cast("Any", context)._temp_dir)]  # noqa: SLF001  no public name
+    return files.scratch_folder(folders)
 
 
 def runs_own_python(context: SparkContext) -> bool:

@@ -6,7 +6,6 @@ Rows are kept in memory up to a limit; beyond it they go, sorted, to a temporary
 of all runs are in memory: each piece of the result is a few neighbouring rows of every run, for runs are sorted.
 """
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import NestedField
 
+from dml.files.scratch import scratch_folder
 from dml.model.manifest import ContentFile
 from dml.write.partition_values import aligned, array_transform, find_source, physical
 from dml.write.rolling import RollingDataWriter
@@ -117,7 +117,7 @@ class SortingDataWriter:
         if not self._rows:
             return
         run = self._sorted_rows()
-        folder = self._files.enter_context(tempfile.TemporaryDirectory(prefix="rowdelta-sort-"))
+        folder = self._files.enter_context(scratch_folder())
         path = f"{folder}/run.arrow"
         with pa.ipc.new_file(path, run.schema) as sink:
             sink.write_table(run, max_chunksize=PIECE_ROWS)

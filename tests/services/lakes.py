@@ -70,6 +70,8 @@ class S3Files:
 
     def duckdb(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb_connection("httpfs")
+        # A table that was dropped and made again has files of the same names.
+        connection.execute("SET enable_external_file_cache = false")
         connection.execute(
             f"CREATE OR REPLACE SECRET (TYPE s3, KEY_ID '{ACCESS_KEY}', SECRET '{SECRET_KEY}', REGION '{REGION}', "
             f"ENDPOINT '{self.server.endpoint.removeprefix('http://')}', URL_STYLE 'path', USE_SSL false)"

@@ -1,6 +1,7 @@
 """Files in the table's sort order, whatever the order of the rows and however many there are."""
 
 import math
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,8 @@ def test_a_job_writes_sorted_files_that_say_so_and_leaves_no_temporary_file(
     monkeypatch.setattr(sorting, "MAX_BUFFERED_BYTES", 1)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setattr(sorting.tempfile, "tempdir", str(temporary))
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))  # runs are on Spark's disks
     by = order((3, IdentityTransform(), DESC, LAST))
     specs = (PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s")),) if partitioned else (PartitionSpec(),)
     write = replace(
