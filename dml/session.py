@@ -54,6 +54,7 @@ from dml.spark.columns import parameter_sql
 from dml.spark.connect_calls import take_connect_calls
 from dml.spark.format_calls import take_format_calls
 from dml.spark.handlers import (
+    Arguments,
     Binding,
     StatementHandler,
     active_clone,
@@ -66,7 +67,7 @@ from dml.spark.handlers import (
 )
 from dml.spark.stream_calls import take_stream_calls
 from dml.spark.table_calls import TableCalls
-from dml.sqlparse import ScriptStatement, bind_parameters, canonical_text, first_keyword, split_statements
+from dml.sqlparse import bind_parameters, canonical_text, first_keyword, split_statements
 from dml.sqlparse.names import name_parts
 from dml.stream_merge import StreamMerge, stream_merge
 from dml.verification import Verification
@@ -143,10 +144,15 @@ class Session:
         """
         if not isinstance(text, str):
             raise AnalysisError(f"sql() expects a string, got {type(text).__name__}")
-        if args is None and idempotency_key is None:
-            statements = split_statements(text)
-            if len(statements) > 1:
-                return self._run_in_order(statements)
+        if args or idempotency_key is not None:
+            return self._run_one(text, args, idempotency_key)
+        for statement in split_statements(text):
+            with statement.reported():
+                outcome = self._run_one(statement.text, args)
+        return outcome
+
+    def _run_one(self, text: str, args: Arguments = None, idempotency_key: str | None = None) -> DataFrame | Result:
+        """Run a text that must be one statement, as one with names and conditions of callers in it must be."""
         with self._here(text) as session:
             if idempotency_key is None:
                 return run_statement(session.handler, text, args)
@@ -154,12 +160,6 @@ class Session:
                 bound = bind_parameters(text, args, parameter_sql)
                 key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
                 return execute_and_refresh(session.engine, parsed(bound), bound, key)
-
-    def _run_in_order(self, statements: Sequence[ScriptStatement]) -> DataFrame | Result:
-        for statement in statements:
-            with statement.reported():
-                outcome = self.sql(statement.text)
-        return outcome
 
     # ---- rows and files, from Python
 
@@ -353,7 +353,7 @@ class Session:
 
     def change(self, text: str, idempotency_key: str | None = None) -> Result:
         """Run a statement that changes rows."""
-        result = self.sql(text, idempotency_key=idempotency_key)
+        result = self._run_one(text, None, idempotency_key)
         assert isinstance(result, Result)
         return result
 
@@ -366,7 +366,7 @@ class Session:
 
     def query(self, text: str) -> DataFrame:
         """Run a statement that returns rows."""
-        frame = self.sql(text)
+        frame = self._run_one(text)
         assert isinstance(frame, DataFrame)
         return frame
 

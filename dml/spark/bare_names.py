@@ -6,6 +6,7 @@ catalog of ours. In statements a name without a catalog finds our tables too; in
 """
 
 import re
+from contextlib import suppress
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -24,11 +25,19 @@ def with_note(error: BaseException) -> BaseException:
     catalog = catalog_of_bare_names()
     if catalog is None or not isinstance(error, PySparkException):
         return error
+    with suppress(Exception):  # the error may be of a call that has nothing to do with us, and must arrive
+        note = note_of(error, catalog)
+        if note is not None:
+            error.add_note(note)
+    return error
+
+
+def note_of(error: PySparkException, catalog: str) -> str | None:
+    """What to write instead; None where the name is not missing, or was looked up in our catalog."""
     failure = sql_failure(error)
     what = CONDITIONS.get(failure.condition or "")
     found = NAME.search(failure.message)
     if what is None or found is None or f"`{catalog}`" in failure.message:
-        return error
+        return None
     name = ".".join((catalog, found[1].replace("`", "")))
-    error.add_note(f"If the {what} is in RowDelta's catalog '{catalog}', write '{name}', or run 'USE {catalog}' first")
-    return error
+    return f"If the {what} is in RowDelta's catalog '{catalog}', write '{name}', or run 'USE {catalog}' first"

@@ -62,3 +62,16 @@ def test_parameters_and_idempotency_keys_are_for_one_statement(lake: dml.Session
     with pytest.raises(dml.SqlError, match="two statements in one text"):
         lake.sql("INSERT INTO db.t VALUES (1, 'a'); INSERT INTO db.t VALUES (2, 'b')", idempotency_key="k")
     assert ids(lake) == []
+
+
+def test_names_and_conditions_of_methods_cannot_hold_a_statement(lake: dml.Session) -> None:
+    lake.sql("INSERT INTO db.t VALUES (1, 'a')")
+    for use in (
+        lambda: lake.delete("db.t", "id = 1; DROP TABLE db.t"),
+        lambda: lake.update("db.t", {"id": "2; DROP TABLE db.t"}),
+        lambda: lake.table("db.t; DROP TABLE db.t"),
+        lambda: lake.merge_into("db.t", "db.t t", "1 = 1; DROP TABLE db.t").whenMatched().delete().merge(),
+    ):
+        with pytest.raises(dml.SqlError, match="two statements in one text"):
+            use()
+    assert ids(lake) == [1]
