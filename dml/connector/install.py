@@ -59,6 +59,7 @@ def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
             setting=key,
         )
 
+
 WITHOUT_CATALOGS: Final = "Spark does without RowDelta's catalogs; SQL with RowDelta's tables works"
 
 
