@@ -29,8 +29,9 @@ def packed_environment(folder: Path) -> Path:
     """An archive of an environment without PySpark, which executors have of their own; not compressed."""
     made = new_environment(folder / "environment", spark=False)
     archive = folder / "environment.tar"
-    with tarfile.open(archive, "w", dereference=False) as tar:
-        tar.add(made, arcname=".")
+    with tarfile.open(archive, "w") as tar:
+        for path in made.iterdir():
+            tar.add(path, arcname=path.name)
     return archive
 
 

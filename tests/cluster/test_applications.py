@@ -11,6 +11,7 @@ import pytest
 from tests.cluster.packed import packed_environment
 from tests.cluster.standalone import SPARK_HOME, Standalone
 from tests.serve.conftest import Served, said
+from tests.serve.environment import client_environment
 from tests.services.seaweedfs import SeaweedFs
 from tests.services.server import serving
 
@@ -71,5 +72,5 @@ def test_a_server_runs_its_clients_statements_on_the_cluster(
     url = said(log, r"\"(sc://[^\"]+)\"")
     variables = [f"{key}={value}" for key, value in environment().items()]
     with serving(["env", "-i", *variables, *command], url, log, seconds=START_SECONDS):
-        served = Served(url=url(), jdbc_url="", log=log, python=Path(sys.executable))
+        served = Served(url=url(), jdbc_url="", log=log, python=client_environment(tmp_path / "client"))
         assert served.run("statements").endswith("done")
