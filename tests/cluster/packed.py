@@ -28,8 +28,8 @@ NOT_COPIED = shutil.ignore_patterns("__pycache__", "tests")
 def packed_environment(folder: Path) -> Path:
     """An archive of an environment without PySpark, which executors have of their own; not compressed."""
     made = new_environment(folder / "environment", spark=False)
-    archive = folder / "environment.tar"
-    with tarfile.open(archive, "w") as tar:
+    archive = folder / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=0) as tar:
         for path in made.iterdir():
             tar.add(path, arcname=path.name)
     return archive

@@ -36,7 +36,8 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
         cwd=tmp_path,
         env={**kept, "PATH": f"{Path(java).parent}:/usr/bin:/bin"},
     )
-    assert outcome.returncode == 0, outcome.stderr[-6000:]
+    logs = "".join(f"\n{log.name}: {log.read_text()[-2000:]}" for log in tmp_path.glob("*.log"))
+    assert outcome.returncode == 0, f"{outcome.stdout[-2000:]}\n{outcome.stderr[-4000:]}{logs}"
     for command, printed in zip(commands, outcome.stdout.split(MARK), strict=False):
         if command.shown is not None:
             assert matches(command.shown, printed), f"line {command.line} shows\n{printed}"
