@@ -230,7 +230,7 @@ def exit_code(step: Callable[[], None]) -> int:
 
 def package_of(error: ImportError) -> str | None:
     """The package that PySpark says it misses: it looks for those of Spark Connect itself."""
-    parameters = getattr(error, "getMessageParameters", dict)() or {}
+    parameters: dict[str, str] = getattr(error, "getMessageParameters", dict)() or {}
     return parameters.get("package_name")
 
 

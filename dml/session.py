@@ -369,7 +369,12 @@ class Session:
     def handler(self) -> StatementHandler:
         """What takes the Spark session's statements."""
         return StatementHandler(
-            handles=self.handles, run=self.run, is_query=is_query, bequeath=self._bequeath, calls=self._calls
+            handles=self.handles,
+            run=self.run,
+            is_query=is_query,
+            bequeath=self._bequeath,
+            calls=self._calls,
+            release=self._release,
         )
 
     def _calls(self) -> TableCalls:
@@ -413,7 +418,13 @@ class Session:
 
     def disable(self) -> None:
         """Leave `spark.sql` to Spark, and take our catalogs out of it."""
+        is_own = is_handler(session_key(self.spark), self.handler)
         interception.disable(self.spark)
+        if not is_own:  # another session took the place of this one's handler, or nothing is enabled
+            self._release()
+
+    def _release(self) -> None:
+        """Take the catalogs out of Spark."""
         uninstall(self.engine)
         self.registry.is_entered = False
 
