@@ -60,7 +60,7 @@ def test_another_session_has_the_settings_of_the_active_one(lake, active, spark,
     """No progress bar where `connect` was told so, and the same callbacks."""
     other = spark.newSession()
     enabled: list[dml.Session] = []
-    monkeypatch.setattr(dml.Session, "enable", lambda session: enabled.append(session) or session)
+    monkeypatch.setattr(dml.Session, "enable", enabled.append)
     dml.enable(other)
     (bound,) = enabled
     assert session_key(bound.spark) == session_key(other)
