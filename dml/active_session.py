@@ -104,12 +104,11 @@ def enable(spark: SparkSession) -> None:
         SetupError: there is no active session, so no catalog to look tables up in.
     """
     session = active()
-    bound = session if session.spark is spark else Session(spark, session.registry, callbacks=session.engine.callbacks)
-    bound.enable()
+    (session if session.spark is spark else session.on(spark)).enable()
 
 
 def disable(spark: SparkSession) -> None:
-    """Leave a Spark session's `spark.sql` to Spark again."""
+    """Leave a Spark session's `spark.sql` to Spark again, and take our catalogs out of it."""
     interception.disable(spark)
 
 

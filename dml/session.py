@@ -392,6 +392,7 @@ class Session:
             bequeath=self._bequeath,
             calls=self._calls,
             catalog=self._current_catalog,
+            release=self._release,
         )
 
     def _current_catalog(self) -> str:
@@ -444,7 +445,13 @@ class Session:
 
     def disable(self) -> None:
         """Leave `spark.sql` to Spark, and take our catalogs out of it."""
+        is_own = is_handler(session_key(self.spark), self.handler)
         interception.disable(self.spark)
+        if not is_own:  # another session took the place of this one's handler, or nothing is enabled
+            self._release()
+
+    def _release(self) -> None:
+        """Take the catalogs out of Spark."""
         uninstall(self.engine)
         self.registry.is_entered = False
 

@@ -40,7 +40,7 @@ from dml.spark.handlers import (
     running,
 )
 from dml.spark.internals import FAILURES, internals, unknown_internals, works
-from dml.spark.jvm import carried, gateway, jvm_view, kept, take_callbacks
+from dml.spark.jvm import PARSER_STAYS, carried, gateway, jvm_view, kept, take_callbacks
 from dml.spark.replaced_methods import warn_unanswered
 from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
 from dml.sqlparse import has_parameters
@@ -230,6 +230,7 @@ def create_session(options: dict[str, str]) -> None:
         conf.set(key, value)
     context = SparkContext.getOrCreate(conf)
     take_callbacks()
+    PARSER_STAYS.set()
     session_class = getattr(jvm_view(), SESSION_CLASS)
     builder = session_class.builder().sparkContext(cast("Any", context)._jsc.sc())
     for key, value in options.items():

@@ -12,7 +12,7 @@ is bound to it with its first statement of ours, and nothing here keeps it alive
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
@@ -74,6 +74,7 @@ class StatementHandler:
             that is from then on its own.
         calls: What takes PySpark's calls on our tables, where something does.
         catalog: The name of the catalog that statements look names without a catalog up in.
+        release: Undoes what else was done to the session for the handler, when the session is left to Spark again.
     """
 
     handles: Callable[[str], bool]
@@ -82,6 +83,7 @@ class StatementHandler:
     bequeath: Callable[[], Binding]
     calls: Callable[[], TableCalls] | None = None
     catalog: Callable[[], str] | None = None
+    release: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,11 +147,20 @@ def register_handler(spark: SparkSession, handler: StatementHandler) -> None:
     spark.conf.set(ORIGIN, key)
 
 
-def unregister_handler(key: str) -> None:
-    """Leave a session's statements to Spark; nothing happens if they are."""
-    ENABLED.pop(key, None)
-    INHERITED.pop(key, None)
+def unregister_handler(spark: SparkSession) -> StatementHandler | None:
+    """Leave a session's statements to Spark; nothing happens if they are.
+
+    Returns:
+        The handler that took them, its own or one that it inherited.
+    """
+    key = session_key(spark)
+    own, inherited = ENABLED.pop(key, None), INHERITED.pop(key, None)
     LEFT_TO_SPARK.add(key)
+    if own is not None:
+        with suppress(Exception):  # the session may have ended
+            spark.conf.unset(ORIGIN)
+        return own.handler
+    return None if inherited is None else inherited.binding(spark)
 
 
 def forget_session(key: str) -> None:

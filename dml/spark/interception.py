@@ -22,13 +22,14 @@ from dml.spark.handlers import (
     Arguments,
     StatementHandler,
     find_handler,
+    has_handlers,
     passing_on,
     register_handler,
     run_statement,
     session_key,
     unregister_handler,
 )
-from dml.spark.jvm import original_error
+from dml.spark.jvm import original_error, restore_python_side
 from dml.spark.replaced_methods import Method, Replacement, replace_methods, restore_methods
 
 __all__ = ["disable", "enable", "sql_replacement"]
@@ -46,9 +47,16 @@ def enable(spark: SparkSession, handler: StatementHandler) -> None:
 
 
 def disable(spark: SparkSession) -> None:
-    """Leave a session's statements, and its calls on our tables, to Spark again; nothing happens if they are."""
-    unregister_handler(session_key(spark))
+    """Leave a session's statements, and its calls on our tables, to Spark again; nothing happens if they are.
+
+    With the last session, what was changed in PySpark and py4j for all of them is restored too.
+    """
+    handler = unregister_handler(spark)
     restore_methods()
+    if handler is not None and handler.release is not None:
+        handler.release()
+    if not has_handlers():
+        restore_python_side()
 
 
 def class_with_sql(spark: SparkSession) -> Any:

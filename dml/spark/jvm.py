@@ -28,6 +28,7 @@ from dml.spark.bare_names import with_note
 from dml.spark.handlers import is_classic
 
 __all__ = [
+    "PARSER_STAYS",
     "CallbackError",
     "activate",
     "analyzed_plan",
@@ -44,6 +45,7 @@ __all__ = [
     "named_frames",
     "original_error",
     "python_function",
+    "restore_python_side",
     "scala_list",
     "scala_tuple",
     "session_state",
@@ -191,6 +193,12 @@ def carried_by(exception: JavaObject | None) -> BaseException | None:
     return None
 
 
+LOGGERS: Final = ("py4j.clientserver", "py4j.java_gateway")
+
+PARSER_STAYS: Final = threading.Event()
+"""Whether a session has a parser of ours: it is called with every statement as long as the session lives."""
+
+
 def take_callbacks() -> None:
     """Let the JVM call Python. Java exceptions pass with their type, and unlogged: their caller sees them."""
     ensure_callback_server_started(gateway())  # type: ignore[no-untyped-call]
@@ -199,9 +207,23 @@ def take_callbacks() -> None:
     for name in ("python_parameters", "callback_server_parameters"):
         if (parameters := vars(gateway()).get(name)) is not None:
             parameters.propagate_java_exceptions = True
-    for logger in ("py4j.clientserver", "py4j.java_gateway"):
+    for logger in LOGGERS:
         logging.getLogger(logger).addFilter(is_worth_logging)
     keep_lookups(jvm_view())
+
+
+def restore_python_side() -> None:
+    """Undo what `take_callbacks` changed in PySpark and py4j, unless a parser of ours is in a session for good."""
+    if PARSER_STAYS.is_set() or gateway() is None:
+        return
+    convert = getattr(captured.convert_exception, "__wrapped__", None)
+    if convert is not None:
+        setattr(captured, "convert_exception", convert)  # noqa: B010  a name of PySpark's
+    for logger in LOGGERS:
+        logging.getLogger(logger).removeFilter(is_worth_logging)
+    looked_up = vars(jvm_view())
+    for name in [name for name, found in looked_up.items() if isinstance(found, KnownClass)]:
+        del looked_up[name]
 
 
 class KnownClass(JavaClass):  # type: ignore[misc]

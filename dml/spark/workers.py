@@ -72,8 +72,9 @@ def run_here(context: SparkContext) -> bool:
 def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
     """A new folder of the driver, on one of the disks that Spark uses (`spark.local.dir`); removed with the block."""
     try:
-        utils = jvm_view().org.apache.spark.util.Utils
-        folders = [str(folder) for folder in utils.getOrCreateLocalRootDirs(cast("Any", context)._jsc.sc().conf())]  # noqa: SLF001
+        utils = getattr(getattr(jvm_view(), "org.apache.spark.util.Utils$"), "MODULE$")
+        settings = cast("Any", context)._jsc.sc().conf()  # noqa: SLF001  no public name
+        folders = [str(folder) for folder in utils.getOrCreateLocalRootDirs(settings)]
     except FAILURES as error:
         warn_degraded("its list of local folders", error, "temporary files of the driver are on one disk")
         folders = [str(cast("Any", context)._temp_dir)]  # noqa: SLF001  no public name

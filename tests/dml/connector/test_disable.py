@@ -1,0 +1,98 @@
+"""`dml.disable` and `dml.enable`: Spark without RowDelta is as it was, whoever calls it and for whichever session."""
+
+import logging
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.errors.exceptions import captured
+from pyspark.sql import SparkSession
+
+import dml
+from dml.connector.install import catalogs_of
+from dml.spark import jvm
+from dml.spark.handlers import ORIGIN, session_key
+from dml.spark.jvm import KnownClass, is_worth_logging, jvm_view
+from dml.spark.replaced_methods import ORIGINALS
+from tests.dml.engine.conftest import Lake
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def active(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> dml.Session:
+    """The session of the module's functions, which is the test's whatever other tests have opened."""
+    monkeypatch.setattr("dml.active_session.ACTIVE", [lake.session])
+    return lake.session
+
+
+@pytest.mark.parametrize("of_module", [True, False])
+def test_disable_takes_the_catalogs_out_of_spark(lake, active, spark, of_module):
+    name = lake.create("id bigint")
+    spark.catalog.setCurrentCatalog("lake")
+    assert spark.table(name).columns == ["id"]
+    if of_module:
+        dml.disable(spark)
+    else:
+        active.disable()
+    assert not catalogs_of(active.engine).contains("lake")
+    assert spark.catalog.currentCatalog() == "spark_catalog"
+    assert spark.conf.get(ORIGIN, None) is None
+    with pytest.raises(AnalysisException):
+        spark.table(f"lake.{name}")
+    dml.disable(spark)  # nothing happens
+    dml.enable(spark)
+    assert spark.table(f"lake.{name}").columns == ["id"]
+
+
+def test_a_session_that_inherits_is_left_to_spark_by_itself(lake, active, spark):
+    name = lake.create("id bigint")
+    other = spark.newSession()
+    assert other.sql(f"SELECT * FROM lake.{name}").columns == ["id"]
+    assert catalogs_of(active.on(other).engine).contains("lake")
+    dml.disable(other)
+    assert not catalogs_of(active.on(other).engine).contains("lake")
+    with pytest.raises(AnalysisException):
+        other.table(f"lake.{name}")
+    assert spark.table(f"lake.{name}").columns == ["id"]
+
+
+def test_another_session_has_the_settings_of_the_active_one(lake, active, spark, monkeypatch):
+    """No progress bar where `connect` was told so, and the same callbacks."""
+    other = spark.newSession()
+    enabled: list[dml.Session] = []
+    monkeypatch.setattr(dml.Session, "enable", enabled.append)
+    dml.enable(other)
+    (bound,) = enabled
+    assert session_key(bound.spark) == session_key(other)
+    assert not active.engine.progress
+    assert bound.engine.progress == active.engine.progress
+    assert bound.engine.callbacks is active.engine.callbacks
+
+
+def patches() -> list[object]:
+    """What of PySpark and py4j is replaced."""
+    filtered = [name for name in jvm.LOGGERS if is_worth_logging in logging.getLogger(name).filters]
+    known = [name for name, found in vars(jvm_view()).items() if isinstance(found, KnownClass)]
+    converted = ["convert_exception"] if hasattr(captured.convert_exception, "__wrapped__") else []
+    return [*filtered, *known, *converted, *ORIGINALS]
+
+
+def test_with_the_last_session_pyspark_and_py4j_are_as_they_were(lake, active, spark, monkeypatch):
+    assert patches()
+    monkeypatch.setattr(jvm, "PARSER_STAYS", type(jvm.PARSER_STAYS)())
+    other = spark.newSession()
+    dml.enable(other)
+    dml.disable(other)
+    assert len(patches()) > len(ORIGINALS) > 0
+    dml.disable(spark)
+    assert patches() == []
+    assert spark.sql("SELECT 1 AS a").collect() == [(1,)]
+    dml.enable(spark)
+    assert len(patches()) > len(ORIGINALS) > 0
+
+
+def test_errors_of_a_parser_that_stays_are_carried_on(lake, active, spark: SparkSession):
+    """A session that was made with our parser has it for good."""
+    assert jvm.PARSER_STAYS.is_set()
+    dml.disable(spark)
+    assert hasattr(captured.convert_exception, "__wrapped__")
