@@ -287,4 +287,5 @@ CASES: dict[str, SqlCase | ModuleCase] = {
     ),
     "metadata-tables": ModuleCase(module="metadata_tables"),
     "statements": ModuleCase(module="statements"),
+    "walks": ModuleCase(module="walks"),
 }

@@ -316,18 +316,9 @@ def row_probe_bytes(properties: Mapping[str, str]) -> int:
     return integer(properties, "write.row-level-concurrency.max-checked-bytes", 256 * 1024 * 1024)
 
 
-SENT_SOURCE_BYTES: Final = 512 * 1024 * 1024
-"""So much the rows of a MERGE's source may take in all tasks that run at once, if a table says nothing."""
-
-
-def sent_source_bytes(properties: Mapping[str, str], tasks: int) -> int:
-    """`write.merge.max-sent-source-bytes`: so many bytes the source of a MERGE may have that each task gets whole.
-
-    Args:
-        properties: The table's.
-        tasks: How many tasks run at once.
-    """
-    return integer(properties, "write.merge.max-sent-source-bytes", SENT_SOURCE_BYTES // max(1, tasks))
+def sent_source_bytes(properties: Mapping[str, str], default: int) -> int:
+    """`write.merge.max-sent-source-bytes`: the limit for the source of a MERGE that each task gets whole."""
+    return integer(properties, "write.merge.max-sent-source-bytes", default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,9 @@ Python to be written. Where all rows of the source, and all that clauses say of 
 (`dml.engine.broadcast_source`), these match, choose the clause and write, without a shuffle.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from pyiceberg.table import Table
@@ -16,9 +17,10 @@ from pyspark.sql import SparkSession
 from dml.engine.broadcast_source import BroadcastSource
 from dml.engine.distribution import FEW_ROWS
 from dml.engine.scans import Scan
-from dml.engine.writes import TASK_COMMIT_SCHEMA, DriverRows, WriteOutcome, run_writing_tasks, written_by
+from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, task_commits, written_by
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import TaskCommit
+from dml.options import DistributionMode
 from dml.read.packed_groups import PackedGroups
 from dml.spark.jobs import ended_on_failure
 from dml.spark.shared_files import check_writes
@@ -27,16 +29,19 @@ from dml.write.broadcast_inserts import held_inserts, inserted_rows, insertions
 from dml.write.broadcast_merge import (
     BroadcastMergeTask,
     BroadcastProbe,
-    BroadcastRows,
     columns_that_match,
     matched_rows,
 )
 from dml.write.writer_spec import WriteJob, WriterSpec
 
-__all__ = ["write_broadcast_merge"]
+__all__ = ["RANGE_BYTES", "write_broadcast_merge"]
 
 ROWS_OF_A_TASK: Final = 100_000
-"""So many new rows are worth another task that inserts them, until all cores have one."""
+"""Minimum of new rows for each task that inserts them."""
+
+
+RANGE_BYTES: Final = 16 * 2**20
+"""Up to this size of a source its new rows are one range, which one task writes; Spark makes several."""
 
 
 def write_broadcast_merge(
@@ -48,9 +53,14 @@ def write_broadcast_merge(
     spec: WriterSpec,
     table: Table,
     *,
-    by_partition: bool,
+    distribution: DistributionMode | None,
 ) -> WriteOutcome:
     """Write the delta.
+
+    New rows are known when all tasks have looked up their keys. One task alone knows by itself. Where files are written
+    anew, a first job looks up keys alone, so that few new rows go into one of these files, and a table has no more
+    files after each MERGE. Elsewhere the tasks that change rows report which of the source matched, and the driver
+    inserts what is left, or, where that is much, a second job.
 
     Args:
         spark: The session.
@@ -60,105 +70,135 @@ def write_broadcast_merge(
         groups: Its tasks, whole files, as Spark's tasks get them.
         spec: The write.
         table: The table.
-        by_partition: Whether one task inserts all new rows of a partition, where they are many.
+        distribution: How the table wants new rows distributed.
 
     Raises:
-        SetupError: the workers run a Python without this package.
-        DmlError: reading or writing failed; no file is left then. Of kind `OVERFLOW`: a number does not fit its type.
+        SetupError: The workers run a Python without this package.
+        DmlError: Reading or writing failed; no file is left then. Of kind `OVERFLOW`: a number does not fit its type.
         PySparkException: Spark failed; no file is left then.
     """
-
-    def left(commits: Sequence[TaskCommit]) -> TaskCommit | None:
-        rows = inserted_rows(source.rows, spec, matched_rows(commits))
-        return None if rows is None else held_inserts(rows, spec)
-
-    join, is_alone = source.rows.join, len(groups) == 1 and not source.is_large
-    if not groups and not (join.inserted and source.is_large):
-        return written_by([], table, spec, left if join.inserted else None)
     check_writes(spark, table, spec.context)
-    if source.is_large:
-        # Tasks look all keys up in the source that they have.
-        scan = replace(scan, context=replace(scan.context, key_filter=None))
-    rewrites = spec.job is WriteJob.COPY_ON_WRITE and bool(join.matched)
-    inserted: dict[int, bytes] = {}
-    adds: DriverRows | None = None
-    if join.inserted and not is_alone:
-        adds = left
-        if rewrites or source.is_large:
-            matched = probed(spark, source.rows, scan, groups, spec) if groups else BitMap()
-            groups = groups if join.matched else ()
-            inserted, adds = who_inserts(source, spec, matched, groups, by_partition=by_partition)
-    tasks = max(len(groups), *(number + 1 for number in inserted), 0)
-    if not tasks:
-        return written_by([], table, spec, adds)
-    task = BroadcastMergeTask(
-        groups=PackedGroups.pack([*groups, *[()] * (tasks - len(groups))], scan.context),
+    merge = BroadcastMerge(
+        spark=spark,
+        source=source,
         read_ids=read_ids,
-        source=source.rows,
-        is_alone=is_alone,
-        inserted=inserted,
+        # Tasks look keys up in the source itself.
+        scan=replace(scan, context=replace(scan.context, key_filter=None)),
         spec=spec,
+        table=table,
+        distribution=distribution,
     )
-    return run_writing_tasks(task_frame(spark, tasks, task, TASK_COMMIT_SCHEMA, tasks), table, spec, adds)
-
-
-def who_inserts(
-    source: BroadcastSource,
-    spec: WriterSpec,
-    matched: BitMap,
-    groups: Sequence[Sequence[ScanTask]],
-    *,
-    by_partition: bool,
-) -> tuple[dict[int, bytes], DriverRows | None]:
-    """Which task inserts which rows of the source; and what the driver inserts instead.
-
-    Few rows go along with files that a task writes anew, so that a table has no more files after each MERGE. Many go to
-    the tasks that have least to do besides.
-
-    Args:
-        source: The source.
-        spec: The write.
-        matched: The rows of the source that match.
-        groups: The files that each task reads.
-        by_partition: Whether one task inserts all of a partition.
-    """
+    join = source.rows.join
+    if not join.inserted:
+        return written_by(merge.run(groups), table, spec)
+    if len(groups) == 1 and source.row_count <= ROWS_OF_A_TASK:
+        return written_by(merge.run(groups, is_alone=True), table, spec)
+    if not groups or not join.matched:
+        return written_by([], table, spec, lambda _: merge.insert(merge.probe(groups)))
+    if spec.job is not WriteJob.COPY_ON_WRITE:
+        return written_by(merge.run(groups), table, spec, lambda commits: merge.insert(matched_rows(commits)))
+    matched = merge.probe(groups)
     unmatched = source.row_count - len(matched)
-    if source.is_large and unmatched > FEW_ROWS:
-        inserting = min(spec.tasks, -(-unmatched // ROWS_OF_A_TASK))
+    loads = {0: 0} if unmatched <= FEW_ROWS else merge.inserting_tasks(unmatched, groups)
+    return written_by(merge.run(groups, inserted=merge.shares(matched, loads)), table, spec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BroadcastMerge:
+    """The jobs of one statement; the attributes are the arguments of `write_broadcast_merge`."""
+
+    spark: SparkSession
+    source: BroadcastSource
+    read_ids: tuple[int, ...]
+    scan: Scan
+    spec: WriterSpec
+    table: Table
+    distribution: DistributionMode | None
+
+    def run(
+        self,
+        groups: Sequence[Sequence[ScanTask]],
+        *,
+        is_alone: bool = False,
+        inserted: Mapping[int, bytes] = MappingProxyType({}),
+    ) -> list[TaskCommit]:
+        """Run a job that writes.
+
+        Args:
+            groups: The files that each task reads.
+            is_alone: Whether one task inserts what matches nothing.
+            inserted: The rows of the source that tasks insert, by the task's number.
+        """
+        tasks = max(len(groups), *(number + 1 for number in inserted), 0)
+        if not tasks:
+            return []
+        task = BroadcastMergeTask(
+            groups=PackedGroups.pack([*groups, *[()] * (tasks - len(groups))], self.scan.context),
+            read_ids=self.read_ids,
+            source=self.source.rows,
+            is_alone=is_alone,
+            inserted=dict(inserted),
+            spec=self.spec,
+        )
+        frame = task_frame(self.spark, tasks, task, TASK_COMMIT_SCHEMA, tasks)
+        return task_commits(frame, self.table, self.spec)
+
+    def insert(self, matched: BitMap) -> list[TaskCommit]:
+        """Insert what matches nothing: few rows here, many by a job.
+
+        Args:
+            matched: The rows of the source that match.
+        """
+        unmatched = self.source.row_count - len(matched)
+        if unmatched > FEW_ROWS:
+            loads = self.inserting_tasks(unmatched, ())
+            return self.run((), inserted=self.shares(matched, loads))
+        rows = inserted_rows(self.source.rows, self.spec, matched)
+        return [] if rows is None else [held_inserts(rows, self.spec)]
+
+    def inserting_tasks(self, unmatched: int, groups: Sequence[Sequence[ScanTask]]) -> dict[int, int]:
+        """The numbers of the tasks that insert, and the rows that each has to write besides: those with the fewest.
+
+        Args:
+            unmatched: How many rows match nothing.
+            groups: The files that each task reads.
+        """
+        is_range = self.distribution is DistributionMode.RANGE
+        count = 1 if is_range else min(self.spec.tasks, -(-unmatched // ROWS_OF_A_TASK))
         loads = [sum(task.record_count for task in group) for group in groups]
-        loads += [0] * (inserting - len(loads))
-        least = sorted(range(len(loads)), key=lambda number: loads[number])[:inserting]
-        chosen = {number: loads[number] for number in sorted(least)}
-        return insertions(source.rows, spec, matched, chosen, by_partition=by_partition), None
-    rows = inserted_rows(source.rows, spec, matched)
-    if rows is None:
-        return {}, None
-    if groups and spec.job is WriteJob.COPY_ON_WRITE and rows.num_rows <= FEW_ROWS:
-        return insertions(source.rows, spec, matched, {0: 0}, by_partition=False), None
-    return {}, lambda _: held_inserts(rows, spec)
+        loads += [0] * (count - len(loads))
+        least = sorted(range(len(loads)), key=lambda number: loads[number])[:count]
+        return {number: loads[number] for number in sorted(least)}
 
+    def shares(self, matched: BitMap, loads: Mapping[int, int]) -> dict[int, bytes]:
+        """The rows of the source that each task inserts.
 
-def probed(
-    spark: SparkSession,
-    source: BroadcastRows,
-    scan: Scan,
-    groups: Sequence[Sequence[ScanTask]],
-    spec: WriterSpec,
-) -> BitMap:
-    """Which rows of the source match.
+        Args:
+            matched: The rows of the source that match.
+            loads: As `inserting_tasks` returns them.
+        """
+        if len(matched) == self.source.row_count:
+            return {}
+        by_partition = len(loads) > 1 and self.distribution is not DistributionMode.NONE
+        return insertions(self.source.rows, self.spec, matched, loads, by_partition=by_partition)
 
-    Which rows are new is known when all tasks have seen their keys.
+    def probe(self, groups: Sequence[Sequence[ScanTask]]) -> BitMap:
+        """Find the rows of the source that match, by a job that reads no more columns than that needs.
 
-    Raises:
-        DmlError: a file cannot be read.
-    """
-    read_ids = columns_that_match(source, spec)
-    context = replace(scan.context, projected_ids=read_ids)
-    probe = BroadcastProbe(groups=PackedGroups.pack(groups, context), read_ids=read_ids, source=source, spec=spec)
-    with ended_on_failure(spark):
-        found = task_frame(spark, len(groups), probe, TASK_COMMIT_SCHEMA, len(groups)).collect()
-    commits = [TaskCommit.from_bytes(bytes(row[0])) for row in found]
-    for commit in commits:
-        if commit.failure is not None:
-            raise commit.failure
-    return matched_rows(commits)
+        Raises:
+            DmlError: A file cannot be read.
+        """
+        if not groups:
+            return BitMap()
+        read_ids = columns_that_match(self.source.rows, self.spec)
+        context = replace(self.scan.context, projected_ids=read_ids)
+        probe = BroadcastProbe(
+            groups=PackedGroups.pack(groups, context), read_ids=read_ids, source=self.source.rows, spec=self.spec
+        )
+        with ended_on_failure(self.spark):
+            found = task_frame(self.spark, len(groups), probe, TASK_COMMIT_SCHEMA, len(groups)).collect()
+        commits = [TaskCommit.from_bytes(bytes(row[0])) for row in found]
+        for commit in commits:
+            if commit.failure is not None:
+                raise commit.failure
+        return matched_rows(commits)

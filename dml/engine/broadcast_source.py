@@ -1,12 +1,13 @@
-"""The source of a MERGE as the tasks that read its target get it: all rows of it, computed by Spark. Driver.
+"""The source of a MERGE for the tasks that read its target: all of its rows, computed by Spark. Driver.
 
-Input: the source, and what a plan wants of it. Output: its keys and columns, to be sent with the function that tasks
-run where they are few, else in a file that these map into memory; None where it is too large, a key comes twice, or
-Spark cannot compute all of it.
+Input: the source, and what a plan needs of it. Output: its keys and columns, which tasks receive with their function,
+in a file on their machine, or by a broadcast variable; None where it has too many bytes, a key comes twice, or Spark
+cannot compute all of it. Bytes alone decide: how many rows they are makes no difference.
 """
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, DateType, NumericType, TimestampNTZType, TimestampType
 
 from dml.engine.delta_query import value_sql
-from dml.engine.merge_source import INTEGERS, MergeSourceFrame, SourceKeys, source_keys
+from dml.engine.merge_source import MergeSourceFrame, SourceKeys, source_keys
 from dml.errors import DmlError
 from dml.model.columns import INTERNAL_PREFIX
 from dml.plan.row_delta_plan import BroadcastPlan, RawValue, SourceColumn, raw_name
@@ -34,18 +35,39 @@ from dml.spark.workers import check_workers, run_here, scratch_folder
 from dml.sqlparse.quoting import quoted
 from dml.views import StatementViews
 from dml.write.broadcast_merge import BroadcastRows
-from dml.write.source_parts import MappedBatch, PartWriter, mapped_columns
+from dml.write.source_parts import (
+    BroadcastBatch,
+    MappedBatch,
+    PartWriter,
+    SentBatch,
+    StreamedBatch,
+    part_columns,
+    stream_bytes,
+)
 
-__all__ = ["BroadcastSource", "broadcast_source"]
+__all__ = ["BroadcastSource", "broadcast_source", "default_limit"]
 
 LOG = logging.getLogger(__name__)
 
-MAX_ROWS: Final = 100_000
-MAX_BYTES: Final = 16 * 2**20
-"""More is not sent with the function, and not asked for before Spark has said about how large it is."""
+SENT_BYTES: Final = 2**20
+"""The limit for rows that travel with a function: PySpark's own for functions that it sends without a broadcast."""
+
+KEPT_BYTES: Final = 4 * 2**20
+"""Up to this size Spark keeps the rows of a source for a fallback. Keeping larger ones takes too long: they are
+evaluated again instead."""
+
+TRIED_BYTES: Final = 16 * 2**20
+"""The limit on Spark Connect, and where Spark does not know the size of a source or takes it for too large: its
+estimate of a join or an aggregate may be wrong by orders of magnitude."""
+
+SHARED_BYTES: Final = 512 * 2**20
+"""The limit where tasks and driver share files, divided by the tasks at once: each makes an index of the keys."""
+
+CLUSTER_BYTES: Final = 64 * 2**20
+"""The default limit on a cluster: the driver collects the rows, and each worker process holds them twice."""
 
 MAX_ROW_BYTES: Final = 1024
-"""Of more in a row 100,000 of them would be more than a driver should be asked to take."""
+"""The limit for the texts of a row: Spark hands tasks 10,000 rows at once, however long they are."""
 
 ENCRYPTS: Final = "spark.io.encryption.enabled"
 
@@ -62,14 +84,14 @@ class BroadcastSource:
     Attributes:
         rows: The rows.
         keys: Their keys, for the target's scan.
-        row_count: How many there are.
-        is_large: Whether they are in a file. Spark has not kept them then: asked again, the source may give others.
+        row_count: The number of rows.
+        is_repeatable: Whether the source has the same rows when Spark reads it again.
     """
 
     rows: BroadcastRows
     keys: SourceKeys
     row_count: int
-    is_large: bool
+    is_repeatable: bool
 
 
 def broadcast_source(
@@ -82,24 +104,23 @@ def broadcast_source(
         source: The source.
         views: The statement's views.
         assign: The rules of store assignment.
-        most_bytes: So many bytes it may have where Spark knows about how many it has.
+        most_bytes: The limit for the rows.
 
     Returns:
-        None where they are too many, where a key comes twice, or where Spark cannot compute all of it: it may be that
-        nobody needs what it cannot.
+        None where they are too many, where a key comes twice, or where Spark cannot compute all of it: perhaps the
+        statement does not need what it cannot compute.
 
     Raises:
-        PySparkException: somebody has cancelled the job.
-        Py4JError: the same, as PySpark says it of rows that are collected as Arrow.
+        PySparkException: The job was cancelled.
+        Py4JError: The same, as PySpark reports it for rows that are collected as Arrow.
     """
     try:
         frame = source_frame(plan, source, views, assign)
-        is_large = looks_large(source, frame, most_bytes)
         with cancelled_on_interrupt(frame.sparkSession):
-            columns = columns_in_files(frame, most_bytes) if is_large else columns_of(source, frame)
+            columns = computed_columns(source, frame, most_bytes)
         if columns is None:
             return None
-        return sent(plan, source, columns, case_sensitive=assign.case_sensitive, is_large=is_large)
+        return sent(plan, source, columns, case_sensitive=assign.case_sensitive)
     except (PySparkException, Py4JError, DmlError, pa.ArrowException, OSError) as error:
         if was_cancelled(error):
             raise
@@ -107,64 +128,79 @@ def broadcast_source(
         return None
 
 
-def looks_large(source: MergeSourceFrame, frame: DataFrame, most_bytes: int) -> bool:
-    """Whether a source is to be sent as a large one.
+def computed_columns(source: MergeSourceFrame, frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray] | None:
+    """The columns of a source; None where it has too many bytes, or a row of it has.
 
-    Spark takes it for more than a small one, and what is asked of it for no more than may be sent; its key is one whole
-    number or date, which tasks look up without a hash table; and all tasks run on this machine, where no file has to be
-    encrypted.
+    Args:
+        source: The source.
+        frame: What is asked of it.
+        most_bytes: The limit for the rows.
     """
-    keys = [column.field_type for column, _ in source.pushable]
-    if source.known_rows is not None or len(keys) != 1 or not isinstance(keys[0], INTEGERS):
-        return False
-    if not shares_files(frame.sparkSession):
-        return False
-    size = estimated_bytes(source.frame)  # which has been optimized already: a small source costs no more than this
-    if size is None or size <= MAX_BYTES:
-        return False
-    size = estimated_bytes(frame)
-    return size is not None and MAX_BYTES < size <= most_bytes
+    if not is_classic(frame.sparkSession):  # they travel with each plan that a client sends
+        most_bytes = min(most_bytes, TRIED_BYTES)
+    size = estimated_bytes(source.frame)  # which has been optimized already
+    if size is not None and size > KEPT_BYTES:
+        size = estimated_bytes(frame)
+    if source.known_rows is not None and size is not None:
+        if size > most_bytes:
+            return None
+        if size <= SENT_BYTES:
+            return literal_columns(frame)
+    if size is None or size > most_bytes:
+        most_bytes = min(most_bytes, TRIED_BYTES)
+        source.keep()
+    elif size <= KEPT_BYTES:
+        source.keep()
+    return columns_of_parts(frame, most_bytes) if most_bytes else None
+
+
+def default_limit(spark: SparkSession, tasks: int) -> int:
+    """The limit for the rows of a source, in bytes, where the table has none.
+
+    Args:
+        spark: The session.
+        tasks: How many tasks run at once.
+    """
+    return max(TRIED_BYTES, SHARED_BYTES // max(1, tasks)) if shares_files(spark) else CLUSTER_BYTES
 
 
 def shares_files(spark: SparkSession) -> bool:
-    """Whether tasks and driver may leave rows to each other in files."""
+    """Whether tasks and driver may exchange rows in files."""
     if not is_classic(spark) or not run_here(spark.sparkContext):
         return False
     return (spark.sparkContext.getConf().get(ENCRYPTS) or "false").strip().lower() != "true"
 
 
-def columns_of(source: MergeSourceFrame, frame: DataFrame) -> list[pa.ChunkedArray] | None:
-    """The columns of a small source, by way of the JVM; None where it is not small, or a row of it is not."""
-    source.keep()
-    table = arrow_table(frame if source.known_rows is not None else frame.limit(MAX_ROWS + 1))
+def literal_columns(frame: DataFrame) -> list[pa.ChunkedArray] | None:
+    """The columns of few rows that Spark has in its plan; None where a row of them is too long. No task is needed."""
+    table = arrow_table(frame)
     if FITS in table.column_names:
         if not pc.all(table.column(FITS), min_count=0).as_py():
             return None
         table = table.drop_columns([FITS])
-    if table.nbytes > MAX_BYTES or table.num_rows > MAX_ROWS:
-        return None
     columns: list[pa.ChunkedArray] = table.columns
     return columns
 
 
-def columns_in_files(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray] | None:
-    """The columns of a large source, which tasks have put into files; None where it is too large, or a row of it is.
+def columns_of_parts(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray] | None:
+    """The columns of a source, as tasks compute them; None where they are more than expected, or a row is too long.
 
-    What Spark believes of sizes may be wrong by far: text in a file may be compressed, or made by an expression.
+    Spark's estimates may be wrong by far: text in a file may be compressed, or made by an expression.
     """
     spark, fits = frame.sparkSession, FITS if FITS in frame.columns else ""
     check_workers(spark)
-    with scratch_folder(spark.sparkContext) as folder:
-        write = PartWriter(folder=folder, most_bytes=most_bytes, fits=fits)
-        with ended_on_failure(spark):
-            parts = frame.mapInArrow(cast("Any", write), "path STRING, fits BOOLEAN").collect()
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder(spark.sparkContext)) if shares_files(spark) else ""
+        write = PartWriter(folder=folder, most_bytes=most_bytes, held_bytes=SENT_BYTES, fits=fits)
+        stack.enter_context(ended_on_failure(spark))
+        parts = frame.mapInArrow(cast("Any", write), "path STRING, rows BINARY, fits BOOLEAN").collect()
         if not all(part.fits for part in parts):
             return None
-        found = mapped_columns(part.path for part in parts if part.path)  # which stay when the files are gone
+        found = part_columns(parts)
     if not found:
         found = arrow_table(frame.limit(0)).columns
         del found[len(found) - bool(fits) :]
-    return found
+    return None if sum(column.nbytes for column in found) > most_bytes else found
 
 
 def source_frame(plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign) -> DataFrame:
@@ -188,8 +224,9 @@ def source_frame(plan: BroadcastPlan, source: MergeSourceFrame, views: Statement
 
     names = (key_name(place) for place in range(len(source.key_expressions)))
     columns = (f"{stored(place, column)} AS c{place}" for place, column in enumerate(plan.columns))
-    rows = MAX_ROWS if source.known_rows is None else source.known_rows
-    return bounded(inner.selectExpr(*names, *columns), max(MAX_ROW_BYTES, MAX_BYTES // (rows + 1)))
+    known = source.known_rows
+    most = MAX_ROW_BYTES if known is None else max(MAX_ROW_BYTES, TRIED_BYTES // (known + 1))
+    return bounded(inner.selectExpr(*names, *columns), most)
 
 
 def key_name(place: int) -> str:
@@ -217,7 +254,6 @@ def sent(
     columns: list[pa.ChunkedArray],
     *,
     case_sensitive: bool,
-    is_large: bool,
 ) -> BroadcastSource | None:
     """A source as it is sent; None where a key comes twice.
 
@@ -226,7 +262,6 @@ def sent(
         source: The source.
         columns: Its keys and columns. They are taken out of the list one by one, so that none is held twice.
         case_sensitive: How names match.
-        is_large: Whether it is sent as a file.
     """
     keys = [as_array(columns.pop(0)).cast(arrow_type(column.field_type, spark=False)) for column, _ in source.pushable]
     arrays = list(keys)
@@ -247,28 +282,24 @@ def sent(
         known = known.filter(complete(keys))
     rows = pa.RecordBatch.from_arrays(arrays, names=[*names, *(f"c{place}" for place in range(len(plan.columns)))])
     return BroadcastSource(
-        rows=BroadcastRows(
-            join=plan.join, rows=in_file(source, rows) if is_large else compressed(rows), case_sensitive=case_sensitive
-        ),
+        rows=BroadcastRows(join=plan.join, rows=sent_batch(source, rows), case_sensitive=case_sensitive),
         keys=source_keys([column for column, _ in source.pushable], known),
         row_count=rows.num_rows,
-        is_large=is_large,
+        is_repeatable=source.known_rows is not None or source.frame.is_cached,
     )
 
 
-def in_file(source: MergeSourceFrame, batch: pa.RecordBatch) -> MappedBatch:
-    """A batch in a file, which is there until the source is released."""
-    folder = source.resources.enter_context(scratch_folder(source.frame.sparkSession.sparkContext))
-    return MappedBatch.write(f"{folder}/source.arrow", batch)
-
-
-def compressed(batch: pa.RecordBatch) -> bytes:
-    """A batch as an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
-        stream.write_batch(batch)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch) -> SentBatch:
+    """A batch as tasks get it, until the source is released."""
+    spark = source.frame.sparkSession
+    if batch.nbytes <= SENT_BYTES or not is_classic(spark):
+        return StreamedBatch.of(batch)
+    if shares_files(spark):
+        folder = source.resources.enter_context(scratch_folder(spark.sparkContext))
+        return MappedBatch.write(f"{folder}/source.arrow", batch)
+    variable = spark.sparkContext.broadcast(stream_bytes([batch], batch.schema))
+    source.resources.callback(variable.destroy)
+    return BroadcastBatch(variable)
 
 
 def as_array(column: pa.ChunkedArray) -> pa.Array:

@@ -64,9 +64,6 @@ MAX_INTEGERS: Final = 4_000_000
 
 INTEGERS: Final = (IntegerType, LongType, DateType)
 
-SMALL_SOURCE: Final = 100_000
-"""A source of so many rows, of numbers and constants alone, is evaluated twice sooner than it is kept."""
-
 PLAIN_NAME: Final = re.compile(r"\w+|`(?:[^`]|``)+`")
 
 MAX_LISTED: Final = 200
@@ -97,8 +94,8 @@ class MergeSourceFrame:
         frame: Its rows.
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
         may_be_kept: Whether the rows are to be kept where they may be read twice: nobody else keeps them.
-        known_rows: How many there are at most, where these are few, and Spark makes them of nothing but its plan, the
-            same whenever it is asked.
+        known_rows: How many there are at most, where Spark makes them of nothing but its plan: evaluating them again
+            gives the same, and costs less than keeping them.
         resources: What is let go of with the source.
     """
 
@@ -165,8 +162,7 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
     refuse_internal_names(frame.columns, "the source")
     by_source = bool(statement.not_matched_by_source)
     pairs = () if by_source else pushable_keys(statement, context, alias, frame)
-    local = local_rows(frame) if pairs else None
-    known_rows = local if local is not None and local <= SMALL_SOURCE else None
+    known_rows = local_rows(frame) if pairs else None
     return MergeSourceFrame(
         described=MergeSource(
             view=views.free_placeholder(),

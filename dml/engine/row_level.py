@@ -16,8 +16,8 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import DataFrame
 
 from dml.commit import CommitKey, DeleteFiles
-from dml.engine.broadcast_merge import write_broadcast_merge
-from dml.engine.broadcast_source import BroadcastSource, broadcast_source
+from dml.engine.broadcast_merge import RANGE_BYTES, write_broadcast_merge
+from dml.engine.broadcast_source import BroadcastSource, broadcast_source, default_limit
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings
@@ -164,7 +164,7 @@ def write_delta(
                 groups,
                 spec,
                 table,
-                by_partition=distribution_of(planned).mode is not DistributionMode.NONE,
+                distribution=distribution_of(planned).mode,
             )
             return written, spec.context
     except DataError as error:
@@ -201,7 +201,7 @@ class Delta:
     @property
     def source_is_gone(self) -> bool:
         """Whether nobody can ask the source of a MERGE for the same rows again."""
-        return self.broadcast is not None and self.broadcast.is_large
+        return self.broadcast is not None and not self.broadcast.is_repeatable
 
     @property
     def inserts_few(self) -> bool:
@@ -224,7 +224,9 @@ def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = 
     broadcast, keys = None, None
     if planned.source is not None:
         if plan.broadcast is not None and sends_source:
-            broadcast = broadcast_source(plan.broadcast, planned.source, planned.views, assign, most_sent(planned))
+            broadcast = broadcast_source(
+                plan.broadcast, planned.source, planned.views, assign, most_sent(engine, planned)
+            )
         keys = planned.source.keys() if broadcast is None else broadcast.keys
     row_filter: BooleanExpression = plan.pushed_filter
     if keys is not None:
@@ -265,12 +267,13 @@ def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = 
     )
 
 
-def most_sent(planned: PlannedStatement) -> int:
-    """So many bytes the source of a MERGE may have to be sent to tasks, where it is not small."""
-    target, settings = planned.target, planned.settings
+def most_sent(engine: Engine, planned: PlannedStatement) -> int:
+    """The limit, in bytes, for the source of a MERGE that tasks receive."""
+    default = default_limit(engine.spark, planned.settings.parallelism)
+    most = sent_source_bytes(planned.target.table.properties, default)
     if planned.plan.inserts and distribution_of(planned).mode is DistributionMode.RANGE:
-        return 0  # Spark knows what ranges are
-    return sent_source_bytes(target.table.properties, settings.parallelism)
+        return min(most, RANGE_BYTES)
+    return most
 
 
 def distribution_of(planned: PlannedStatement) -> ChangeDistribution:

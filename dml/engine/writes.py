@@ -37,11 +37,12 @@ from dml.write.writer_spec import WriterSpec
 
 __all__ = [
     "TASK_COMMIT_SCHEMA",
-    "DriverRows",
+    "MoreCommits",
     "UncommittedFiles",
     "WriteOutcome",
     "run_writer",
     "run_writing_tasks",
+    "task_commits",
     "write_context",
     "written_by",
 ]
@@ -169,8 +170,8 @@ def write_context(
     )
 
 
-DriverRows = Callable[[Sequence[TaskCommit]], TaskCommit | None]
-"""From what tasks did to rows that the driver adds, as if a task had left them to it."""
+MoreCommits = Callable[[Sequence[TaskCommit]], Sequence[TaskCommit]]
+"""Makes more rows of what tasks did: by another job, or rows for the driver, as if a task had left them to it."""
 
 
 def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: WriterSpec) -> WriteOutcome:
@@ -194,9 +195,7 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
     return run_writing_tasks(frame.mapInArrow(function, TASK_COMMIT_SCHEMA), table, spec)
 
 
-def run_writing_tasks(
-    commits: DataFrame, table: Table, spec: WriterSpec, left: DriverRows | None = None
-) -> WriteOutcome:
+def run_writing_tasks(commits: DataFrame, table: Table, spec: WriterSpec) -> WriteOutcome:
     """Run the tasks of a write.
 
     Args:
@@ -204,7 +203,6 @@ def run_writing_tasks(
             `check_writes`, for a function's Python is chosen when its DataFrame is made.
         table: The table.
         spec: The job.
-        left: What the driver adds to what the tasks left to it.
 
     Returns:
         What all tasks wrote, and the driver of what they left to it.
@@ -213,17 +211,31 @@ def run_writing_tasks(
         DmlError: the first failure that a task reported; the files of all tasks are deleted.
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
+    return written_by(task_commits(commits, table, spec), table, spec)
+
+
+def task_commits(commits: DataFrame, table: Table, spec: WriterSpec) -> list[TaskCommit]:
+    """Run the tasks of a write and return what they report, failures included.
+
+    Args:
+        commits: As `run_writing_tasks` takes it.
+        table: The table.
+        spec: The job.
+
+    Raises:
+        PySparkException: Spark failed; all files of the statement are deleted.
+    """
     try:
         with ended_on_failure(commits.sparkSession):
             rows = commits.collect()
     except BaseException:  # a failure, or an interrupt: the job's other tasks have been asked to stop, and have ended
         delete_uncommitted(table, spec.context)
         raise
-    return written_by([TaskCommit.from_bytes(bytes(row[0])) for row in rows], table, spec, left)
+    return [TaskCommit.from_bytes(bytes(row[0])) for row in rows]
 
 
 def written_by(
-    commits: Sequence[TaskCommit], table: Table, spec: WriterSpec, left: DriverRows | None = None
+    commits: Sequence[TaskCommit], table: Table, spec: WriterSpec, more: MoreCommits | None = None
 ) -> WriteOutcome:
     """What the tasks of a job that has ended wrote; what else attempts of tasks left is deleted.
 
@@ -233,7 +245,7 @@ def written_by(
         commits: Of each task.
         table: The table.
         spec: The job.
-        left: What the driver adds to what the tasks left to it, when it knows what they did.
+        more: Adds to what the tasks did, unless one of them failed.
 
     Raises:
         DmlError: the first failure that a task reported, or that of the driver; the files of all tasks are deleted.
@@ -243,6 +255,12 @@ def written_by(
         table, context = fresh, replace(spec.context, io_properties=storage_properties(fresh.io.properties))
         spec = replace(spec, context=context)
     context = spec.context
+    if more is not None and not any(commit.failure for commit in commits):
+        try:
+            commits = [*commits, *more(commits)]
+        except BaseException:  # also an interrupt: nothing of this statement has been committed
+            delete_uncommitted(table, context, new_paths(commits))
+            raise
     retried = any(commit.attempt_number for commit in commits)
     failure = next((commit.failure for commit in commits if commit.failure is not None), None)
     if failure is not None:
@@ -251,10 +269,8 @@ def written_by(
     if retried:
         delete_others(table, context, new_paths(commits))
     try:
-        added = None if left is None else left(commits)
-        commits = commits if added is None else [*commits, added]
         joined = write_joined_files(spec, commits)
-    except BaseException:  # also an interrupt: nothing of this statement has been committed
+    except BaseException:
         delete_uncommitted(table, context, new_paths(commits))
         raise
     commits = commits if joined is None else [*commits, joined]

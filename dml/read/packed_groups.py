@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.read.data_file import coalesced
-from dml.read.reader import TaskReader
+from dml.read.reader import KeyLookup, TaskReader
 
 __all__ = ["GroupReader", "PackedGroups", "pack", "read_self_contained", "settle", "unpack"]
 
@@ -53,11 +53,16 @@ class PackedGroups:
         tasks: tuple[ScanTask, ...] = unpack(self.groups[number])
         return tasks
 
-    def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Reads the groups whose numbers stand in the first column: what `mapInArrow` calls."""
+    def read(self, numbers: Iterable[pa.RecordBatch], keys: KeyLookup | None = None) -> Iterator[pa.RecordBatch]:
+        """Reads the groups whose numbers stand in the first column: what `mapInArrow` calls.
+
+        Args:
+            numbers: The numbers.
+            keys: Looks up the keys that matter, in place of the context's key filter.
+        """
         settle()
         context: ScanContext = unpack(self.context)
-        reader = TaskReader(context)
+        reader = TaskReader(context, keys=keys)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 rows = (found for task in self.tasks(number) for found in reader.read(task))

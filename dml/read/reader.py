@@ -35,12 +35,25 @@ from dml.read.open_data_file import open_data_file
 from dml.read.projection import Projector, arrow_field, constant_array, projector
 from dml.read.row_filter import KeySet, RowMask, row_filter
 
-__all__ = ["FileBatch", "PieceReader", "TaskReader", "piece_readers", "scan_file"]
+__all__ = ["FileBatch", "KeyLookup", "PieceReader", "TaskReader", "piece_readers", "scan_file"]
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 Columns = Callable[[int], pa.Array]
 """Native column of a batch by field id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLookup:
+    """Tells which rows have one of the keys that matter.
+
+    Attributes:
+        column_ids: Field ids of the key columns.
+        contains: Returns a mask for the key columns of some rows, in Iceberg's native types.
+    """
+
+    column_ids: tuple[int, ...]
+    contains: Callable[[Sequence[pa.Array]], Mask]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +126,7 @@ class TaskReader:
     Args:
         context: The scan.
         spark_types: True for types that Spark takes; False for those that lose nothing from file to file.
+        keys: Looks up the keys that matter, in place of the context's key filter.
 
     Attributes:
         output_schema: The schema of the batches of `read`.
@@ -121,8 +135,9 @@ class TaskReader:
         NotSupportedError: Spark cannot hold a column.
     """
 
-    def __init__(self, context: ScanContext, *, spark_types: bool = True) -> None:
+    def __init__(self, context: ScanContext, *, spark_types: bool = True, keys: KeyLookup | None = None) -> None:
         self.context = context
+        self.keys = keys
         self.spark_types = spark_types
         self.schema = Schema.model_validate_json(context.schema_json)
         self.columns = {field.field_id: field for field in self.schema.fields}
@@ -151,18 +166,19 @@ class TaskReader:
             if computed is not None:
                 self.computed_mask = computed.mask
                 self.filter_ids |= computed.columns
-        self.key_ids: tuple[int, ...] = ()
-        if context.key_filter is not None and not any(map(self._is_floating, context.key_filter.column_ids)):
-            self.key_ids = context.key_filter.column_ids
-            self.keys = self._key_set(context.key_filter.values)
+        key_ids = () if context.key_filter is None else context.key_filter.column_ids
+        if self.keys is None and context.key_filter is not None and not any(map(self._is_floating, key_ids)):
+            key_set = self._key_set(key_ids, context.key_filter.values)
+            self.keys = KeyLookup(column_ids=key_ids, contains=key_set.contains)
+        self.key_ids = () if self.keys is None else self.keys.column_ids
 
     def _is_floating(self, field_id: int) -> bool:
         # Arrow distinguishes -0.0 from 0.0 and one NaN from another where Spark's joins do not.
         return bool(pa.types.is_floating(arrow_field(self.columns[field_id], spark=False).type))
 
-    def _key_set(self, values: bytes) -> KeySet:
+    def _key_set(self, key_ids: Sequence[int], values: bytes) -> KeySet:
         table = pa.ipc.open_stream(values).read_all()
-        types = [arrow_field(self.columns[field_id], spark=False).type for field_id in self.key_ids]
+        types = [arrow_field(self.columns[field_id], spark=False).type for field_id in key_ids]
         columns = [column.cast(target).combine_chunks() for column, target in zip(table.columns, types, strict=True)]
         return KeySet(columns)
 
@@ -334,7 +350,7 @@ class FileView:
             except DataError as error:
                 if self.reader.context.decides_rows or not is_too_large(error):
                     raise  # else Spark computes it again, and says what it says
-        if self.reader.key_ids:
+        if self.reader.keys is not None:
             mask &= self.reader.keys.contains([columns[field_id] for field_id in self.reader.key_ids])
         return mask
 

@@ -1,9 +1,8 @@
 """Joins the target of a MERGE with a source that every task has, and writes: no row leaves Python. Worker.
 
 Input: groups of scan tasks, of which a Spark task gets its number, each a whole data file; and the rows of the source.
-Output: one `TaskCommit`, with the rows of the source that matched. What matched in no task is inserted by the driver;
-where there is but one task, by that; after a first look at the keys by tasks, where files are written anew, or where
-there is much of it.
+Output: one `TaskCommit`, with the rows of the source that matched. `dml.engine.broadcast_merge` decides which task, or
+whether the driver, inserts the rows that match nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,9 +26,10 @@ from dml.read.computed_rows import computed, condition_filter
 from dml.read.key_index import NOWHERE, KeyIndex, Places
 from dml.read.packed_groups import PackedGroups
 from dml.read.projection import arrow_type
+from dml.read.reader import KeyLookup
 from dml.write.output_files import current_task
 from dml.write.run import TASK_COMMIT_SCHEMA, write_task
-from dml.write.source_parts import MappedBatch
+from dml.write.source_parts import SentBatch
 from dml.write.writer_spec import WriterSpec
 
 __all__ = [
@@ -56,20 +56,13 @@ class BroadcastRows:
 
     Attributes:
         join: What to do with them.
-        rows: The keys in the order of `join.key_ids`, then the columns with `source_id`s, in order: as an Arrow stream
-            of one batch, or, where they are many, in a file.
+        rows: The keys in the order of `join.key_ids`, then the columns with `source_id`s, in order.
         case_sensitive: How names in conditions match.
     """
 
     join: BroadcastJoin
-    rows: bytes | MappedBatch
+    rows: SentBatch
     case_sensitive: bool
-
-    def batch(self) -> pa.RecordBatch:
-        """The rows."""
-        return (
-            self.rows.batch() if isinstance(self.rows, MappedBatch) else pa.ipc.open_stream(self.rows).read_next_batch()
-        )
 
 
 class TakenColumns(Mapping[int, pa.Array]):
@@ -112,7 +105,7 @@ class Joined:
     def __init__(self, source: BroadcastRows, spec: WriterSpec, read_ids: Sequence[int]) -> None:
         self.join, self.layout = source.join, spec.layout
         self.read_ids = tuple(read_ids)
-        batch = source.batch()
+        batch = source.rows.batch()
         keys = len(self.join.key_ids)
         self.keys: Sequence[pa.Array] = batch.columns[:keys]
         self.columns: dict[int, pa.Array] = {
@@ -135,6 +128,11 @@ class Joined:
     def index(self) -> KeyIndex:
         """Where each key is."""
         return KeyIndex(self.keys)
+
+    @cached_property
+    def key_lookup(self) -> KeyLookup:
+        """The same keys for the reader, which decodes other columns only where one of them occurs."""
+        return KeyLookup(column_ids=self.join.key_ids, contains=self.index.contains)
 
     def matched_rows(self) -> bytes:
         """The rows of the source that matched, as a serialized `BitMap`."""
@@ -289,7 +287,7 @@ class BroadcastMergeTask:
 
     def delta(self, joined: Joined, numbers: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The delta of the task."""
-        yield from joined.delta(self.groups.read(numbers))
+        yield from joined.delta(self.groups.read(numbers, joined.key_lookup))
         if self.is_alone:
             yield from (delta for delta, _ in joined.inserts(np.flatnonzero(~joined.matched)))
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
@@ -318,7 +316,7 @@ class BroadcastProbe:
         """One row with one binary column: a `TaskCommit` that says which rows of the source match, or why not."""
         joined = Joined(self.source, self.spec, self.read_ids)
         try:
-            for batch in self.groups.read(numbers):
+            for batch in self.groups.read(numbers, joined.key_lookup):
                 joined.matches(batch)
             commit = TaskCommit(matched_source_rows=joined.matched_rows())
         except DmlError as error:

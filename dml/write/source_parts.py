@@ -1,31 +1,95 @@
-"""The rows of a MERGE's source in files of the driver's machine, on which the tasks run. Worker, and driver.
+"""The rows of a MERGE's source on their way from the tasks that compute it to those that read the target. Both sides.
 
-Input: the rows, task by task. Output: an Arrow file for each task; of these one file of one batch, which tasks and
-driver map into their memory. So they come into the heap of no JVM, however many there turn out to be.
+Input: the rows, task by task. Output: each task returns few rows itself, and writes more to an Arrow file where the
+driver can read it. The driver makes one batch of all parts, which tasks receive with their function, by a broadcast
+variable, or in a file that they map into memory.
 """
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["PART_SCHEMA", "MappedBatch", "PartWriter", "mapped_columns"]
+from dml.write.output_files import current_task
 
-PART_SCHEMA: Final = pa.schema([pa.field("path", pa.string()), pa.field("fits", pa.bool_())])
+__all__ = [
+    "PART_SCHEMA",
+    "BroadcastBatch",
+    "MappedBatch",
+    "PartWriter",
+    "SentBatch",
+    "StreamedBatch",
+    "part_columns",
+    "stream_bytes",
+]
+
+PART_SCHEMA: Final = pa.schema(
+    [pa.field("path", pa.string()), pa.field("rows", pa.binary()), pa.field("fits", pa.bool_())]
+)
 
 FULL: Final = "full"
-"""A file of this name says that a task found too much: the others need not go on."""
+"""A file of this name tells the other tasks that one of them found too much."""
+
+
+class SentBatch(Protocol):
+    """A batch that tasks can open. It can be pickled."""
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedBatch:
+    """A batch that travels with the function that tasks run.
+
+    Attributes:
+        data: A compressed Arrow stream of one batch.
+    """
+
+    data: bytes
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the batch."""
+        return pa.ipc.open_stream(self.data).read_next_batch()
+
+    @staticmethod
+    def of(batch: pa.RecordBatch) -> "StreamedBatch":
+        """Compress a batch."""
+        return StreamedBatch(stream_bytes([batch], batch.schema, compression="lz4"))
+
+
+class BroadcastVariable(Protocol):
+    """PySpark's `Broadcast`, which modules that run on workers do not import."""
+
+    @property
+    def value(self) -> bytes:
+        """The bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastBatch:
+    """A batch in a broadcast variable, of which each executor fetches one copy.
+
+    Attributes:
+        variable: An Arrow stream of one batch.
+    """
+
+    variable: BroadcastVariable
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the batch."""
+        return pa.ipc.open_stream(self.variable.value).read_next_batch()
 
 
 @dataclass(frozen=True, slots=True)
 class MappedBatch:
-    """A batch in a file.
+    """A batch in a file that driver and tasks share.
 
     Attributes:
         path: An Arrow file of one batch.
@@ -34,7 +98,7 @@ class MappedBatch:
     path: str
 
     def batch(self) -> pa.RecordBatch:
-        """The batch, mapped into memory."""
+        """Map the file into memory and return its batch."""
         return pa.ipc.open_file(pa.memory_map(self.path)).get_batch(0)
 
     @staticmethod
@@ -42,7 +106,7 @@ class MappedBatch:
         """Write a batch.
 
         Raises:
-            OSError: there is no room for it.
+            OSError: The disk is full.
         """
         with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
             file.write_batch(batch)
@@ -51,52 +115,98 @@ class MappedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartWriter:
-    """What each task runs. It can be pickled.
+    """Sends the rows of one task to the driver. It can be pickled.
 
     Attributes:
-        folder: Where files are written.
-        most_bytes: So many all tasks may write, about: each looks before it writes a batch.
-        fits: The column that says whether a row is short enough; it is not written. Empty for none.
+        folder: Where files are written; empty where tasks share no folder with the driver, and return all rows.
+        most_bytes: The limit for all tasks together. With a folder each task compares it with what all have written;
+            without one a task cannot see the others, and its share shrinks with its number (`share`).
+        held_bytes: The limit for rows that a task with a folder returns itself.
+        fits: The column that tells whether a row is short enough; it is not sent. Empty for none.
     """
 
     folder: str
     most_bytes: int
+    held_bytes: int
     fits: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row of `PART_SCHEMA`: the file, if there are rows, and whether it has all of them."""
-        path, fits = f"{self.folder}/{uuid.uuid4()}.arrow", True
-        rows = 0
+        """One row of `PART_SCHEMA`: the rows or the file with them, and whether it has all of them."""
+        number = current_task().partition_id
+        path, fits, held, size = "", True, list[pa.RecordBatch](), 0
         with ExitStack() as stack:
             file: pa.RecordBatchFileWriter | None = None
             for batch in batches:
-                fits = self.has_room(batch)
+                if not batch.num_rows:
+                    continue
+                size += batch.nbytes
+                fits = self.fits_all(batch) and self.has_room(batch, size, number)
                 if not fits:
-                    Path(self.folder, FULL).touch()
                     break
-                part = batch.drop_columns([self.fits]) if self.fits else batch
+                held.append(batch.drop_columns([self.fits]) if self.fits else batch)
+                if not self.folder or (file is None and size <= share(self.held_bytes, number)):
+                    continue
                 if file is None:
+                    path = f"{self.folder}/{uuid.uuid4()}.arrow"
                     sink = stack.enter_context(pa.OSFile(path, "wb"))
-                    file = stack.enter_context(pa.ipc.new_file(sink, part.schema))
-                file.write_batch(part)
-                rows += part.num_rows
-        yield pa.record_batch([pa.array([path if rows else ""]), pa.array([fits])], schema=PART_SCHEMA)
+                    file = stack.enter_context(pa.ipc.new_file(sink, held[0].schema))
+                for part in held:
+                    file.write_batch(part)
+                held.clear()
+        if not fits and self.folder:
+            Path(self.folder, FULL).touch()
+        rows = stream_bytes(held, held[0].schema) if held and fits else b""
+        yield pa.record_batch([pa.array([path]), pa.array([rows], pa.binary()), pa.array([fits])], schema=PART_SCHEMA)
 
-    def has_room(self, batch: pa.RecordBatch) -> bool:
-        """Whether a batch may be written, as far as this task knows."""
-        if self.fits and not pc.all(batch.column(self.fits), min_count=0).as_py():
-            return False
+    def fits_all(self, batch: pa.RecordBatch) -> bool:
+        """Return whether all rows of a batch are short enough."""
+        return not self.fits or bool(pc.all(batch.column(self.fits), min_count=0).as_py())
+
+    def has_room(self, batch: pa.RecordBatch, size: int, number: int) -> bool:
+        """Return whether a batch stays within the limit, as far as this task knows.
+
+        Args:
+            batch: The batch.
+            size: Bytes of the task's rows, this batch included.
+            number: The task's number.
+        """
+        if not self.folder:
+            return size <= share(self.most_bytes, number)
         with os.scandir(self.folder) as entries:
             written = {entry.name: entry.stat().st_size for entry in entries}
         return FULL not in written and sum(written.values()) + batch.nbytes <= self.most_bytes
 
 
-def mapped_columns(paths: Iterable[str]) -> list[pa.ChunkedArray]:
-    """The columns of some parts, mapped into memory; none where there is no part.
+def share(limit: int, number: int) -> int:
+    """Return what a task may take of a limit for all tasks, whose number nobody knows before they run.
+
+    Rows that are spread evenly fit whenever all of them together do; the sum over n tasks is below limit * (ln n + 1).
+    """
+    return limit // (number + 1)
+
+
+def stream_bytes(batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str | None = None) -> bytes:
+    """Return batches as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def part_columns(parts: Iterable[Any]) -> list[pa.ChunkedArray]:
+    """Return the columns of all parts, files mapped into memory; an empty list where there are no rows.
 
     Args:
-        paths: Of the files.
+        parts: Rows of `PART_SCHEMA`. Their files may be deleted afterwards.
     """
-    parts = [pa.ipc.open_file(pa.memory_map(path)).read_all() for path in paths]
-    columns: list[pa.ChunkedArray] = pa.concat_tables(parts).columns if parts else []
+    tables = [
+        pa.ipc.open_file(pa.memory_map(part.path)).read_all()
+        if part.path
+        else pa.ipc.open_stream(bytes(part.rows)).read_all()
+        for part in parts
+        if part.path or part.rows
+    ]
+    columns: list[pa.ChunkedArray] = pa.concat_tables(tables).columns if tables else []
     return columns

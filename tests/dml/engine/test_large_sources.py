@@ -1,4 +1,4 @@
-"""MERGE by tasks that get a source of many rows: new rows are many too, and the source cannot be asked again."""
+"""MERGE by tasks that get a source in a file: new rows are many too, and the source cannot be asked again."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +11,11 @@ from pyspark.sql import SparkSession
 from dml.engine import broadcast_merge, broadcast_source, merge_source, publish, row_level, row_probe
 from dml.errors import CommitConflictError, DataError, ErrorKind
 from dml.scan import split
+from dml.write.source_parts import MappedBatch, StreamedBatch
 from tests.dml.engine.conftest import Kind, Lake
 from tests.dml.engine.test_broadcast_merge import BROADCAST, CLAUSES, ROW, counts, filled, merge
 
 pytestmark = pytest.mark.spark
-
-TWO_KEYS = [place for place, clauses in enumerate(CLAUSES) if "t.s = s.s" in clauses or "t.k = s.k" in clauses]
-"""The clauses whose source is not sent: each batch of the target would make a hash table of it."""
 
 UPSERT = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 RANDOM = "SELECT int(50 * rand()) AS id, 'x' AS v FROM range(1)"
@@ -26,15 +24,16 @@ RANDOM = "SELECT int(50 * rand()) AS id, 'x' AS v FROM range(1)"
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Every source is large, and two new rows are many; whether tasks got the source, of each statement."""
-    monkeypatch.setattr(merge_source, "SMALL_SOURCE", -1)
-    monkeypatch.setattr(broadcast_source, "MAX_BYTES", 0)
+    monkeypatch.setattr(merge_source, "local_rows", lambda _: None)
+    monkeypatch.setattr(broadcast_source, "SENT_BYTES", -1)
+    monkeypatch.setattr(broadcast_source, "KEPT_BYTES", -1)
     monkeypatch.setattr(broadcast_merge, "FEW_ROWS", 1)
     monkeypatch.setattr(broadcast_merge, "ROWS_OF_A_TASK", 3)
     original, found = row_level.broadcast_source, []
 
     def noted(*args: Any) -> Any:
         source = original(*args)
-        found.append(source is not None and source.is_large)
+        found.append(source is not None and not source.is_repeatable)
         return source
 
     monkeypatch.setattr(row_level, "broadcast_source", noted)
@@ -45,7 +44,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_tasks_make_what_sparks_join_makes(kind: Kind, place: int, large: list[bool]) -> None:
     lake, name, twin = kind.lake, filled(kind), filled(kind)
     result = lake.session.sql(merge(lake, name, CLAUSES[place]))
-    assert large == [place not in TWO_KEYS]
+    assert large == [True]
     with mock.patch.object(row_level, "broadcast_source", return_value=None):
         expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
     assert counts(result) == counts(expected)
@@ -197,8 +196,8 @@ def test_a_source_that_is_larger_than_spark_takes_it_for(
     """Tasks stop writing, and Spark joins. Each row is short; Spark takes a text that is computed for 20 bytes."""
     name = lake.create("id BIGINT, v STRING", **{"write.merge.max-sent-source-bytes": "3000000"})
     lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a')")
-    mapped = mock.Mock(side_effect=broadcast_source.mapped_columns)
-    monkeypatch.setattr(broadcast_source, "mapped_columns", mapped)
+    mapped = mock.Mock(side_effect=broadcast_source.part_columns)
+    monkeypatch.setattr(broadcast_source, "part_columns", mapped)
     source = "SELECT id, repeat('x', int(900 + id % 9)) AS v FROM range(0, 30000, 1, 3)"
     statement = f"MERGE INTO {name} t USING ({source}) s ON t.id = s.id"
     result = lake.session.sql(f"{statement} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
@@ -246,10 +245,107 @@ def test_rows_of_others_conflict_by_their_keys(
     assert {row[0]: row[2] for row in lake.rows(name)} == found
 
 
-def test_what_a_source_may_have(lake: Lake, large: list[bool]) -> None:
-    """The table says how many bytes; ranges are made by Spark."""
-    clauses = UPSERT
-    for properties in ({"write.merge.max-sent-source-bytes": "0"}, {"write.merge.distribution-mode": "range"}):
-        name = lake.create("id BIGINT, k INT, d DOUBLE, s STRING, at TIMESTAMP", **properties)
-        assert lake.session.sql(merge(lake, name, clauses, f"{ROW} FROM range(9)")).rows_inserted == 9
-    assert large == [False, False]
+def test_what_a_source_may_have(lake: Lake, large: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table says how many bytes; Spark makes ranges of more than a little."""
+    columns, ranges = "id BIGINT, k INT, d DOUBLE, s STRING, at TIMESTAMP", {"write.merge.distribution-mode": "range"}
+    for properties in ({"write.merge.max-sent-source-bytes": "0"}, ranges):
+        name = lake.create(columns, **properties)
+        assert lake.session.sql(merge(lake, name, UPSERT, f"{ROW} FROM range(9)")).rows_inserted == 9
+        assert len(lake.data_files(name)) == 1 or properties is not ranges
+    monkeypatch.setattr(row_level, "RANGE_BYTES", 10)
+    assert lake.session.sql(merge(lake, name, UPSERT, f"{ROW} FROM range(9, 18)")).rows_inserted == 9
+    assert large == [False, True, False]
+
+
+def size_of_source(lake: Lake, name: str, source: str) -> int:
+    """Bytes of a source as tasks get it."""
+    sizes: list[int] = []
+    original = broadcast_source.sent_batch
+
+    def noted(frame: Any, batch: Any) -> Any:
+        sizes.append(batch.nbytes)
+        return original(frame, batch)
+
+    with mock.patch.object(broadcast_source, "sent_batch", noted):
+        lake.session.sql(f"EXPLAIN {merge(lake, name, UPSERT, source)}")
+    return sizes[0]
+
+
+LIMITS = ("SENT_BYTES", "KEPT_BYTES", "limit", "FEW_ROWS", "ROWS_OF_A_TASK")
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("more", [0, -1])
+def test_sources_just_below_and_above_each_limit(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch, limit: str, more: int
+) -> None:
+    """What tasks make is what Spark's join makes, with a limit that the source just meets, and one that it does not."""
+    lake, name, twin = kind.lake, filled(kind), filled(kind)
+    source = f"{ROW} FROM range(17, 60)"
+    size = size_of_source(lake, name, source)
+    sent: list[Any] = []
+    original = row_level.broadcast_source
+
+    def noted(*args: Any) -> Any:
+        sent.append(original(*args))
+        return sent[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(merge_source, "local_rows", lambda _: None)
+        patched.setattr(row_level, "broadcast_source", noted)
+        match limit:
+            case "SENT_BYTES":
+                patched.setattr(broadcast_source, limit, size + more)
+            case "KEPT_BYTES":
+                patched.setattr(broadcast_source, "estimated_bytes", lambda _: 1_000)
+                patched.setattr(broadcast_source, limit, 1_000 + more)
+            case "limit":
+                patched.setattr(row_level, "most_sent", lambda *_: 4 * size if more == 0 else size - 1)
+            case _:
+                patched.setattr(broadcast_merge, limit, 20 + more)
+        result = lake.session.sql(merge(lake, name, UPSERT, source))
+    assert (sent[0] is None) is (limit == "limit" and more == -1)
+    if limit == "SENT_BYTES":
+        assert isinstance(sent[0].rows.rows, StreamedBatch if more == 0 else MappedBatch)
+    if limit == "KEPT_BYTES":
+        assert sent[0].is_repeatable is (more == 0)
+    with mock.patch.object(row_level, "broadcast_source", return_value=None):
+        expected = lake.session.sql(merge(lake, twin, UPSERT, source))
+    assert counts(result) == counts(expected)
+    assert repr(lake.rows(name)) == repr(lake.rows(twin))
+    assert lake.session.verify(name, every_file=True).ok
+
+
+@pytest.mark.parametrize("rows", [99_999, 100_001])
+@pytest.mark.parametrize("on", ["t.id = s.id", "t.s = s.s", "t.id = s.id AND t.s = s.s"])
+def test_the_number_of_rows_makes_no_difference(lake: Lake, rows: int, on: str) -> None:
+    """Where sources of 100,000 rows once ended, and for keys of each kind."""
+    name = lake.create("id BIGINT, s STRING", **{"write.merge.mode": "merge-on-read", "format-version": "2"})
+    lake.session.sql(f"INSERT INTO {name} SELECT id, concat('key-', id) FROM range(0, 90000, 1, 2)")
+    source = f"SELECT id + 40000 AS id, concat('key-', id + 40000) AS s FROM range({rows})"
+    statement = merge(lake, name, f"ON {on} {UPSERT.removeprefix('ON t.id = s.id ')}", source)
+    assert BROADCAST in lake.session.sql(f"EXPLAIN {statement}").collect()[0][0]
+    result = lake.session.sql(statement)
+    assert (result.rows_updated, result.rows_inserted) == (50_000, rows - 50_000)
+    assert lake.rows(f"SELECT count(*), count(DISTINCT id), max(id) FROM {name}") == [
+        (40_000 + rows, 40_000 + rows, 39_999 + rows)
+    ]
+
+
+def test_a_second_job_that_inserts_and_fails_leaves_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, large: list[bool]
+) -> None:
+    """In merge-on-read the rows that match are written when the job for new rows starts."""
+    name = lake.create("id BIGINT, k INT NOT NULL", **{"write.merge.mode": "merge-on-read", "format-version": "2"})
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 0 FROM range(0, 20, 1, 2)")
+    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    monkeypatch.setattr("dml.write.writer_spec.MAX_HELD_BYTES", 0)
+    before = lake.state(name)
+    source = "SELECT id, IF(id = 28, NULL, 1) AS k FROM range(10, 30)"
+    statement = merge(
+        lake, name, "ON t.id = s.id WHEN MATCHED THEN UPDATE SET k = 1 WHEN NOT MATCHED THEN INSERT *", source
+    )
+    with pytest.raises(DataError) as caught:
+        lake.session.sql(statement)
+    assert caught.value.kind is ErrorKind.NOT_NULL_VIOLATION
+    assert lake.state(name) == before

@@ -1,10 +1,14 @@
 """Keys of one or more columns find the rows that a dictionary of tuples finds."""
 
+from decimal import Decimal
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dml.read import key_index
 from dml.read.key_index import NOWHERE, KeyIndex
 
 KINDS = (pa.int32(), pa.string(), pa.int64())
@@ -28,6 +32,52 @@ def test_places_are_those_of_a_dictionary(
         places = {key[:width]: place for place, key in enumerate(keys) if None not in key[:width]}
         found = index.places(columns([*asked, *keys], width))
         assert found.tolist() == [places.get(key[:width], NOWHERE) for key in [*asked, *keys]]
+
+
+LONG = st.none() | st.text("ab\0é", max_size=20)
+
+
+@given(st.lists(LONG, max_size=30), st.lists(LONG, max_size=30), st.integers(0, 3))
+def test_texts_of_all_lengths_and_slices_of_columns(
+    keys: list[str | None], asked: list[str | None], skipped: int
+) -> None:
+    def column(texts: list[str | None]) -> pa.Array:
+        return pa.array(["skipped"] * skipped + texts, pa.string()).slice(skipped)
+
+    unique = list(dict.fromkeys(keys))
+    index = KeyIndex([column(unique)])
+    assert index.is_unique
+    places = {key: place for place, key in enumerate(unique) if key is not None}
+    found = index.places([column([*asked, *keys])])
+    assert found.tolist() == [NOWHERE if key is None else places.get(key, NOWHERE) for key in [*asked, *keys]]
+    if keys:
+        assert KeyIndex([column([*keys, *keys])]).is_unique == (set(keys) == {None})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([Decimal("1.10"), None, Decimal(-7), Decimal("99999999999999999999.99")], pa.decimal128(38, 2)),
+        pa.array([1, None, -(2**60), 5], pa.timestamp("us", "UTC")),
+        pa.array([b"0123456789abcdef", None, b"\0" * 16, b"0123456789abcdeg"], pa.binary(16)),
+        pa.array([True, None, False, False], pa.bool_()),
+    ],
+)
+def test_keys_of_other_types(values: pa.Array) -> None:
+    for column in (values.slice(0, 3), values.slice(1, 2)):
+        index = KeyIndex([column, pa.array(range(len(column)))])
+        assert index.is_unique
+        expected = [place if valid else NOWHERE for place, valid in enumerate(column.is_valid().to_pylist())]
+        assert index.places([column, pa.array(range(len(column)))]).tolist() == expected
+        assert index.contains([values.slice(3, 1), pa.array([0])]).tolist() == [False]
+    assert not KeyIndex([values.take(pa.array([0, 0])), pa.array([1, 1])]).is_unique
+
+
+def test_equal_hashes_of_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two keys of one hash are not told apart, so they are not unique; a row of such a hash is compared."""
+    monkeypatch.setattr(key_index, "mixed", lambda hashes, values: np.zeros(len(hashes), np.uint64))
+    assert not KeyIndex([pa.array(["a", "b"])]).is_unique
+    assert KeyIndex([pa.array(["a"])]).places([pa.array(["b", "a", "c"])]).tolist() == [NOWHERE, 0, NOWHERE]
 
 
 NUMBERS = st.lists(st.none() | st.integers(-3, 3) | st.integers(-(2**31), 2**31 - 1), max_size=30)

@@ -1,0 +1,341 @@
+"""Walks across the thresholds that choose how a statement runs: its time must grow without jumps.
+
+    python -m benchmarks.walks                                     # all walks
+    python -m benchmarks.walks --walk merge-source --pictures docs/pictures
+    python -m benchmarks.walks --walk merge-source --sizes 90000 99000 101000 110000
+
+One JSON line for each size, and one for each walk with its steepest step. `seconds` and `cpu` (of the driver, the JVM
+and its workers together) are the least of `--rounds`. `step` compares the seconds of a size with what the sizes before
+it lead to expect: their time, and their slope. A step above 1.3 is a cliff. On a busy machine `cpu_step`, the same of
+CPU, says more.
+
+Each table is made once; after each statement it is rolled back. `merge-source` takes about 6 minutes on two idle cores,
+all walks 15.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dml
+from benchmarks.datasets import ROWS
+from benchmarks.pictures import picture
+from benchmarks.statements import tree_cpu
+
+TARGET = 2_000_000
+UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+MODES = {mode: {"write.merge.mode": mode} for mode in ("copy-on-write", "merge-on-read")}
+NO_MODES: Mapping[str, Mapping[str, str]] = {"RowDelta": {}}
+BEFORE = 4
+"""How many sizes before one tell what to expect of it."""
+
+
+def grown(first: int, last: int, factor: float) -> tuple[int, ...]:
+    """Sizes, each a factor above the one before."""
+    found, size = [], float(first)
+    while size <= last * 1.001:
+        found.append(round(size))
+        size *= factor
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """A statement of growing size.
+
+    Attributes:
+        crosses: The thresholds on the way, as modules and names.
+        axis: What grows.
+        sizes: The sizes.
+        statement: The statement for a size; `{table}` is the table.
+        rows: The query for the rows of the table, for a size.
+        is_one_table: Whether all sizes have one table.
+        variants: Table properties, by the name of the line in the picture.
+    """
+
+    crosses: str
+    axis: str
+    sizes: Sequence[int]
+    statement: Callable[[int], str]
+    rows: Callable[[int], str]
+    is_one_table: bool = False
+    variants: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: NO_MODES)
+
+
+def target(_: int) -> str:
+    """The rows of the table that sources of all sizes are merged into."""
+    return ROWS.format(rows=TARGET, files=4)
+
+
+def merged(key: str, on: str) -> Callable[[int], str]:
+    """A MERGE of so many rows, half of them new, the others spread over the whole table.
+
+    Args:
+        key: The source's key columns, made of the number `id`.
+        on: The condition.
+    """
+
+    def statement(rows: int) -> str:
+        number = f"IF(id % 2 = 0, id DIV 2 * {TARGET // max(1, rows // 2)}, {TARGET} + id) AS id"
+        columns = f"{key}, 0.5D AS amt, timestamp_seconds(id) AS ts"
+        source = f"SELECT {columns} FROM (SELECT {number} FROM range(0, {rows}, 1, 2))"
+        return f"MERGE INTO {{table}} t USING ({source}) s ON {on} {UPSERT}"
+
+    return statement
+
+
+NUMBER = "id, 1 AS k, 'x' AS grp, concat('merged-', id) AS note"
+NOTE = "concat('note-', id, '-', substring(md5(CAST(id AS STRING)), 1, 24)) AS note"
+TEXT = f"id, 1 AS k, 'x' AS grp, {NOTE}"
+TWO = f"id, CAST(id % 1000 AS INT) AS k, 'x' AS grp, {NOTE}"
+
+
+def new(rows: int) -> str:
+    """A MERGE of rows that are all new."""
+    source = ROWS.format(rows=rows, files=2).replace("SELECT id,", f"SELECT {TARGET} + id AS id,")
+    return f"MERGE INTO {{table}} t USING ({source}) s ON t.id = s.id {UPSERT}"
+
+
+def of_rows(files: int) -> Callable[[int], str]:
+    """A table of so many rows, in a number of files."""
+    return lambda rows: ROWS.format(rows=rows, files=files)
+
+
+def fixed(statement: str) -> Callable[[int], str]:
+    """One statement for all sizes."""
+    return lambda _: statement
+
+
+READ_BY_SPARK = "SELECT count(DISTINCT k), max(reverse(note)) FROM {table}"
+UPDATE = "UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7"
+
+WALKS: dict[str, Walk] = {
+    "merge-source": Walk(
+        crosses="engine.broadcast_source: SENT_BYTES, KEPT_BYTES, TRIED_BYTES, write.merge.max-sent-source-bytes; "
+        "engine.distribution.FEW_ROWS; engine.broadcast_merge.ROWS_OF_A_TASK",
+        axis="rows of the source",
+        sizes=grown(1_000, 4_000_000, 4 / 3),
+        statement=merged(NUMBER, "t.id = s.id"),
+        rows=target,
+        is_one_table=True,
+        variants=MODES,
+    ),
+    "merge-texts": Walk(
+        crosses="the same, with keys that are texts",
+        axis="rows of the source",
+        sizes=grown(10_000, 1_000_000, 4 / 3),
+        statement=merged(TEXT, "t.note = s.note"),
+        rows=target,
+        is_one_table=True,
+        variants=MODES,
+    ),
+    "merge-two-keys": Walk(
+        crosses="the same, with keys of two columns",
+        axis="rows of the source",
+        sizes=grown(10_000, 1_000_000, 4 / 3),
+        statement=merged(TWO, "t.id = s.id AND t.k = s.k"),
+        rows=target,
+        is_one_table=True,
+        variants=MODES,
+    ),
+    "merge-new": Walk(
+        crosses="engine.distribution.FEW_ROWS: new rows that the driver inserts",
+        axis="rows of the source, all new",
+        sizes=grown(5_000, 20_000, 1.15),
+        statement=new,
+        rows=target,
+        is_one_table=True,
+        variants=MODES,
+    ),
+    "update-spliced": Walk(
+        crosses="write.splice.min-file-size-bytes: a file of 4 MiB",
+        axis="rows of a table of one file",
+        sizes=grown(80_000, 250_000, 1.15),
+        statement=fixed(UPDATE),
+        rows=of_rows(1),
+    ),
+    "update-tasks": Walk(
+        crosses="scan.split.SMALL_SIZE: files of 8 MiB for one task that writes",
+        axis="rows of a table of two files",
+        sizes=grown(150_000, 500_000, 1.15),
+        statement=fixed(UPDATE),
+        rows=of_rows(2),
+    ),
+    "scan-tasks": Walk(
+        crosses="scan.split.LEAST_SIZE: files of 16 MiB for one task that reads",
+        axis="rows of a table of two files",
+        sizes=grown(300_000, 1_000_000, 1.15),
+        statement=fixed("SELECT max(note), max(grp) FROM {table}"),
+        rows=of_rows(2),
+    ),
+    "scan-vectorized": Walk(
+        crosses="connector.vectorized.LEAST_BYTES: files of 4 MiB for Spark's reader",
+        axis="rows of a table of two files",
+        sizes=grown(80_000, 250_000, 1.15),
+        statement=fixed(READ_BY_SPARK),
+        rows=of_rows(2),
+    ),
+    "scan-files": Walk(
+        crosses="connector.vectorized.MOST_FILES: 512 files for Spark's reader",
+        axis="files of a table",
+        sizes=(400, 450, 500, 512, 513, 550, 600),
+        statement=fixed(READ_BY_SPARK),
+        rows=lambda files: ROWS.format(rows=1_000_000, files=files),
+    ),
+    "scan-groups": Walk(
+        crosses="partial aggregation: groups that a task returns",
+        axis="groups of a table of 1 million rows",
+        sizes=grown(100, 1_000_000, 2),
+        statement=lambda groups: (
+            f"SELECT k, count(*), sum(amt) FROM (SELECT id % {groups} AS k, amt FROM {{table}}) GROUP BY k"
+        ),
+        rows=lambda _: ROWS.format(rows=1_000_000, files=4),
+        is_one_table=True,
+    ),
+    "insert-held": Walk(
+        crosses="write.writer_spec.MAX_HELD_BYTES: 1 MiB of a task's rows that the driver writes",
+        axis="rows of two tasks",
+        sizes=grown(8_000, 50_000, 1.15),
+        statement=lambda rows: f"INSERT INTO {{table}} {ROWS.format(rows=rows, files=2)}",
+        rows=of_rows(1),
+        is_one_table=True,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What a size took."""
+
+    size: int
+    seconds: float
+    cpu: float
+
+
+def main() -> None:
+    """Run the walks that the options name."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--walk", action="append", choices=list(WALKS))
+    parser.add_argument("--sizes", type=int, nargs="+", help="instead of those of the walk")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--driver-memory", default="2g", help="the JVM's greatest heap")
+    parser.add_argument("--pictures", type=Path, help="where pictures go")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="rowdelta-walks-"))
+    settings = {
+        "spark.master": f"local[{options.cores}]",
+        "spark.driver.memory": options.driver_memory,
+        "spark.sql.shuffle.partitions": str(2 * options.cores),
+    }
+    lake = dml.connect(str(folder / "warehouse"), settings=settings, progress=False)
+    try:
+        lake.sql("CREATE NAMESPACE bench")
+        for name in options.walk or WALKS:
+            lines: dict[str, list[tuple[float, float]]] = {}
+            walk = WALKS[name]
+            for variant, properties in walk.variants.items():
+                points: list[Point] = []
+                for point in walked(lake, walk, properties, options.sizes or walk.sizes, options.rounds):
+                    points.append(point)
+                    show({"walk": name, "variant": variant, walk.axis: point.size, **measures(points)})
+                steps = [(measures(points[: place + 1]), points[place].size) for place in range(1, len(points))]
+                for step in ("step", "cpu_step"):
+                    most, size = max((found[step], size) for found, size in steps)
+                    show(
+                        {
+                            "walk": name,
+                            "variant": variant,
+                            f"greatest {step}": most,
+                            "at": size,
+                            "crosses": walk.crosses,
+                        }
+                    )
+                lines[variant] = [(point.size, point.seconds) for point in points]
+            if options.pictures is not None:
+                options.pictures.mkdir(parents=True, exist_ok=True)
+                drawn = picture(name, walk.axis, lines, logarithmic=True)
+                (options.pictures / f"walk-{name}.svg").write_text(drawn)
+    finally:
+        lake.spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def walked(lake: Any, walk: Walk, properties: Mapping[str, str], sizes: Sequence[int], rounds: int) -> Iterator[Point]:
+    """Measure all sizes; rounds go over all sizes of one table, so that a busy minute does not hit one size alone."""
+    if not walk.is_one_table:
+        for size in sizes:
+            with_table(lake, walk.rows(size), properties)
+            run(lake, walk.statement(size))
+            yield least(size, [run(lake, walk.statement(size)) for _ in range(rounds)])
+        return
+    with_table(lake, walk.rows(sizes[0]), properties)
+    for size in (sizes[0], sizes[len(sizes) // 2], sizes[0]):  # warm
+        run(lake, walk.statement(size))
+    found: dict[int, list[tuple[float, float]]] = {size: [] for size in sizes}
+    for _ in range(rounds):
+        for size in sizes:
+            found[size].append(run(lake, walk.statement(size)))
+    yield from (least(size, runs) for size, runs in found.items())
+
+
+def with_table(lake: Any, rows: str, properties: Mapping[str, str]) -> None:
+    """Make the table."""
+    lake.sql("DROP TABLE IF EXISTS bench.t PURGE")
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in {"format-version": "3", **properties}.items())
+    lake.sql(f"CREATE TABLE bench.t USING iceberg TBLPROPERTIES ({listed}) AS {rows}")
+
+
+def run(lake: Any, statement: str) -> tuple[float, float]:
+    """Run a statement and take back what it changed; the seconds and the CPU that it took."""
+    catalog = lake.registry.catalog(lake.registry.current_catalog)
+    before = catalog.load_table("bench.t").metadata.current_snapshot_id
+    started, cpu = time.perf_counter(), tree_cpu()
+    found = lake.sql(statement.format(table="bench.t"))
+    if not isinstance(found, dml.Result):
+        found.collect()
+    spent = time.perf_counter() - started, tree_cpu() - cpu
+    table = catalog.load_table("bench.t")
+    if table.metadata.current_snapshot_id != before:
+        table.manage_snapshots().rollback_to_snapshot(before).commit()
+    return spent
+
+
+def least(size: int, runs: Sequence[tuple[float, float]]) -> Point:
+    """The least of several runs."""
+    return Point(size=size, seconds=min(seconds for seconds, _ in runs), cpu=min(cpu for _, cpu in runs))
+
+
+def measures(points: Sequence[Point]) -> dict[str, float]:
+    """What the last of some sizes took, and how far above what those before it lead to expect."""
+    last, earlier = points[-1], points[-1 - BEFORE : -1]
+    found = {"seconds": round(last.seconds, 3), "cpu": round(last.cpu, 2)}
+    if earlier:
+        found["step"] = round(last.seconds / expected([(p.size, p.seconds) for p in earlier], last.size), 2)
+        found["cpu_step"] = round(last.cpu / expected([(p.size, p.cpu) for p in earlier], last.size), 2)
+    return found
+
+
+def expected(earlier: Sequence[tuple[int, float]], size: int) -> float:
+    """What the sizes before one lead to expect of it: a line through the nearest, as steep as they are together.
+
+    A single size before it counts for what is fixed: nothing is known of its slope.
+    """
+    (first, start), (nearest, seconds) = earlier[0], earlier[-1]
+    slope = max(0.0, (seconds - start) / (nearest - first)) if nearest > first else 0.0
+    return seconds + slope * (size - nearest)
+
+
+def show(line: Mapping[str, Any]) -> None:
+    """Print a line."""
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
