@@ -7,13 +7,13 @@ Input: the files added and removed, the parent's summary. Output: the keys and v
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
-from urllib.parse import quote_plus
 
 from pyiceberg.table.metadata import TableMetadata
 
 from dml.manifests.write import partition_type
 from dml.model import summary_keys
 from dml.model.manifest import ContentFile, FileContent
+from dml.model.value_text import partition_path
 
 __all__ = ["SummaryBuilder", "is_reserved"]
 
@@ -136,11 +136,7 @@ class SummaryBuilder:
         key = (file.spec_id, file.partition)
         if key not in self._paths:
             spec = self._metadata.specs()[file.spec_id]
-            types = partition_type(spec, self._metadata).fields
-            self._paths[key] = "/".join(
-                f"{quote_plus(field.name)}={quote_plus(field.transform.to_human_string(of.field_type, value))}"
-                for field, of, value in zip(spec.fields, types, file.partition, strict=True)
-            )
+            self._paths[key] = partition_path(spec, partition_type(spec, self._metadata), file.partition)
         return self._paths[key]
 
 

@@ -28,13 +28,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import Record
 
 from dml.commit.changes import FileChanges, Operation
 from dml.deletes.delete_file_index import partition_key
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CommitConflictError, ValidationFailedError
+from dml.manifests.write import partition_type
 from dml.model.manifest import (
     ContentFile,
     DeleteFileKey,
@@ -44,6 +44,7 @@ from dml.model.manifest import (
     ManifestEntry,
     Partition,
 )
+from dml.model.value_text import partition_path
 from dml.pruning.filter_text import filter_text
 from dml.pruning.pruner import FileFilter
 
@@ -177,7 +178,10 @@ def about(changes: FileChanges, table: TableMetadata, verb: str) -> str:
 def partition_text(partition: Partition, table: TableMetadata) -> str:
     """A partition as the folders of its files are called: `day=2026-01-01/kind=a`."""
     spec_id, values = partition
-    return table.specs()[spec_id].partition_to_path(Record(*values), table.schema()) if values else "all"
+    if not values:
+        return "all"
+    spec = table.specs()[spec_id]
+    return partition_path(spec, partition_type(spec, table), values)
 
 
 def always(*operations: Operation) -> Callable[[FileChanges], frozenset[Operation]]:

@@ -22,14 +22,15 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import SetPropertiesUpdate
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
-from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, StringType
 
 from dml.ddl.commit import MetadataChange
 from dml.errors import AnalysisError, ErrorKind
 from dml.hook_options import HookOptions
 from dml.manifests.read import entries_of, manifests_of
+from dml.manifests.write import partition_type
 from dml.model.manifest import ContentFile, ManifestContent, ManifestFile, Partition
+from dml.model.value_text import partition_path
 from dml.options import COMMIT_MARK_DONE_UNTIL, WRITE_DATA_PATH
 
 __all__ = ["DonePartitions", "done_partitions", "until_change", "write_success_files"]
@@ -251,10 +252,10 @@ def write_success_files(table: Table, done: DonePartitions, *, now_ms: int) -> t
     """
     properties, metadata = table.properties, table.metadata
     root = (properties.get(WRITE_DATA_PATH) or f"{table.location()}/data").rstrip("/")
-    specs, schema = metadata.specs(), metadata.schema()
+    specs = metadata.specs()
     written = []
     for spec_id, partition in done.partitions:
-        folder = specs[spec_id].partition_to_path(Record(*partition), schema)
+        folder = partition_path(specs[spec_id], partition_type(specs[spec_id], metadata), partition)
         location = f"{root}/{folder}/{SUCCESS}"
         text = json.dumps({"creationTime": created(table, location, now_ms), "modificationTime": now_ms})
         with table.io.new_output(location).create(overwrite=True) as stream:

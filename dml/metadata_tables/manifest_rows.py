@@ -18,6 +18,7 @@ from dml.manifests.read import manifests_of
 from dml.manifests.write import partition_type
 from dml.metadata_tables.tables import MetadataTable
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile, PartitionSummary
+from dml.model.value_text import partition_value_text
 
 __all__ = ["all_manifest_rows", "manifest_rows", "manifests_to_read"]
 
@@ -122,6 +123,6 @@ def summary_row(summary: PartitionSummary, spec: PartitionSpec, kinds: StructTyp
     def text(bound: bytes | None) -> str:
         if bound is None or not isinstance(kind, PrimitiveType):
             return NULL_TEXT
-        return transform.to_human_string(kind, from_bytes(kind, bound))
+        return partition_value_text(transform, kind, from_bytes(kind, bound))
 
     return summary.contains_null, summary.contains_nan, text(summary.lower_bound), text(summary.upper_bound)

@@ -25,6 +25,8 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
 
+from dml.model.transforms import exact_spec
+
 __all__ = ["InBuckets", "partitions_that_may_match", "partitions_that_must_match"]
 
 
@@ -113,10 +115,7 @@ def partitions_that_may_match(
     Raises:
         ValueError: the filter does not fit the schema.
     """
-    try:
-        return InclusiveWithBuckets(schema, spec, case_sensitive).project(row_filter)
-    except OverflowError:  # PyIceberg finds years and months by Python's dates, which end
-        return AlwaysTrue()
+    return InclusiveWithBuckets(schema, exact_spec(spec), case_sensitive).project(row_filter)
 
 
 def partitions_that_must_match(
@@ -127,10 +126,7 @@ def partitions_that_must_match(
     Raises:
         ValueError: the filter does not fit the schema.
     """
-    try:
-        return StrictWithBuckets(schema, spec, case_sensitive).project(row_filter)
-    except OverflowError:
-        return AlwaysFalse()
+    return StrictWithBuckets(schema, exact_spec(spec), case_sensitive).project(row_filter)
 
 
 class InclusiveWithBuckets(InclusiveProjection):

@@ -18,8 +18,8 @@ from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import DayTransform, IdentityTransform, TimeTransform, Transform
-from pyiceberg.types import DateType, IcebergType, NestedField, StructType
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField, StructType
 
 from dml.deletes.delete_file_index import partition_key
 from dml.manifests.entry_columns import RECORD_COUNT
@@ -30,7 +30,8 @@ from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.bucket_predicate import partitions_that_may_match, partitions_that_must_match
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
 from dml.pruning.many_files import FilesTest, any_match_of_files, files_bounds
-from dml.pruning.row_tests import Bounds, BoundsOf, ColumnBounds, RowTest, all_match, any_match
+from dml.pruning.partition_values import exact_type, rows_bounds
+from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match
 
 __all__ = ["AnyOf", "FileFilter", "PartitionSet", "Pruner"]
 
@@ -206,7 +207,20 @@ class SpecPruner:
         case_sensitive: bool,
     ) -> None:
         self.fields = fields
-        self._partitions = Schema(*fields.fields)
+        sources = {
+            field.field_id: (field.transform, schema.find_type(field.source_id))
+            for field in spec.fields
+            if field.source_id in asked
+        }
+        # Partition values that say nothing of the asked columns are compared with nothing.
+        self._partitions = Schema(
+            *(
+                NestedField(field.field_id, field.name, exact_type(*sources[field.field_id]), required=False)
+                if field.field_id in sources
+                else field
+                for field in fields.fields
+            )
+        )
         projected = partitions_that_may_match(row_filter, schema, spec, case_sensitive=case_sensitive)
         self.may = any_match(projected, self._partitions, case_sensitive=True)
         self._strict = (schema, spec, case_sensitive, row_filter)
@@ -215,18 +229,20 @@ class SpecPruner:
             for field in spec.fields
             if isinstance(field.transform, IdentityTransform) and field.source_id in asked
         }
-        self._rounded = frozenset(
-            field.field_id
-            for field in spec.fields
-            if field.source_id in asked and rounds_time(field.transform, schema.find_type(field.source_id))
-        )
+        converters = {field_id: rows_bounds(*found) for field_id, found in sources.items()}
+        self._rows_bounds = {field_id: convert for field_id, convert in converters.items() if convert is not None}
 
     def of_rows(self, bounds: BoundsOf) -> BoundsOf:
-        """What partition values say of their rows, whoever wrote them: see `one_earlier`."""
-        rounded = self._rounded
-        if not rounded:
+        """What partition values say of their rows, whoever wrote them."""
+        converters = self._rows_bounds
+        if not converters:
             return bounds
-        return lambda field_id: one_earlier(bounds(field_id)) if field_id in rounded else bounds(field_id)
+
+        def bounds_of(field_id: int) -> ColumnBounds:
+            convert, found = converters.get(field_id), bounds(field_id)
+            return found if convert is None else convert(found)
+
+        return bounds_of
 
     @cached_property
     def must(self) -> RowTest:
@@ -240,23 +256,6 @@ class SpecPruner:
         bounds = partition_bounds(partition, self.fields)
         identity = {source_id: bounds(field_id) for source_id, field_id in self._identity.items()}
         return PartitionAnswer(self.may(self.of_rows(bounds)), identity)
-
-
-def rounds_time(transform: Transform[Any, Any], source: IcebergType) -> bool:
-    """Whether a transform has one value for several instants or days."""
-    is_day = isinstance(transform, DayTransform) and isinstance(source, DateType)
-    return isinstance(transform, TimeTransform) and not is_day
-
-
-def one_earlier(bounds: ColumnBounds) -> ColumnBounds:
-    """Bounds of years, months, days or hours, less by one before 1970.
-
-    Some writers round up there (Java's until 0.10, Rust's): they call a second before 1970 one of 1970.
-    """
-    lower = bounds.lower
-    if lower is None or lower > 0:
-        return bounds
-    return Bounds(lower=lower - 1, upper=bounds.upper, nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
 
 
 def filter_columns(row_filter: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> frozenset[int]:

@@ -16,11 +16,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
-from pyiceberg.typedef import Record
 
 from dml.errors import storage_failure
 from dml.files.deletion import delete_files
 from dml.files.file_io import file_io
+from dml.model.value_text import partition_path
 from dml.model.write_task import WriteContext
 from dml.options import WRITE_DATA_PATH
 
@@ -177,4 +177,5 @@ class OutputFileFactory:
         return file_io(self._context.io_properties, location)
 
     def _partition_path(self, spec_id: int, partition: tuple[Any, ...]) -> str:
-        return self._specs[spec_id].partition_to_path(Record(*partition), self._schema)
+        spec = self._specs[spec_id]
+        return partition_path(spec, spec.partition_type(self._schema), partition)

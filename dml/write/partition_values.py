@@ -2,12 +2,15 @@
 
 Input: batches of the file layout. Output: the partition tuples in a batch, each with its rows. Spec: "Partition
 Transforms"; tuples hold Iceberg's internal form of values (days as int, timestamps as microseconds, ...).
+
+A row whose partition value does not fit the type of the partition field is refused: see decision 037.
 """
 
 import math
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.transforms import DayTransform, Transform, UnknownTransform, VoidTransform
-from pyiceberg.types import DateType, IcebergType, NestedField, StructType
+from pyiceberg.transforms import UnknownTransform, VoidTransform
+from pyiceberg.types import IcebergType, NestedField, StructType
 
-from dml.errors import NotSupportedError
+from dml.errors import DataError, ErrorKind, NotSupportedError
+from dml.model.transforms import array_transform, exact_range, is_reproducible
+from dml.model.value_text import source_value_text
 
 __all__ = ["PartitionRouter"]
 
@@ -27,15 +32,21 @@ INT32_TYPES = (pa.date32(), pa.time32("s"), pa.time32("ms"))
 MAX_CODE = 2**62
 MAX_SHORT_CODE = 2**16
 DECIMAL_BYTES = 16
-DAY_UNITS = {"us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldValues:
-    """One partition field: where its source is in a batch, and what becomes of it."""
+    """One partition field: where its source is in a batch, and what becomes of it.
+
+    Attributes:
+        path: The place of the column, then places of fields in structs.
+        transform: Transforms the values of the source; None if the partition value is always NULL.
+        check: Raises DataError for values that the transform cannot represent.
+    """
 
     path: tuple[int, ...]
     transform: Callable[[pa.Array], pa.Array] | None
+    check: Callable[[pa.Array], None] | None = None
 
 
 class PartitionRouter:
@@ -71,6 +82,8 @@ class PartitionRouter:
         values = batch.column(field.path[0])
         for place in field.path[1:]:
             values = pc.struct_field(values, [place])
+        if field.check is not None:
+            field.check(physical(values))
         storage = physical(field.transform(aligned(values)))
         as_uuid = values.type == pa.uuid() and storage.type == pa.binary(16)
         encoded = storage.dictionary_encode()
@@ -96,25 +109,37 @@ def field_values(field: PartitionField, columns: tuple[NestedField, ...]) -> Fie
     if found is None:  # the source column of a void field may be gone
         return FieldValues(path=(), transform=None)
     path, source = found
-    return FieldValues(path=path, transform=array_transform(field.transform, source))
+    if not is_reproducible(field.transform, source):
+        raise NotSupportedError(
+            f"Cannot write to the partition field '{field.name}': engines disagree about {field.transform} of an INT",
+            hint="Replace the partition field by one with a width of at most 1073741824",
+        )
+    limits = exact_range(field.transform, source)
+    check = None if limits is None else partial(check_range, field=field, source=source, limits=limits)
+    return FieldValues(path=path, transform=array_transform(field.transform, source), check=check)
 
 
-def array_transform(transform: Transform[Any, Any], source: IcebergType) -> Callable[[pa.Array], pa.Array]:
-    """A transform of all values of an array."""
-    if isinstance(transform, DayTransform) and not isinstance(source, DateType):
-        return days
-    return transform.pyarrow_transform(source)
+def check_range(values: pa.Array, *, field: PartitionField, source: IcebergType, limits: tuple[Any, Any]) -> None:
+    """Refuse values whose partition value would not fit its type.
 
+    Java and Rust wrap such partition values around silently, and scans then prune the file.
 
-def days(values: pa.Array) -> pa.Array:
-    """Days since 1970 of timestamps.
-
-    `pyiceberg_core` 0.11 rounds those of the last second of a day before 1970 up.
+    Raises:
+        DataError: there is one.
     """
-    storage = values.cast(pa.int64())
-    units = storage.fill_null(0).to_numpy(zero_copy_only=False)
-    found = (units // DAY_UNITS[values.type.unit]).astype(np.int32)
-    return pa.array(found, mask=values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None)
+    extremes = pc.min_max(values)
+    least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
+    if least is None or (limits[0] <= least and greatest <= limits[1]):
+        return
+    value = least if least < limits[0] else greatest
+    text, first, last = (source_value_text(source, found) for found in (value, *limits))
+    raise DataError(
+        f"The value {text} is out of range for the partition field '{field.name}': {field.transform} of it does not "
+        "fit the type of the field",
+        kind=ErrorKind.OVERFLOW,
+        hint=f"Write values from {first} to {last}, or replace the partition field",
+        partition_field=field.name,
+    )
 
 
 def find_source(field_id: int, columns: tuple[NestedField, ...]) -> tuple[tuple[int, ...], IcebergType] | None:

@@ -20,7 +20,8 @@ from pyiceberg.types import NestedField
 
 from dml.files.scratch import scratch_folder
 from dml.model.manifest import ContentFile
-from dml.write.partition_values import aligned, array_transform, find_source, physical
+from dml.model.transforms import array_transform
+from dml.write.partition_values import aligned, find_source, physical
 from dml.write.rolling import RollingDataWriter
 
 __all__ = ["RowOrder", "SortingDataWriter", "row_order"]

@@ -1,0 +1,112 @@
+"""What a partition value tells of the rows in its files, whichever writer computed it. Driver.
+
+Input: the value of a partition field, or the bounds of several. Output: bounds in which the transforms of the rows'
+values lie, computed without rounding or overflow. They are compared with literals that are transformed exactly.
+
+Writers differ at the ends of types (decision 037): Java's `truncate` and `hour` wrap around, Java until 0.10 and Rust
+round instants before 1970 up, Rust yields NULL for years and months outside of the years -262143 to 262142.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from pyiceberg.transforms import (
+    DayTransform,
+    HourTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import DateType, DecimalType, IcebergType, LongType
+
+from dml.model.transforms import INTEGER_LIMITS, is_reproducible
+from dml.pruning.row_tests import Bounds, ColumnBounds
+
+__all__ = ["exact_type", "rows_bounds"]
+
+FIRST_WRAPPED_HOUR: Final = (1 << 32) + -(1 << 63) // 3_600_000_000
+"""Hours of 64 bits of microseconds wrap around to numbers from here on, or below its negation."""
+
+
+def exact_type(transform: Transform[Any, Any], source: IcebergType) -> IcebergType:
+    """A type that holds the exact transform of every value: PyIceberg folds comparisons with others away."""
+    if isinstance(transform, TruncateTransform) and type(source) in INTEGER_LIMITS:
+        return DecimalType(38, 0)
+    return LongType() if isinstance(transform, HourTransform) else transform.result_type(source)
+
+
+def rows_bounds(transform: Transform[Any, Any], source: IcebergType) -> Callable[[ColumnBounds], ColumnBounds] | None:
+    """Turn bounds of partition values into bounds of what the transform of the rows' values is.
+
+    Args:
+        transform: The transform of the partition field.
+        source: The type of the column.
+
+    Returns:
+        The function; None where both are the same.
+    """
+    match transform:
+        case TruncateTransform() if type(source) in INTEGER_LIMITS:
+            return partial(unwrapped_multiples, transform.width)
+        case HourTransform():
+            return unwrapped_hours
+        case YearTransform() | MonthTransform():
+            return known_years
+        case DayTransform() if not isinstance(source, DateType):
+            return rounded_down
+    return None
+
+
+def unwrapped_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
+    """Bounds of multiples of a width, with the least one where it may have wrapped around to a large number.
+
+    A column may have been an INT when a file was written, and be a BIGINT now.
+    """
+    lower, upper = bounds.lower, bounds.upper
+    for kind, limit in INTEGER_LIMITS.items():
+        least = (-limit // width) * width
+        if not is_reproducible(TruncateTransform(width), kind()) and meets(lower, upper, -limit, limit - 1):
+            return anything(bounds)
+        wrapped = least + 2 * limit
+        if least == -limit or not meets(lower, upper, wrapped, wrapped):
+            continue
+        only = lower == upper
+        lower = least
+        upper = least if only else upper
+    return Bounds(lower=lower, upper=upper, nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
+
+
+def meets(lower: int | None, upper: int | None, first: int, last: int) -> bool:
+    """Whether a value between two bounds may be one of an interval."""
+    return (lower is None or lower <= last) and (upper is None or upper >= first)
+
+
+def anything(bounds: ColumnBounds) -> Bounds:
+    """Bounds of values that may be any."""
+    return Bounds(nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
+
+
+def unwrapped_hours(bounds: ColumnBounds) -> ColumnBounds:
+    """Bounds of hours: those of the years after 199660 and before -195721 may be any, as others wrap around to them."""
+    lower, upper = bounds.lower, bounds.upper
+    known = lower is not None and upper is not None
+    if known and lower > -FIRST_WRAPPED_HOUR and upper < FIRST_WRAPPED_HOUR:
+        return rounded_down(bounds)
+    return anything(bounds)
+
+
+def known_years(bounds: ColumnBounds) -> ColumnBounds:
+    """Bounds of years and months: NULL may be any date outside of Rust's calendar."""
+    if bounds.nulls:
+        return Bounds(nans=bounds.nans)
+    return rounded_down(bounds)
+
+
+def rounded_down(bounds: ColumnBounds) -> ColumnBounds:
+    """Bounds of years, months, days or hours, less by one before 1970 where writers may have rounded up."""
+    lower = bounds.lower
+    if lower is None or lower > 0:
+        return bounds
+    return Bounds(lower=lower - 1, upper=bounds.upper, nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
