@@ -80,8 +80,8 @@ def contents(tools: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
     for tool in tools:
         requirements_of(tool, frozenset(), found)
     for key, one in found.items():
-        if key != "rowdelta":
-            for name in {file.parts[0] for file in one.files or () if file.parts[0] not in {"..", "__pycache__"}}:
+        for name in {file.parts[0] for file in one.files or () if file.parts[0] not in {"..", "__pycache__"}}:
+            if key != "rowdelta" or name.endswith(".dist-info"):
                 yield name, Path(str(one.locate_file(name)))
 
 

@@ -23,7 +23,8 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     commands = commands_of(PAGE)
     assert len(commands) > 4
     script = tmp_path / "page.sh"
-    script.write_text("".join(f"{command.text}\necho '{MARK}'\n" for command in commands))
+    ends = "trap 'kill $(jobs -p) 2>/dev/null' EXIT\n"  # also where a command of the page fails
+    script.write_text(ends + "".join(f"{command.text}\necho '{MARK}'\n" for command in commands))
     java = shutil.which("java")
     assert java is not None
     kept = {name: os.environ[name] for name in ("HOME", "JAVA_HOME") if name in os.environ}
