@@ -32,6 +32,7 @@ from dml.files.schemes import local_path
 from dml.files.shared_folder import Sighting, look_for
 from dml.model.write_task import WriteContext
 from dml.spark.handlers import session_key
+from dml.spark.jvm import classic_session
 from dml.spark.master import is_local
 from dml.spark.workers import check_workers
 
@@ -119,7 +120,7 @@ def check_once(spark: SparkSession, root: str, check: Callable[[int], None], *, 
 
 def executor_hosts(spark: SparkSession) -> frozenset[str]:
     """Return the hosts of the executors that have registered, the driver's among them."""
-    tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001  Python's tracker does not know executors
+    tracker = classic_session(spark).sparkContext().statusTracker()  # Python's does not know executors
     return frozenset(str(info.host()) for info in tracker.getExecutorInfos())
 
 

@@ -10,7 +10,6 @@ With a local master workers take the driver's own Python. Elsewhere a tiny job, 
 import importlib.metadata
 import importlib.util
 import os
-import re
 import sys
 import threading
 from tempfile import TemporaryDirectory
@@ -29,10 +28,10 @@ from dml.files import scratch as files
 from dml.spark.handlers import session_key
 from dml.spark.internals import FAILURES, warn_degraded
 from dml.spark.jvm import jvm_view
+from dml.spark.master import is_local
 
 __all__ = ["check_workers", "run_here", "scratch_folder"]
 
-LOCAL_MASTER: Final = re.compile(r"local(\[.*\])?")
 DISTRIBUTION: Final = "rowdelta"
 UNKNOWN: Final = "?"
 HINT: Final = (
@@ -66,7 +65,7 @@ def check_workers(spark: SparkSession) -> None:
 
 def run_here(context: SparkContext) -> bool:
     """Whether the workers run on the driver's machine, as parts of it."""
-    return LOCAL_MASTER.fullmatch(context.master or "") is not None
+    return is_local(context.master)
 
 
 def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":

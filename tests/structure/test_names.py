@@ -27,6 +27,7 @@ PRIVATE_NAMES_OF_LIBRARIES = {
     "dml/spark/interception.py": "PySpark",
     "dml/spark/jobs.py": "PySpark",
     "dml/spark/jvm.py": "PySpark",
+    "dml/spark/launch.py": "PySpark",
     "dml/spark/stream_calls.py": "PySpark",
     "dml/spark/versions.py": "PySpark",
     "dml/spark/workers.py": "PySpark",

@@ -1,6 +1,6 @@
 """Rows that tasks send to the driver, themselves or in files, and batches that the driver sends to tasks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_tasks_stop_where_one_of_them_has_found_too_much(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def numbered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def numbered(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Sets the number of the task that runs."""
 
     def number(partition_id: int) -> None:
