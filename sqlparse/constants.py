@@ -62,10 +62,11 @@ NULL = Constant(kind=Kind.NULL)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)  # noqa: UP017
 MICROSECOND = dt.timedelta(microseconds=1)
 MICROS_OF_DAY = 86_400_000_000
+MICROS_LIMIT = 1 << 63
 
-DATE_TEXT = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
+DATE_TEXT = re.compile(r"([+-]?)(\d{4,7})-(\d{2})-(\d{2})", re.ASCII)
 TIMESTAMP_TEXT = re.compile(
-    r"(\d{4}-\d{2}-\d{2})"
+    r"([+-]?\d{4,6}-\d{2}-\d{2})"
     r"(?:[ T](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)(?:(Z|[+-]\d{2}:\d{2})| ([A-Za-z]\S*))?)?",
     re.ASCII,
 )
@@ -313,12 +314,18 @@ def cast_timestamp(value: Constant, zone: TimeZone, *, instant: bool) -> Constan
 
 
 def text_date(text: str) -> int | None:
-    """Days since 1970 of a date written in full, `2020-01-31`."""
+    """Days since 1970 of a date written in full, `2020-01-31`; Spark's years have up to 7 digits and a sign."""
     match = DATE_TEXT.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day = (int(part) for part in match.group(2, 3, 4))
+    # The calendar repeats every 400 years, of 146,097 days; Python knows the years 1 to 9999.
+    cycles, known = divmod(-year if match[1] == "-" else year, 400)
     try:
-        return dt.date(*map(int, match.groups())).toordinal() - 719_163 if match else None
+        days = dt.date(known + 400, month, day).toordinal() - 719_163 + (cycles - 1) * 146_097
     except ValueError:
         return None
+    return days if -(1 << 31) <= days < 1 << 31 else None
 
 
 def text_time(text: str) -> int | None:
@@ -347,6 +354,8 @@ def text_timestamp(text: str, zone: TimeZone | None) -> int | None:
     if time is None:
         return None
     local, written = days * MICROS_OF_DAY + time, match[3] or match[4]
+    if not -MICROS_LIMIT <= local < MICROS_LIMIT:
+        return None
     if zone is None:
         return local if written is None else None
     if zone.certain and match[4] is not None:  # Java may not know a name that Python knows

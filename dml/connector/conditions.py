@@ -6,7 +6,6 @@ names and literals have their types here, and no text comes between. What is not
 nothing, which leaves what stands beside it as it is.
 """
 
-import datetime as dt
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from pyiceberg.expressions import AlwaysTrue, And
 from pyiceberg.schema import Schema
 from sqlglot import exp
 
+from dml.model.value_text import date_text, timestamp_text
 from dml.plan.assignments import TargetNames
 from dml.plan.predicates import MAX_DEPTH, MAX_NODES, pushable
 from dml.plan.pushdown import Pushdown
@@ -26,7 +26,6 @@ from dml.plan.row_delta_plan import PlanContext
 __all__ = ["UNKNOWN", "column", "literal", "pushable_trees", "pushed_down", "tree", "unknown"]
 
 UNKNOWN: Final = "__rowdelta_unknown"
-EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  a local time where the type has none
 LONG_LIST: Final = 8
 
 BINARY: Final[dict[str, type[exp.Expression]]] = {
@@ -189,22 +188,15 @@ def floating(kind: exp.DType) -> Callable[[float], exp.Expression]:
 
 
 def date(days: int) -> exp.Expression:
-    """A date, which Spark counts in days; of years that Python does not know, nothing."""
-    try:
-        return typed(exp.DType.DATE, exp.Literal.string((EPOCH + dt.timedelta(days=days)).date().isoformat()))
-    except OverflowError:
-        return unknown()
+    """A date, which Spark counts in days."""
+    return typed(exp.DType.DATE, exp.Literal.string(date_text(days)))
 
 
 def timestamp(kind: exp.DType, zone: str) -> Callable[[int], exp.Expression]:
     """Timestamps, which Spark counts in microseconds."""
 
     def made(micros: int) -> exp.Expression:
-        try:
-            text = (EPOCH + dt.timedelta(microseconds=micros)).isoformat(" ", "microseconds")
-        except OverflowError:
-            return unknown()
-        return typed(kind, exp.Literal.string(text + zone))
+        return typed(kind, exp.Literal.string(timestamp_text(micros, " ") + zone))
 
     return made
 

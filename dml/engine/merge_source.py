@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual, Reference
+from pyiceberg.expressions.literals import DateLiteral
 from pyiceberg.types import (
     DateType,
     DoubleType,
@@ -316,8 +317,15 @@ def key_range(column: NestedField, values: pa.ChunkedArray) -> BooleanExpression
     term = Reference(column.name)
     distinct = pc.unique(values) if len(values) <= MAX_LISTED * 10 else None
     if distinct is not None and len(distinct) <= MAX_LISTED:
-        listed: set[Any] = set(distinct.to_pylist())
+        listed: set[Any] = set(key_literals(distinct))
         return In(term=term, literals=listed)
-    bounds = pc.min_max(values).as_py()
-    least, greatest = bounds["min"], bounds["max"]
+    bounds = pc.min_max(values)
+    least, greatest = key_literals(pa.array([bounds["min"], bounds["max"]], values.type))
     return And(GreaterThanOrEqual(term=term, value=least), LessThanOrEqual(term=term, value=greatest))
+
+
+def key_literals(values: pa.Array) -> list[Any]:
+    """Keys as literals; Python has no dates before the year 1 and after 9999."""
+    if pa.types.is_date32(values.type):
+        return [DateLiteral(days) for days in values.view(pa.int32()).to_pylist()]
+    return values.to_pylist()  # type: ignore[no-any-return]

@@ -30,17 +30,14 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import DateLiteral, Literal, StringLiteral, TimestampLiteral
 from pyiceberg.expressions.visitors import BooleanExpressionVisitor, visit
-from pyiceberg.utils.datetime import days_to_date, micros_to_timestamp
 
+from dml.model.value_text import date_text, timestamp_text
 from dml.pruning.bucket_predicate import InBuckets
 
 __all__ = ["filter_text"]
 
 
 MOST_VALUES: Final = 5
-DAY: Final = 86_400_000_000
-# Days from 1970 that Python's dates have on both sides.
-MOST_DAYS: Final = 719_000
 OPERATORS: Final[dict[type, str]] = {
     EqualTo: "{} = {}",
     NotEqualTo: "{} <> {}",
@@ -123,9 +120,9 @@ def value_text(literal: Literal[Any]) -> str:
     value = literal.value
     match literal:
         case DateLiteral():
-            return f"'{days_to_date(value)}'" if abs(value) < MOST_DAYS else f"day {value}"
+            return f"'{date_text(value)}'"
         case TimestampLiteral():
-            return f"'{micros_to_timestamp(value)}'" if abs(value) < MOST_DAYS * DAY else f"microsecond {value}"
+            return f"'{timestamp_text(value, ' ')}'"
         case StringLiteral():
             return "'" + str(value).replace("'", "''") + "'"
     return str(value)

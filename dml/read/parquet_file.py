@@ -4,7 +4,6 @@ Input: an open file. Output: record batches, a few pages at a time, and bounds f
 Spec: "Appendix A", Parquet.
 """
 
-import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -15,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import DateType, NestedField
-from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
 from dml.pruning.row_tests import Bounds
 from dml.read.data_file import FileField, Piece, empty_batches, file_fields, leaf_columns
@@ -123,11 +121,11 @@ def minimum_maximum(statistics: Any, field_type: pa.DataType) -> tuple[Any, Any]
     """Least and greatest value in Iceberg's internal form; None for types whose statistics are not used."""
     if not statistics.has_min_max or not has_usable_order(field_type):
         return None, None
-    try:
-        lower, upper = internal(statistics.min), internal(statistics.max)
-    except OverflowError:
-        # A timestamp outside the years 1 to 9999, which Python cannot hold.
-        return None, None
+    if pa.types.is_temporal(field_type):
+        # Not as Python's dates, which end with the year 9999.
+        micros = 1000 if pa.types.is_timestamp(field_type) and field_type.unit == "ms" else 1
+        return statistics.min_raw * micros, statistics.max_raw * micros
+    lower, upper = internal(statistics.min), internal(statistics.max)
     known = lower is not None and upper is not None and not is_nan(lower) and not is_nan(upper)
     return (lower, upper) if known else (None, None)
 
@@ -159,8 +157,4 @@ def internal(value: Any) -> Any:
             return value
         case np.generic():
             return value.item()
-        case dt.datetime():
-            return datetime_to_micros(value)
-        case dt.date():
-            return date_to_days(value)
     return None

@@ -9,14 +9,14 @@ Spark reads a literal back as the same value of the same type, whatever the sess
 """
 
 import math
-from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, assert_never
 
 from pyspark.sql import SparkSession
 
 from dml.errors import NotSupportedError
+from dml.model.value_text import date_text, timestamp_text
 from dml.spark.column_tree import (
     Aliased,
     Call,
@@ -218,7 +218,6 @@ def checked_type(text: str) -> str:
 
 INTEGER_SUFFIXES: Final = {"byte": "Y", "short": "S", "integer": "", "long": "L"}
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-EPOCH_ORDINAL: Final = EPOCH.toordinal()
 
 
 def literal_text(value: Any, kind: str) -> str:
@@ -234,9 +233,7 @@ def literal_text(value: Any, kind: str) -> str:
     """
     if value is None and kind == "void":
         return "NULL"
-    text = None
-    with suppress(OverflowError):  # years before 1 and after 9999: Spark holds them, Python's dates do not
-        text = number_text(value, kind) or temporal_text(value, kind)
+    text = number_text(value, kind) or temporal_text(value, kind)
     if kind == "string":
         text = string_text(value)
     elif kind == "binary":
@@ -276,12 +273,11 @@ def signed(digits: str) -> str:
 def temporal_text(value: Any, kind: str) -> str | None:
     """A date, time, timestamp or interval as a literal; None if the type is none of these."""
     if kind == "date":
-        return f"DATE '{date.fromordinal(EPOCH_ORDINAL + checked_days(value))}'"
+        return f"DATE '{date_text(value)}'"
     if kind == "timestamp":
-        return f"TIMESTAMP_LTZ '{(EPOCH + timedelta(microseconds=value)).isoformat(sep=' ')}'"
+        return f"TIMESTAMP_LTZ '{timestamp_text(value, ' ')}+00:00'"
     if kind == "timestamp_ntz":
-        local = (EPOCH + timedelta(microseconds=value)).replace(tzinfo=None)
-        return f"TIMESTAMP_NTZ '{local.isoformat(sep=' ')}'"
+        return f"TIMESTAMP_NTZ '{timestamp_text(value, ' ')}'"
     if kind == "time(6)" and value % 1000 == 0:
         return f"TIME '{(EPOCH + timedelta(microseconds=value // 1000)).time().isoformat()}'"
     if kind == "interval day to second":
@@ -290,13 +286,6 @@ def temporal_text(value: Any, kind: str) -> str | None:
         clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
         return f"INTERVAL '{'-' if value < 0 else ''}{days} {clock}' DAY TO SECOND"
     return None
-
-
-def checked_days(days: int) -> int:
-    """The same days, if Python's calendar reaches them."""
-    if not 1 <= EPOCH_ORDINAL + days <= date.max.toordinal():
-        raise OverflowError(days)
-    return days
 
 
 def string_text(value: str) -> str:

@@ -33,6 +33,7 @@ __all__ = [
     "calls_a_function",
     "expression",
     "hash_of_bytes",
+    "hour_number",
     "with_iceberg_functions",
 ]
 
@@ -61,8 +62,6 @@ ARGUMENT: Final = re.compile(r"`?a(\d)`?: ([A-Z_]+)(?:\((\d+)(?:, ?(\d+))?\))?")
 SEED: Final = -1693959553
 """The one int whose hash is 0 in Spark: what `hash` takes next is hashed with the seed 0, as Iceberg does."""
 
-# Microseconds are counted from so many days before 1970, so that a division that cuts off rounds down.
-EARLIER_DAYS: Final = 10_000_000
 DAY: Final = 86_400_000_000
 HOUR: Final = 3_600_000_000
 
@@ -292,27 +291,28 @@ def expression(name: str, arguments: list[str], types: tuple[SparkType, ...]) ->
             return f"((year({date}) - 1970) * 12 + month({date}) - 1)"
         case "days":
             return date_of(value, kind)
-    return hours_of(value, kind)
+    return f"CAST({hour_number(value, kind)} AS INT)"
 
 
 def date_of(value: str, kind: SparkType) -> str:
     """The day of a date or timestamp, in UTC."""
     if kind.name == "TIMESTAMP":
-        return f"date_from_unix_date({units_of(value, DAY)})"
+        return f"date_from_unix_date(CAST({units_of(value, DAY)} AS INT))"
     return f"CAST({value} AS DATE)"
 
 
-def hours_of(value: str, kind: SparkType) -> str:
-    """Hours since 1970 of a timestamp, in UTC."""
+def hour_number(value: str, kind: SparkType) -> str:
+    """Hours since 1970 of a timestamp, in UTC, as a BIGINT: those of the last timestamps are no INT."""
     if kind.name == "TIMESTAMP":
         return units_of(value, HOUR)
-    return f"(unix_date(CAST({value} AS DATE)) * 24 + hour({value}))"
+    return f"(CAST(unix_date(CAST({value} AS DATE)) AS BIGINT) * 24 + hour({value}))"
 
 
 def units_of(value: str, unit: int) -> str:
-    """Whole days or hours since 1970 of an instant."""
-    earlier = EARLIER_DAYS * DAY
-    return f"CAST((unix_micros({value}) + {earlier}L) div {unit}L - {earlier // unit}L AS INT)"
+    """Whole days or hours since 1970 of an instant, as a BIGINT."""
+    # `div` rounds towards 0. Adding an offset first would overflow for the last timestamps.
+    micros = f"unix_micros({value})"
+    return f"({micros} div {unit}L - CAST({micros} % {unit}L < 0 AS BIGINT))"
 
 
 def truncated(width: str, value: str, kind: SparkType) -> str:

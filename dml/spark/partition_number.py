@@ -28,7 +28,7 @@ from pyspark.sql import Column
 from pyspark.sql.functions import expr
 
 from dml.errors import NotSupportedError
-from dml.spark.iceberg_functions import MOST_DIGITS, SparkType, expression, hash_of_bytes
+from dml.spark.iceberg_functions import MOST_DIGITS, SparkType, expression, hash_of_bytes, hour_number
 from dml.spark.types import spark_type
 from dml.sqlparse.quoting import quoted
 
@@ -38,7 +38,6 @@ TEMPORAL: Final[Mapping[type[object], str]] = {
     transforms.YearTransform: "years",
     transforms.MonthTransform: "months",
     transforms.DayTransform: "days",
-    transforms.HourTransform: "hours",
 }
 
 
@@ -123,6 +122,8 @@ def transformed(transform: Transform[Any, Any], source: Iterable[tuple[str, Iceb
                 yield bucket(text, kind, transform.num_buckets)
             case transforms.TruncateTransform():
                 yield truncated(text, kind, transform.width)
+            case transforms.HourTransform():
+                yield hour_number(text, type_of(kind))
             case _ if type(transform) in TEMPORAL:
                 yield expression(TEMPORAL[type(transform)], [text], (type_of(kind),))
             case _ if isinstance(kind, TimeType):

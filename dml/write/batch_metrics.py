@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import PrimitiveType
+from pyiceberg.utils.decimal import decimal_to_unscaled
 
 from dml.write.bounds import lower_bound, upper_bound
 from dml.write.column_metrics import ColumnMetrics, Leaf, MetricsMode
@@ -95,4 +96,5 @@ def plain(values: pa.Array) -> pa.Array:
 def comparable(value: pa.Scalar) -> Any:
     """A least or greatest value as `dml.write.bounds` takes it: decimals by their digits."""
     found = value.as_py()
-    return int(found.scaleb(value.type.scale)) if pa.types.is_decimal(value.type) else found
+    # Not `scaleb`: it rounds to the 28 digits of the default context.
+    return decimal_to_unscaled(found) if pa.types.is_decimal(value.type) else found

@@ -21,7 +21,7 @@ from pyiceberg.expressions import (
     StartsWith,
     literal,
 )
-from pyiceberg.expressions.literals import DateLiteral
+from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 
 from dml.pruning.bucket_predicate import InBuckets
 from dml.pruning.filter_text import filter_text
@@ -43,7 +43,8 @@ from dml.pruning.filter_text import filter_text
             "system.bucket(16, id) IN (1, 2, 3, 9, 10, and 1 more)",
         ),
         (GreaterThan("d", literal(datetime.date(2026, 2, 1))), "d > '2026-02-01'"),
-        (GreaterThan("d", DateLiteral(2**31 - 1)), "d > day 2147483647"),
+        (GreaterThan("d", DateLiteral(2**31 - 1)), "d > '+5881580-07-11'"),
+        (EqualTo("t", TimestampLiteral(253_402_329_599_000_000)), "t = '+10000-01-01 07:59:59'"),
         (
             EqualTo("t", literal(datetime.datetime.fromisoformat("2026-02-01T03:04:05.000006"))),
             "t = '2026-02-01 03:04:05.000006'",

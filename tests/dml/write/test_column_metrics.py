@@ -37,8 +37,9 @@ from pyiceberg.types import (
 from dml.errors import AnalysisError
 from dml.model.columns import DeltaLayout
 from dml.model.manifest import ContentFile
+from dml.write.batch_metrics import BatchMetrics
 from dml.write.bounds import truncated_above, truncated_bytes_above
-from dml.write.column_metrics import MetricsMode, metrics_modes
+from dml.write.column_metrics import Leaf, MetricsMode, metrics_modes
 from dml.write.file_layout import arrow_field
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import context, run
@@ -108,6 +109,18 @@ def test_bounds_are_the_least_and_greatest_value_for_readers(name: str, tmp_path
     present = [value.bytes if isinstance(value, uuid.UUID) else value for value in present]
     low, high = from_bytes(field_type, file.lower_bounds[1]), from_bytes(field_type, file.upper_bounds[1])
     assert (low, high) == (min(present), max(present))
+
+
+@given(values=st.lists(st.integers(-(10**38) + 1, 10**38 - 1), min_size=1, max_size=4), scale=st.integers(0, 38))
+def test_bounds_of_decimals_of_all_digits_are_not_rounded(values: list[int], scale: int) -> None:
+    """Of ORC and Avro files; Python's decimals have 28 digits by default."""
+    column = NestedField(1, "c", DecimalType(38, scale), required=False)
+    metrics = BatchMetrics((Leaf(field=column, path=(0,)),), {1: MetricsMode()})
+    decimals = [Decimal((value < 0, Decimal(abs(value)).as_tuple().digits, -scale)) for value in values]
+    metrics.add(pa.record_batch([pa.array(decimals, pa.decimal128(38, scale))], names=["c"]))
+    found = metrics.metrics()
+    assert int.from_bytes(found.lower_bounds[1], "big", signed=True) == min(values)
+    assert int.from_bytes(found.upper_bounds[1], "big", signed=True) == max(values)
 
 
 @pytest.mark.parametrize(("field_type", "width"), [(FloatType(), 32), (DoubleType(), 64)])
