@@ -12,9 +12,9 @@ from pyspark.errors.exceptions import captured
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit
 
-from dml.errors import AnalysisError, ExecutionError
+from dml.errors import AnalysisError, ExecutionError, SetupError
 from dml.result import Result
-from dml.spark import extension, interception, replaced_methods
+from dml.spark import extension, interception, internals, replaced_methods
 from dml.spark.extension import EXTENDED, extend
 from dml.spark.handlers import INHERITED, session_key
 from dml.spark.jvm import CARRIED, CARRIED_LIMIT
@@ -80,6 +80,17 @@ def test_a_handler_that_cannot_tell_leaves_statements_and_names_to_spark(spark, 
     assert parser.parseMultipartIdentifier("a.`b c`").mkString("|") == "a|b c"
     (warning,) = (record.getMessage() for record in caplog.records if record.name == replaced_methods.__name__)
     assert "does not answer" in warning
+
+
+@pytest.mark.parametrize("constant", ["COMMAND_RESULT", "UTILS"])
+def test_a_command_whose_result_spark_cannot_take_does_not_run(spark, handler, monkeypatch, constant):
+    """Its caller would see an error, and the rows would have changed."""
+    monkeypatch.setattr(internals, "TRIED", {})
+    monkeypatch.setattr(internals, "WARNED", set())
+    monkeypatch.setattr(extension, constant, "org.apache.spark.sql.OfLater")
+    with pytest.raises(SetupError, match=r"org\.apache\.spark\.sql\.OfLater .* in PySpark \d"):
+        jvm_rows(spark, "UPDATE lake.t SET a = 1")
+    assert handler.calls == []
 
 
 def test_execute_immediate_of_a_text_that_only_spark_knows_is_ours(spark, handler):
