@@ -4,7 +4,7 @@ Input: points. Output: text. Nothing but lines, circles and texts: no library is
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 __all__ = ["Points", "picture"]
@@ -24,6 +24,7 @@ COLORS = {
 OTHER = "#7e22ce"
 TICKS = 5
 LABEL_HEIGHT = 15
+LABEL_WIDTH = 50
 
 
 def picture(title: str, axis: str, lines: Mapping[str, Points], *, logarithmic: bool = False) -> str:
@@ -63,7 +64,7 @@ def picture(title: str, axis: str, lines: Mapping[str, Points], *, logarithmic: 
         at = y(number * step)
         parts.append(f'<path d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}" stroke="#e0e0e0"/>')
         parts.append(text(LEFT - 8, at + 4, f"{number * step:g}", anchor="end"))
-    parts += [text(x(at), HEIGHT - BOTTOM + 18, short(at), anchor="middle") for at in places]
+    parts += [text(x(at), HEIGHT - BOTTOM + 18, short(at), anchor="middle") for at in labelled(places, x)]
     ends = spread({name: y(points[-1][1]) for name, points in lines.items()})
     for name, points in lines.items():
         color = COLORS.get(name, OTHER)
@@ -78,6 +79,15 @@ def text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 1
     """Words at a place."""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text {place} font-size="{size}" fill="{fill}">{escape(words)}</text>'
+
+
+def labelled(places: Sequence[float], x: Callable[[float], float]) -> list[float]:
+    """The places on the axis whose labels do not cover each other, the first one always."""
+    found = list(places[:1])
+    for at in places[1:]:
+        if x(at) - x(found[-1]) >= LABEL_WIDTH:
+            found.append(at)
+    return found
 
 
 def nice(value: float) -> float:

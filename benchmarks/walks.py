@@ -30,7 +30,10 @@ from benchmarks.statements import tree_cpu
 
 TARGET = 2_000_000
 UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-MODES = {mode: {"write.merge.mode": mode} for mode in ("copy-on-write", "merge-on-read")}
+MODES = {
+    "RowDelta": {"write.merge.mode": "copy-on-write"},
+    "RowDelta, merge-on-read": {"write.merge.mode": "merge-on-read"},
+}
 NO_MODES: Mapping[str, Mapping[str, str]] = {"RowDelta": {}}
 BEFORE = 4
 """How many sizes before one tell what to expect of it."""

@@ -31,7 +31,7 @@ from dml.spark.local_rows import estimated_bytes
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
-from dml.spark.workers import check_workers, run_here, scratch_folder
+from dml.spark.workers import check_workers, scratch_folder, shares_files
 from dml.sqlparse.quoting import quoted
 from dml.views import StatementViews
 from dml.write.broadcast_merge import BroadcastRows
@@ -68,8 +68,6 @@ CLUSTER_BYTES: Final = 64 * 2**20
 
 MAX_ROW_BYTES: Final = 1024
 """The limit for the texts of a row: Spark hands tasks 10,000 rows at once, however long they are."""
-
-ENCRYPTS: Final = "spark.io.encryption.enabled"
 
 FITS: Final = f"{INTERNAL_PREFIX}fits"
 
@@ -162,13 +160,6 @@ def default_limit(spark: SparkSession, tasks: int) -> int:
         tasks: How many tasks run at once.
     """
     return max(TRIED_BYTES, SHARED_BYTES // max(1, tasks)) if shares_files(spark) else CLUSTER_BYTES
-
-
-def shares_files(spark: SparkSession) -> bool:
-    """Whether tasks and driver may exchange rows in files."""
-    if not is_classic(spark) or not run_here(spark.sparkContext):
-        return False
-    return (spark.sparkContext.getConf().get(ENCRYPTS) or "false").strip().lower() != "true"
 
 
 def literal_columns(frame: DataFrame) -> list[pa.ChunkedArray] | None:

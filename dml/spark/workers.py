@@ -25,12 +25,12 @@ from pyspark.sql.types import StringType
 
 from dml.errors import SetupError
 from dml.files import scratch as files
-from dml.spark.handlers import session_key
+from dml.spark.handlers import is_classic, session_key
 from dml.spark.internals import FAILURES, warn_degraded
 from dml.spark.jvm import jvm_view
 from dml.spark.master import is_local
 
-__all__ = ["check_workers", "run_here", "scratch_folder"]
+__all__ = ["check_workers", "run_here", "scratch_folder", "shares_files"]
 
 DISTRIBUTION: Final = "rowdelta"
 UNKNOWN: Final = "?"
@@ -66,6 +66,14 @@ def check_workers(spark: SparkSession) -> None:
 def run_here(context: SparkContext) -> bool:
     """Whether the workers run on the driver's machine, as parts of it."""
     return is_local(context.master)
+
+
+def shares_files(spark: SparkSession) -> bool:
+    """Whether tasks and driver may exchange rows in files: all run on one machine, and Spark need not encrypt them."""
+    if not is_classic(spark) or not run_here(spark.sparkContext):
+        return False
+    encrypts: bool = spark.sparkContext._encryption_enabled  # noqa: SLF001  `getConf` copies all settings, one by one
+    return not encrypts
 
 
 def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":

@@ -1,4 +1,4 @@
-"""The rows of a MERGE's source on their way from the tasks that compute it to those that read the target. Driver and worker.
+"""The rows of a MERGE's source between the tasks that compute it and those that read the target. Worker, and driver.
 
 Input: the rows, task by task. Output: each task returns few rows itself, and writes more to an Arrow file where the
 driver can read it. The driver makes one batch of all parts, which tasks receive with their function, by a broadcast

@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.cases import CASES, ModuleCase, SqlCase
-from benchmarks.pictures import nice, picture, short
+from benchmarks.pictures import labelled, nice, picture, short
+from benchmarks.walks import WALKS, Point, measures
 
 DOCS = Path(__file__).parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -52,3 +53,25 @@ def test_short_numbers() -> None:
 
 def test_both_kinds_of_cases_are_there() -> None:
     assert {type(case) for case in CASES.values()} == {SqlCase, ModuleCase}
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_every_walk_grows_in_small_steps_and_is_listed(name: str) -> None:
+    walk = WALKS[name]
+    assert f"`{name}`" in (DOCS.parent / "benchmarks" / "README.md").read_text()
+    assert list(walk.sizes) == sorted(set(walk.sizes))
+    assert all("{table}" in walk.statement(size) for size in walk.sizes)
+
+
+def test_a_cliff_is_a_step_above_what_the_sizes_before_it_lead_to_expect() -> None:
+    """Time that grows with the size, from 1 s to 2 s, is no step, however the sizes grow."""
+    even = [Point(size=size, seconds=1 + size / 100, cpu=2.0) for size in (10, 13, 18, 24, 32, 100)]
+    assert measures(even)["step"] == pytest.approx(1.0)
+    cliff = [*even[:5], Point(size=33, seconds=3 * even[4].seconds, cpu=2.0)]
+    assert measures(cliff)["step"] == pytest.approx(3.0, abs=0.05)
+    assert measures(cliff)["cpu_step"] == 1.0
+    assert "step" not in measures(even[:1])
+
+
+def test_labels_of_an_axis_do_not_cover_each_other() -> None:
+    assert labelled([1, 2, 3, 4, 5], lambda at: 20 * at) == [1, 4]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pyarrow.parquet as pq
 import pytest
 
-from dml.engine import broadcast_source, insert, row_level
+from dml.engine import insert, row_level
 from dml.model.manifest import ContentFile
 from dml.scan import split
 from tests.dml.engine.conftest import COMMANDS, Lake
@@ -159,7 +159,7 @@ def test_the_mode_of_a_command_keeps_partitions_together_or_not(
 def test_new_rows_of_a_merge_go_by_partition_or_as_they_come(plain_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a few: by default one file for each partition; with `none` each task has some of each."""
     monkeypatch.setattr(row_level, "FEW_ROWS", 0)
-    monkeypatch.setattr(broadcast_source, "MAX_ROWS", 0)
+    monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
     found = {}
     for mode in ("", "none", "hash", "range"):
         modes = {"write.merge.distribution-mode": mode} if mode else {}
@@ -177,7 +177,7 @@ def test_new_rows_of_a_merge_go_by_partition_or_as_they_come(plain_lake: Lake, m
 def test_new_rows_of_a_merge_go_by_range(plain_lake: Lake, monkeypatch: pytest.MonkeyPatch, clauses: str) -> None:
     """By partition and then by the write order, beside changes of files, each of which stays in one task."""
     monkeypatch.setattr(row_level, "FEW_ROWS", 0)
-    monkeypatch.setattr(broadcast_source, "MAX_ROWS", 0)
+    monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
     monkeypatch.setattr(split, "SMALL_SIZE", 1)
     properties = {"format-version": "2", "write.merge.distribution-mode": "range"}
     name = plain_lake.create("id BIGINT, k INT", clauses, **properties)

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType
 
-from dml.engine import broadcast_source, merge_source
+from dml.engine import merge_source, row_level
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys
 from tests.dml.engine.conftest import Lake
 
@@ -48,7 +48,7 @@ def test_many_keys_reach_the_scan_where_they_are_numbers(
     """Of the target's files only those are opened, and of their rows those leave the worker, that may match."""
     monkeypatch.setattr(merge_source, "MAX_KEYS", 10)
     monkeypatch.setattr(merge_source, "MAX_INTEGERS", most)
-    monkeypatch.setattr(broadcast_source, "MAX_ROWS", 10)
+    monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
     seen: list[SourceKeys | None] = []
     collected = MergeSourceFrame.keys
 
