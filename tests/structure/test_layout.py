@@ -12,6 +12,7 @@ import pytest
 
 from tests import suite
 from tests.class_archive import JVM_OPTIONS, make_home
+from tests.conftest import importable_tests
 from tests.suite import Counts, Part, counts_of, files_of, parts_with_the_rest, seconds_by_file
 
 ROOT = Path(__file__).parents[2]
@@ -174,6 +175,12 @@ def test_what_is_not_for_every_day_runs_where_it_is_asked_for(tmp_path, monkeypa
         assert ("not every day, but for each change by .ci/run (--all): loads" in said) == (not given)
 
 
+def test_no_test_starts_a_program_in_the_checkout():
+    """Python would import the checkout's `dml`, which lacks `dml.sqlparse`, instead of the installed package."""
+    started = re.compile(r"\bcwd=(str\()?ROOT\b")
+    assert [str(path) for path in TESTS.rglob("*.py") if started.search(path.read_text())] == []
+
+
 def test_the_suite_ends_its_parts_when_it_is_told_to_end(tmp_path):
     """And begins no other."""
     (tmp_path / "test_long.py").write_text("import time\ndef test_long(): time.sleep(600)")
@@ -184,7 +191,11 @@ def test_the_suite_ends_its_parts_when_it_is_told_to_end(tmp_path):
         "suite.main(['a', 'b', '--jobs', '1'])\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-c", program],
+        cwd=importable_tests(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(2)]
