@@ -92,6 +92,24 @@ def test_each_cell_of_the_readmes_table_is_a_part_that_is_run_on_its_pyspark():
                 assert part in (by_change if when == "each change" else by_night), (version, cell)
 
 
+def test_the_night_goes_on_after_a_part_that_failed(tmp_path):
+    """Every environment runs its parts, and the failed one is named in the end."""
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / ".ci" / "nightly").write_text((ROOT / ".ci" / "nightly").read_text())
+    (tmp_path / "python").write_text('#!/bin/sh\necho "ran $0 $*"\ncase "$0 $*" in *4.0/bin*serve*) exit 1 ;; esac\n')
+    (tmp_path / "python").chmod(0o755)
+    (tmp_path / ".ci" / "environment").write_text(
+        f'step() {{ echo "== $*"; }}\nwork={tmp_path}/work; bin=$work/venv/bin\n'
+        f'environment() {{ mkdir -p "$work/$1/bin"; ln -s {tmp_path}/python "$work/$1/bin/python"; }}\n'
+        "installed_beside_oldest() { environment 3.5; }\nenvironment venv\n"
+    )
+    ended = subprocess.run(["bash", tmp_path / ".ci" / "nightly"], capture_output=True, text=True, check=False)
+    ran = [line for line in ended.stdout.splitlines() if line.startswith("ran ")]
+    assert len(ran) == 11, ended.stdout + ended.stderr
+    assert ended.stdout.splitlines()[-2:] == ["== Failed", "PySpark 4.0: golden oldest connector connect serve"]
+    assert ended.returncode == 1
+
+
 def test_the_suite_counts_what_pytest_says():
     """Also where a test that runs pytest itself is among them."""
     output = (
