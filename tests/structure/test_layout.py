@@ -200,8 +200,11 @@ def test_no_test_starts_a_program_in_the_checkout():
 
 
 def test_the_suite_ends_its_parts_when_it_is_told_to_end(tmp_path):
-    """And begins no other."""
-    (tmp_path / "test_long.py").write_text("import time\ndef test_long(): time.sleep(600)")
+    """It begins no other, and shows how far the one that ran was."""
+    started = tmp_path / "started"
+    (tmp_path / "test_long.py").write_text(
+        f"import pathlib, time\ndef test_long():\n    pathlib.Path({str(started)!r}).touch()\n    time.sleep(600)\n"
+    )
     program = (
         "import sys; from pathlib import Path; from tests import suite\n"
         f"suite.TESTS = Path({str(tmp_path)!r})\n"
@@ -217,11 +220,15 @@ def test_the_suite_ends_its_parts_when_it_is_told_to_end(tmp_path):
     ) as process:
         assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(2)]
-        time.sleep(1)
+        while not started.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
         process.terminate()
         rest = process.stdout.read()
     assert "started  a" in said[1]
     assert "started  b" not in rest
+    assert "a was ended by SIGTERM; its last lines were:" in rest
+    assert "collected 1 item" in rest
     assert process.returncode == 1
 
 
