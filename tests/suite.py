@@ -320,6 +320,9 @@ class Suite:
         run.seconds = time.monotonic() - began
         run.counts = Counts(passed=int(code == 0)) if part.command else counts_of(run.log.read_text(errors="replace"))
         run.code = 0 if code == NO_TESTS and self.nightly else code
+        if code < 0:
+            last = run.log.read_text(errors="replace").splitlines()[-SAID_LINES:]
+            self.say("\n".join([f"{part.name} was ended by {signal.Signals(-code).name}; its last lines were:", *last]))
         verdict = "passed  " if run.passed else "FAILED  "
         self.say(
             f"{verdict} {part.name}: {run.counts}, {run.seconds:.0f} s" + ("" if run.passed else f", exit code {code}")

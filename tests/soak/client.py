@@ -15,11 +15,11 @@ from typing import Any
 
 import dml
 from dml.commit import publish
+from tests.soak.start import wait_for_go
 from tests.soak.transfers import Transfer, mode_change
 
 __all__ = ["UPGRADED", "Client", "ClientTask"]
 
-GO_SECONDS = 300
 UPGRADED = "upgraded"
 """A table whose name ends so is made one of version 3 while statements run."""
 UPGRADE = "ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')"
@@ -90,13 +90,6 @@ class Client:
         with self.log.open("a") as lines:
             lines.write(json.dumps({"event": event, "client": self.task.number, "at": time.time(), **facts}) + "\n")
 
-    def wait_for_go(self) -> None:
-        deadline = time.monotonic() + GO_SECONDS
-        while not Path(self.task.go).exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError("nobody said go")
-            time.sleep(0.02)
-
     def ended(self) -> set[str]:
         """Keys of the statements that the log has an end of."""
         lines = (json.loads(line) for line in self.log.read_text().splitlines()) if self.log.exists() else ()
@@ -108,7 +101,7 @@ class Client:
         for statement in self.task.create:
             self.lake.sql(statement)
         self.say("ready")
-        self.wait_for_go()
+        wait_for_go(self.task.go)
         for table, key, draw in self.plan():
             change = mode_change(table, draw) if draw.random() < MODE_CHANGES else None
             if self.upgrades(table, key):

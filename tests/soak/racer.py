@@ -5,7 +5,6 @@ There is no Spark here: what a statement does before its commit is left out, so 
 
 import json
 import sys
-import time
 import uuid
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,12 +28,12 @@ from dml.read.applied_deletes import DeleteLoader
 from dml.scan.planner import plan_scan
 from dml.write.delete_files import write_late_deletes
 from tests.other_writers import set_properties
+from tests.soak.start import wait_for_go
 
 __all__ = ["KEY", "RaceTask"]
 
 KEY = "soak.row"
 IDENTIFIER = ("db", "race")
-GO_SECONDS = 120
 PROPERTY_CHANGE_EVERY = 4
 
 
@@ -72,10 +71,7 @@ def run(task: RaceTask) -> None:
             lines.write(json.dumps({"event": event, **facts}) + "\n")
 
     say("ready")
-    deadline = time.monotonic() + GO_SECONDS
-    while not Path(task.go).exists():
-        assert time.monotonic() < deadline, "nobody said go"
-        time.sleep(0.01)
+    wait_for_go(task.go)
     for row in task.rows:
         if row % PROPERTY_CHANGE_EVERY == 0:
             try:

@@ -12,6 +12,7 @@ import pytest
 
 from tests import suite
 from tests.class_archive import JVM_OPTIONS, make_home
+from tests.conftest import importable_tests
 from tests.suite import Counts, Part, counts_of, files_of, parts_with_the_rest, seconds_by_file
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +114,24 @@ def test_each_cell_of_the_table_of_versions_is_a_part_that_is_run_on_its_pyspark
                 assert part in (by_change if when == "each change" else by_night), (version, cell)
 
 
+def test_the_night_goes_on_after_a_part_that_failed(tmp_path):
+    """Every environment runs its parts, and the failed one is named in the end."""
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / ".ci" / "nightly").write_text((ROOT / ".ci" / "nightly").read_text())
+    (tmp_path / "python").write_text('#!/bin/sh\necho "ran $0 $*"\ncase "$0 $*" in *4.0/bin*serve*) exit 1 ;; esac\n')
+    (tmp_path / "python").chmod(0o755)
+    (tmp_path / ".ci" / "environment").write_text(
+        f'step() {{ echo "== $*"; }}\nwork={tmp_path}/work; bin=$work/venv/bin\n'
+        f'environment() {{ mkdir -p "$work/$1/bin"; ln -s {tmp_path}/python "$work/$1/bin/python"; }}\n'
+        "installed_beside_oldest() { environment 3.5; }\nenvironment venv\n"
+    )
+    ended = subprocess.run(["bash", tmp_path / ".ci" / "nightly"], capture_output=True, text=True, check=False)
+    ran = [line for line in ended.stdout.splitlines() if line.startswith("ran ")]
+    assert len(ran) == 11, ended.stdout + ended.stderr
+    assert ended.stdout.splitlines()[-2:] == ["== Failed", "PySpark 4.0: golden oldest connector connect serve"]
+    assert ended.returncode == 1
+
+
 def test_the_suite_counts_what_pytest_says():
     """Also where a test that runs pytest itself is among them."""
     output = (
@@ -196,9 +215,18 @@ def test_what_is_not_for_every_day_runs_where_it_is_asked_for(tmp_path, monkeypa
         assert ("not every day, but for each change by .ci/run (--all): loads" in said) == (not given)
 
 
+def test_no_test_starts_a_program_in_the_checkout():
+    """Python would import the checkout's `dml`, which lacks `dml.sqlparse`, instead of the installed package."""
+    started = re.compile(r"\bcwd=(str\()?ROOT\b")
+    assert [str(path) for path in TESTS.rglob("*.py") if started.search(path.read_text())] == []
+
+
 def test_the_suite_ends_its_parts_when_it_is_told_to_end(tmp_path):
-    """And begins no other."""
-    (tmp_path / "test_long.py").write_text("import time\ndef test_long(): time.sleep(600)")
+    """It begins no other, and shows how far the one that ran was."""
+    started = tmp_path / "started"
+    (tmp_path / "test_long.py").write_text(
+        f"import pathlib, time\ndef test_long():\n    pathlib.Path({str(started)!r}).touch()\n    time.sleep(600)\n"
+    )
     program = (
         "import sys; from pathlib import Path; from tests import suite\n"
         f"suite.TESTS = Path({str(tmp_path)!r})\n"
@@ -206,15 +234,23 @@ def test_the_suite_ends_its_parts_when_it_is_told_to_end(tmp_path):
         "suite.main(['a', 'b', '--jobs', '1'])\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-c", program],
+        cwd=importable_tests(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(2)]
-        time.sleep(1)
+        while not started.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
         process.terminate()
         rest = process.stdout.read()
     assert "started  a" in said[1]
     assert "started  b" not in rest
+    assert "a was ended by SIGTERM; its last lines were:" in rest
+    assert "collected 1 item" in rest
     assert process.returncode == 1
 
 

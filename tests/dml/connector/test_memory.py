@@ -1,14 +1,13 @@
 """Thousands of queries in one session leave nothing behind: not in Python, not in the JVM, not between them."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.faults.processes import running
+
 ROUNDS = 200
 MOST_A_ROUND = {
     "java_objects": 0.5,
@@ -25,17 +24,11 @@ MOST_A_ROUND = {
 @pytest.mark.spark
 def test_thousands_of_queries_leave_nothing_behind(tmp_path: Path) -> None:
     """What grows with them is compared over most of the time, so that one measure more or less says nothing."""
-    outcome = subprocess.run(
-        [sys.executable, "-m", "tests.dml.connector.many_queries", str(tmp_path), str(ROUNDS)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=7200,
-        cwd=ROOT,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-    )
-    assert outcome.returncode == 0, outcome.stderr[-4000:]
-    _, *measured = [json.loads(line) for line in outcome.stdout.splitlines() if line.startswith("{")]
+    arguments = [str(tmp_path / "warehouse"), str(ROUNDS)]
+    with running("tests.dml.connector.many_queries", arguments, tmp_path, PYSPARK_PYTHON=sys.executable) as process:
+        assert process.wait(7200) == 0, (tmp_path / "log").read_text()[-4000:]
+    printed = (tmp_path / "out").read_text().splitlines()
+    _, *measured = [json.loads(line) for line in printed if line.startswith("{")]
     first, last = measured[0], measured[-1]
     rounds = last["rounds"] - first["rounds"]
     grown = {name: (last[name] - first[name]) / rounds for name in MOST_A_ROUND}
