@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from pyiceberg.types import IcebergType, TimeType, UUIDType
+from pyiceberg.types import DecimalType, IcebergType, TimeType, UUIDType
 
 from dml.read.projection import arrow_type
 
@@ -26,4 +26,8 @@ def value_array(values: Sequence[Any], kind: IcebergType) -> pa.Array:
             return pa.array(texts, target)
         case TimeType():
             return pa.array(values, pa.time64("us")).cast(target)
+        case DecimalType(precision=precision):
+            # Truncated decimals of other writers may have a digit more than the type, which Spark cannot hold.
+            fits = (value is not None and len(value.as_tuple().digits) <= precision for value in values)
+            return pa.array([value if known else None for value, known in zip(values, fits, strict=True)], target)
     return pa.array(values, target)
