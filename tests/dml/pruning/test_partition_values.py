@@ -124,13 +124,8 @@ def filters(draw: st.DrawFn, kind: IcebergType, values: list[Any]) -> tuple[Bool
     term = Reference("c")
     one = draw(st.sampled_from(values))
     some = set(draw(st.lists(st.sampled_from(values), min_size=2, max_size=4, unique=True)))
-<<<<<<< HEAD
-    kinds: list[Any] = [*COMPARISONS, In, NotIn, IsNull, NotNull]
-    made = draw(st.sampled_from(kinds))
-=======
     others: list[type[Any]] = [In, NotIn, IsNull, NotNull]
     made = draw(st.sampled_from([*COMPARISONS, *others]))
->>>>>>> values
     if made in COMPARISONS:
         compare = COMPARISONS[made]
         return made(term, as_literal(kind, one)), lambda value: value is not None and compare(value, one)
@@ -255,22 +250,14 @@ def test_years_that_rust_makes_null_prune_no_matching_row(kind, values, transfor
 @given(value=st.sampled_from(INTS), data=st.data())
 @settings(max_examples=100, deadline=None)
 def test_partition_values_that_wrapped_around_before_a_column_became_a_bigint(value, data) -> None:
-<<<<<<< HEAD
-    transform: TruncateTransform[Any] = TruncateTransform(10_000)
-=======
     transform: Transform[Any, Any] = TruncateTransform(10_000)
->>>>>>> values
     partition = wrapped(IntegerType(), transform, value)
     check(LongType(), transform, partition, value, data.draw(filters(LongType(), INTS)))
 
 
 def test_a_manifest_of_wrapped_and_other_values_is_opened() -> None:
     """The least INT lies in 2147477296, and the manifest's bounds are about that number."""
-<<<<<<< HEAD
-    transform: TruncateTransform[Any] = TruncateTransform(10_000)
-=======
     transform: Transform[Any, Any] = TruncateTransform(10_000)
->>>>>>> values
     spec = PartitionSpec(PartitionField(1, 1000, transform, "p"), spec_id=0)
     schema = Schema(NestedField(1, "c", IntegerType(), required=False))
     bounds = [to_bytes(IntegerType(), value) for value in (10_000, 2_147_477_296)]
