@@ -24,6 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 from dml.errors import NotSupportedError
 from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restricted
 from dml.files.table_metadata import read_table_metadata
+from dml.files.uploads import with_single_puts
 from dml.options import WRITE_METADATA_PATH
 
 __all__ = ["check_new_location", "metadata_read_once", "restrict_files"]
@@ -57,7 +58,7 @@ def restrict_files(catalog: Catalog) -> Catalog:
             for key, value in (properties or {}).items()
             if key not in NOT_FROM_TABLES and not key.startswith(places)
         }
-        io = load_any(given, location)
+        io = with_single_puts(load_any(given, location))
         return restricted(io, allowed_schemes(catalog.properties, io.properties, location or ""))
 
     setattr(catalog, "_load_file_io", load_restricted)  # noqa: B010 - a method, on this object alone

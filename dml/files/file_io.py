@@ -15,6 +15,7 @@ from pyiceberg.io import FileIO, load_file_io
 
 from dml.errors import CorruptFileError, DmlError, storage_failure
 from dml.files.schemes import ALLOWED_SCHEMES, restricted
+from dml.files.uploads import with_single_puts
 
 __all__ = ["check_size", "file_errors", "file_io", "open_file", "read_range"]
 
@@ -27,7 +28,7 @@ OBJECT_STORE_ERROR: Final = re.compile(r"\bAWS Error\b|\bgoogle::cloud\b|\bAzure
 def cached_file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> FileIO:
     """One FileIO for each storage: a new one would open new connections for every file."""
     settings = dict(properties)
-    io = load_file_io(settings, f"{scheme}://" if scheme else None)
+    io = with_single_puts(load_file_io(settings, f"{scheme}://" if scheme else None))
     if ALLOWED_SCHEMES not in settings:
         return io
     return restricted(io, frozenset(filter(None, settings[ALLOWED_SCHEMES].split(","))))

@@ -491,7 +491,8 @@ def avro_bytes(
 
 def store(io: FileIO, location: str, data: bytes) -> None:
     try:
-        with io.new_output(location).create() as stream:
+        # The name is unique: no look before.
+        with io.new_output(location).create(overwrite=True) as stream:
             stream.write(data)
     except OSError as error:
         raise storage_failure("Writing the metadata file", location, error, io.properties) from error
