@@ -1,7 +1,6 @@
 """Columns on a Spark Connect session, for `connect_engine.py`: imported when there is one, as they are of its kind."""
 
 import column_cases
-from pyspark.errors import AnalysisException
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users write it
 
@@ -14,12 +13,8 @@ __all__ = ["run"]
 def run(spark):
     """Every kind of Column means the same as its text."""
     frame = spark.sql(column_cases.FRAME).coalesce(1)
-    cases = column_cases.cases()
+    cases = column_cases.cases(spark)
     cases.pop("literal time", None)  # Connect's client has the type, its server refuses it
-    try:
-        spark.range(1).select(F.call_function("system.builtin.upper", F.lit("a"))).collect()
-    except AnalysisException:
-        cases.pop("call with path")  # which older servers do not find
     texts = {name: column_sql(column) for name, column in cases.items()}
     direct = frame.select(*(column.alias(f"c{index}") for index, column in enumerate(cases.values())))
     textual = frame.selectExpr(*(f"{text} AS c{index}" for index, text in enumerate(texts.values())))

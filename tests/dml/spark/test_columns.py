@@ -74,7 +74,7 @@ def means_the_same(frame: DataFrame, columns: dict[str, Column]) -> None:
 
 @pytest.mark.oldest
 def test_every_kind_of_column_means_the_same_as_its_text(session, frame):
-    cases = column_cases.cases()
+    cases = column_cases.cases(session)
     if session.conf.get("spark.sql.ansi.doubleQuotedIdentifiers") == "true":
         cases.pop("text with strings")  # its double quotes are names then
     means_the_same(frame, cases)
