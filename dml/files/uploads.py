@@ -1,9 +1,9 @@
 """Small files are written to S3 by one request. Worker-safe.
 
 Input: a FileIO. Output: the same FileIO. PyIceberg opens PyArrow's S3 so that opening a file begins a multipart upload:
-three requests for a deletion vector of some kilobytes, which storages may refuse (SeaweedFS's table buckets do, for
-Puffin files). With `allow_delayed_open` PyArrow sends what fits into one part (10 MB) as one PUT when the file is
-closed, and begins a multipart upload only beyond that. FsspecFileIO does so by itself.
+three requests for a deletion vector of some kilobytes. With `allow_delayed_open` PyArrow sends what fits into one part
+(10 MB) as one PUT when the file is closed, and begins a multipart upload only beyond that. FsspecFileIO does so by
+itself.
 """
 
 from functools import lru_cache, partial

@@ -5,8 +5,9 @@ python -m tests.cluster.statements FOLDER ROWS    prints what each left, as JSON
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import dml
 from dml.options import Command
@@ -50,7 +51,9 @@ def statements(rows: int) -> Iterator[str]:
     yield "INSERT OVERWRITE {t} SELECT id + 1000000000, part, v, s FROM {s} WHERE part = 7"
 
 
-def left_by_statements(lake: Session, name: str, version: int, mode: str, rows: int) -> list[Left]:
+def left_by_statements(
+    lake: Session, name: str, version: int, mode: str, rows: int, further: Mapping[str, str] = MappingProxyType({})
+) -> list[Left]:
     """Run all of them on new tables of a kind, and verify each table after each.
 
     Args:
@@ -59,11 +62,12 @@ def left_by_statements(lake: Session, name: str, version: int, mode: str, rows: 
         version: The format version.
         mode: Of all three commands.
         rows: How many rows the table begins with.
+        further: Further properties of the table.
     """
     tables = {"t": f"db.{name}", "s": f"db.{name}_source"}
     properties = {"format-version": version, **{f"write.{command}.mode": mode for command in Command}}
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-    for table in tables.values():
+    for table, more in zip(tables.values(), (further, {}), strict=True):
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in {**properties, **more}.items())
         lake.sql(f"CREATE TABLE {table} ({COLUMNS}) PARTITIONED BY (part) TBLPROPERTIES ({listed})")
     left: list[Left] = []
     for text in statements(rows):

@@ -3,18 +3,20 @@
 With every change one script of eight, by night all of them.
 """
 
+import uuid
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pytest
-from pyiceberg.table import StaticTable
+from pyiceberg.table import StaticTable, Table
 
+from dml.options import WRITE_DATA_PATH
 from dml.session import Session
 from tests.golden.runner import GoldenRunner
 from tests.golden.script import Combination, Script
 from tests.golden.test_scripts import FOLDER, SCRIPTS, in_turn
 from tests.marks import by_night
-from tests.services.lakes import S3Files
+from tests.services.lakes import S3Files, puffin_properties
 from tests.services.seaweedfs import SeaweedFs
 
 pytestmark = pytest.mark.spark
@@ -36,7 +38,18 @@ def golden(lake: Session, storage: SeaweedFs) -> GoldenRunner:
         return files.duckdb().execute("SELECT * FROM iceberg_scan(?)", [metadata_location]).to_arrow_table()
 
     readers: Mapping[str, Callable[[str], pa.Table]] = {"pyiceberg": pyiceberg, "duckdb": duckdb}
-    return GoldenRunner(lake=lake, files_below=files.below, readers=readers, keeps_files=False)
+
+    def files_of(table: Table) -> set[str]:
+        folders = (table.location(), table.properties.get(WRITE_DATA_PATH, table.location()))
+        return {path for folder in folders for path in files.below(folder)}
+
+    return GoldenRunner(
+        lake=lake,
+        files_of=files_of,
+        properties=lambda version: puffin_properties(version, f"golden/{uuid.uuid4().hex}"),
+        readers=readers,
+        keeps_files=False,
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from dml.session import Session
 from tests.cluster.statements import KINDS, Left, left_by_statements
 from tests.faults.processes import running
 from tests.marks import by_night
+from tests.services.lakes import puffin_properties
 
 pytestmark = pytest.mark.spark
 
@@ -51,6 +52,7 @@ def local(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize(("version", "mode"), by_night(KINDS, lambda kind: kind in {KINDS[0], KINDS[-1]}))
 def test_a_cluster_leaves_what_a_local_session_leaves(lake: Session, local: LocalRun, version: int, mode: str) -> None:
-    left = left_by_statements(lake, f"statements_{version}_{mode[0]}_{local.rows}", version, mode, local.rows)
+    name = f"statements_{version}_{mode[0]}_{local.rows}"
+    left = left_by_statements(lake, name, version, mode, local.rows, puffin_properties(version, name))
     for ours, theirs in zip(left, local.left(version, mode), strict=True):
         assert ours == theirs

@@ -53,7 +53,8 @@ class GoldenRunner:
 
     Attributes:
         lake: The session; its catalog is called `lake`.
-        files_below: Lists the files below a table's location.
+        files_of: Lists the files of a table.
+        properties: Further properties of new tables of a format version.
         readers: Other engines' readings of a table, by its metadata file.
         keeps_files: Whether the files of a table that was dropped stay, so that it can be registered again.
         made: Metadata locations of tables that were made, by what made them.
@@ -63,7 +64,8 @@ class GoldenRunner:
     """
 
     lake: Session
-    files_below: Callable[[str], Collection[str]] = field(default_factory=lambda: local_files)
+    files_of: Callable[[Table], Collection[str]] = field(default_factory=lambda: local_files)
+    properties: Callable[[int], Mapping[str, str]] = field(default_factory=lambda: no_properties)
     readers: Mapping[str, Callable[[str], pa.Table]] = field(default_factory=lambda: READ)
     keeps_files: bool = True
     made: dict[TableKey, dict[str, str]] = field(default_factory=dict)
@@ -129,7 +131,7 @@ class GoldenRunner:
         catalog = self.lake.registry.catalogs["lake"]
         if not self.keeps_files or key not in self.made:
             for statement in statements:
-                self.lake.sql(created(statement, combination))
+                self.lake.sql(self.created(statement, combination))
             tables = catalog.list_tables(NAMESPACE)
             self.made[key] = {name[-1]: catalog.load_table(name).metadata_location for name in tables}
         else:
@@ -138,6 +140,17 @@ class GoldenRunner:
         if "t" in self.made[key]:
             properties = ", ".join(f"'write.{command}.mode' = '{combination.mode}'" for command in Command)
             self.lake.sql(f"ALTER TABLE db.t SET TBLPROPERTIES ({properties})")
+
+    def created(self, statement: str, combination: Combination) -> str:
+        """A CREATE TABLE with the combination's format version, and its partitioning for db.t; others as they are."""
+        found = CREATE.match(statement)
+        if found is None:
+            return statement
+        if found["table"] == "db.t" and combination.partitioning and "PARTITIONED BY" not in statement:
+            statement += f"\nPARTITIONED BY ({combination.partitioning})"
+        properties = {"format-version": str(combination.version), **self.properties(combination.version)}
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        return f"{statement}\nTBLPROPERTIES ({listed})"
 
     def table(self, identifier: tuple[str, ...] = TARGET) -> Table:
         """A table as it is now."""
@@ -149,9 +162,7 @@ class GoldenRunner:
         if not catalog.table_exists(TARGET):
             return None
         table = self.table()
-        return TableState(
-            metadata_location=table.metadata_location, files=frozenset(self.files_below(table.location()))
-        )
+        return TableState(metadata_location=table.metadata_location, files=frozenset(self.files_of(table)))
 
     # ---- statements
 
@@ -195,7 +206,7 @@ class GoldenRunner:
         if reference is not None:
             self.create_reference(reference)
             return None
-        return self.lake.sql(created(sql, combination))
+        return self.lake.sql(self.created(sql, combination))
 
     def create_reference(self, reference: re.Match[str]) -> None:
         """A branch or a tag at the current snapshot."""
@@ -266,9 +277,14 @@ class GoldenRunner:
                 assert self.rows_by(reader) == ours, f"{reader} reads other rows than we do"
 
 
-def local_files(location: str) -> list[str]:
-    """The files below a local folder."""
-    return [str(path) for path in Path(location.removeprefix("file://")).rglob("*") if path.is_file()]
+def local_files(table: Table) -> list[str]:
+    """The files below the table's folder."""
+    return [str(path) for path in Path(table.location().removeprefix("file://")).rglob("*") if path.is_file()]
+
+
+def no_properties(_: int) -> Mapping[str, str]:
+    """None beside the format version."""
+    return {}
 
 
 def leading_tables(script: Script) -> tuple[Step, ...]:
@@ -279,13 +295,3 @@ def leading_tables(script: Script) -> tuple[Step, ...]:
             break
         count += 1
     return script.steps[:count]
-
-
-def created(statement: str, combination: Combination) -> str:
-    """A CREATE TABLE with the combination's format version, and its partitioning for db.t; others as they are."""
-    found = CREATE.match(statement)
-    if found is None:
-        return statement
-    if found["table"] == "db.t" and combination.partitioning and "PARTITIONED BY" not in statement:
-        statement += f"\nPARTITIONED BY ({combination.partitioning})"
-    return f"{statement}\nTBLPROPERTIES ('format-version' = '{combination.version}')"

@@ -15,7 +15,7 @@ from dml.spark.versions import arrow_table
 from tests.interop.readers import canonical, duckdb_connection
 from tests.services.seaweedfs import ACCESS_KEY, REGION, SECRET_KEY, SeaweedFs
 
-__all__ = ["Files", "Lake", "LocalFiles", "S3Files", "is_metadata_file", "leftovers"]
+__all__ = ["Files", "Lake", "LocalFiles", "S3Files", "is_metadata_file", "leftovers", "puffin_properties"]
 
 COMMANDS = ("delete", "update", "merge")
 
@@ -93,9 +93,8 @@ class Lake:
         """A new table's full name; `mode` is of all three commands."""
         name = f"t{next(self.numbers)}"
         listed = {"format-version": str(version), **{f"write.{command}.mode": mode for command in COMMANDS}}
-        if self.catalog == "rest_s3" and version == 3:
-            # SeaweedFS takes no Puffin file into a bucket of tables, from nobody.
-            listed["write.data.path"] = f"s3://plain/rest/{name}"
+        if self.catalog == "rest_s3":
+            listed |= puffin_properties(version, f"rest/{name}")
         text = ", ".join(f"'{key}' = '{value}'" for key, value in {**listed, **properties}.items())
         self.session.sql(f"CREATE TABLE {self.catalog}.db.{name} (id BIGINT, s STRING) TBLPROPERTIES ({text})")
         return f"{self.catalog}.db.{name}"
@@ -120,6 +119,11 @@ class Lake:
     def leftovers(self, name: str) -> set[str]:
         """Files of a table, its metadata files aside, that no snapshot of it has; and uploads that were left."""
         return leftovers(self.table(name), self.files)
+
+
+def puffin_properties(version: int, folder: str) -> dict[str, str]:
+    """What a table needs to have deletion vectors: SeaweedFS takes no Puffin file into a bucket of tables."""
+    return {"write.data.path": f"s3://plain/{folder}"} if version == 3 else {}
 
 
 def leftovers(table: Table, files: Files) -> set[str]:

@@ -38,13 +38,10 @@ def proxied(storage: SeaweedFs, requests: Requests) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("further", [*KINDS, {"s3.retry-strategy-impl": f"{__name__}.Patient"}], ids=str)
-@pytest.mark.parametrize("bucket", ["plain", "tables"])
-def test_a_file_of_some_kilobytes_is_one_put(
-    storage: SeaweedFs, requests: Requests, further: dict[str, str], bucket: str
-) -> None:
-    """Also one that is written piece by piece, as Parquet files are; table buckets take Puffin files by PUT alone."""
+def test_a_file_of_some_kilobytes_is_one_put(storage: SeaweedFs, requests: Requests, further: dict[str, str]) -> None:
+    """Also one that is written piece by piece, as Parquet files are."""
     kind = "fsspec" if further == FSSPEC else "arrow"
-    location = f"s3://{bucket}/db/{kind}{len(further)}/data/v.puffin"
+    location = f"s3://plain/db/{kind}{len(further)}/data/v.puffin"
     io = file_io({**proxied(storage, requests), **further}, location)
     with io.new_output(location).create(overwrite=True) as stream:
         for _ in range(4):
@@ -88,6 +85,7 @@ def test_each_file_of_a_statement_is_one_put(
         session.sql("DROP TABLE db.t PURGE")
     finally:
         session.close()
-    written = requests.writes()
+    # PyArrow leaves an empty object in place of the folder of a file that it deletes.
+    written = {path: how for path, how in requests.writes().items() if not path.endswith("/")}
     assert {path.rpartition(".")[2] for path in written} >= {"parquet", "puffin", "avro", "json"}
     assert {path: how for path, how in written.items() if how != ["PUT"]} == {}
