@@ -31,7 +31,7 @@ from dml.errors import SetupError
 from dml.files.schemes import local_path
 from dml.files.shared_folder import Sighting, look_for
 from dml.model.write_task import WriteContext
-from dml.spark.handlers import session_key
+from dml.spark.handlers import is_classic, session_key
 from dml.spark.jvm import classic_session
 from dml.spark.master import is_local
 from dml.spark.workers import check_workers
@@ -104,7 +104,7 @@ def root_of(table: Table, path: str) -> str:
 
 def check_once(spark: SparkSession, root: str, check: Callable[[int], None], *, writes: bool) -> None:
     """Run a check unless its answer is known for all hosts that now have executors."""
-    context = getattr(spark, "_sc", None)
+    context = spark.sparkContext if is_classic(spark) else None
     if context is not None and is_local(context.master):
         return
     key = (session_key(spark), root, writes)
