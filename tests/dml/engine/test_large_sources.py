@@ -133,7 +133,7 @@ def test_a_source_that_is_another_each_time_is_one_for_all_of_a_statement(
 
 def scratch(spark: SparkSession) -> list[Path]:
     """Our folders where Spark keeps what it needs for a while."""
-    return list(Path(spark.sparkContext._temp_dir).glob("rowdelta-*"))
+    return list(Path(spark.sparkContext._temp_dir).parent.rglob("rowdelta-*"))
 
 
 def test_the_files_of_a_source_are_gone_afterwards(lake: Lake, spark: SparkSession, large: list[bool]) -> None:
