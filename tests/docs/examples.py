@@ -22,6 +22,7 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def blocks_of(path: Path) -> Iterator[Example]:
     """Yield every fenced block of a page, with the text block right after it."""
     content = path.read_text(encoding="utf-8")
     blocks = list(FENCE.finditer(content))
-    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+    for block, following in pairwise([*blocks, None]):
         language, *flags = block["info"].split() or [""]
         shown = None
         if (
