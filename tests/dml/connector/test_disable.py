@@ -60,7 +60,11 @@ def test_another_session_has_the_settings_of_the_active_one(lake, active, spark,
     """No progress bar where `connect` was told so, and the same callbacks."""
     other = spark.newSession()
     enabled: list[dml.Session] = []
-    monkeypatch.setattr(dml.Session, "enable", enabled.append)
+
+    def note(session: dml.Session) -> None:
+        enabled.append(session)
+
+    monkeypatch.setattr(dml.Session, "enable", note)
     dml.enable(other)
     (bound,) = enabled
     assert session_key(bound.spark) == session_key(other)
