@@ -53,6 +53,7 @@ from dml.files.deletion import delete_files
 from dml.files.schemes import check_location
 from dml.files.snapshot_texts import with_known_texts
 from dml.files.table_metadata import only_adds_a_snapshot, with_snapshots_of, without_snapshots
+from dml.files.uploads import with_single_puts
 from dml.options import FORMAT_VERSION
 
 __all__ = [
@@ -405,7 +406,7 @@ def write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str, *, o
     if written is not None:
         written.append((io, metadata_path))
     try:
-        with io.new_output(metadata_path).create(overwrite=overwrite) as stream:
+        with with_single_puts(io).new_output(metadata_path).create(overwrite=overwrite) as stream:
             stream.write(content)
     except OSError as error:
         raise storage_failure("Writing the metadata file", metadata_path, error) from error

@@ -14,6 +14,7 @@ from pyiceberg.io import FileIO
 
 __all__ = ["with_single_puts"]
 
+MARK: Final = "rowdelta_single_puts"
 RETRY_STRATEGY: Final = "s3.retry-strategy-impl"
 
 
@@ -21,12 +22,13 @@ def with_single_puts(io: FileIO) -> FileIO:
     """Let a FileIO write small files to S3 by one request.
 
     Args:
-        io: A FileIO that nobody else uses.
+        io: A FileIO that nobody else uses; nothing changes if it does so already.
     """
     open_filesystem = getattr(io, "fs_by_scheme", None)
     # FsspecFileIO keeps its file systems by thread, and finds them by another method.
-    if open_filesystem is not None:
+    if open_filesystem is not None and not hasattr(io, MARK):
         setattr(io, "fs_by_scheme", lru_cache(partial(delayed, io, open_filesystem)))  # noqa: B010 - this object alone
+        setattr(io, MARK, True)
     return io
 
 

@@ -96,6 +96,7 @@ def blocks_of(path: Path) -> Iterator[Example]:
     content = path.read_text(encoding="utf-8")
     blocks = list(FENCE.finditer(content))
     for block, following in pairwise([*blocks, None]):
+        assert block is not None
         language, *flags = block["info"].split() or [""]
         shown = None
         if (
