@@ -79,7 +79,9 @@ def test_each_file_of_a_statement_is_one_put(
             "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read')"
         )
         session.sql("INSERT INTO db.t SELECT id, uuid() FROM range(0, 100000, 1, 2)")
-        assert session.sql("DELETE FROM db.t WHERE hash(id) % 3 = 0").rows_deleted > 30_000
+        deleted = session.sql("DELETE FROM db.t WHERE hash(id) % 3 = 0").rows_deleted
+        assert isinstance(deleted, int)
+        assert deleted > 30_000
         session.sql("UPDATE db.t SET s = 'u' WHERE id % 1000 = 1")
         assert session.sql("SELECT count(*) FROM db.t").collect()[0][0] > 60_000
         session.sql("DROP TABLE db.t PURGE")
