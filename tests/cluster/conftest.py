@@ -63,6 +63,6 @@ def spark(cluster: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def lake(spark: SparkSession, storage: SeaweedFs) -> Iterator[Session]:
     """A lake in object storage."""
     session = dml.connect(catalog="lake", spark=spark, progress=False, **storage.rest_catalog("tables"))
-    session.sql("CREATE NAMESPACE db")
+    session.sql("CREATE NAMESPACE IF NOT EXISTS db")
     yield session
     session.close()
