@@ -12,7 +12,6 @@ from dml.errors import SetupError
 from dml.files.shared_folder import look_for
 from dml.session import Session
 from dml.spark import shared_files
-from tests.cluster.standalone import Standalone
 
 pytestmark = pytest.mark.spark
 
@@ -131,9 +130,16 @@ def test_files_of_an_executor_that_joined_after_the_check_are_not_committed(
     assert lake.registry.catalogs["lake"].load_table(("db", "t")).scan().to_arrow().num_rows == 3
 
 
-def test_executors_on_new_hosts_are_asked_too(cluster: Standalone, spark: SparkSession, tmp_path: Path) -> None:
+def test_executors_on_new_hosts_are_asked_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = local_lake(spark, tmp_path)
-    WRITES["insert"](lake)
-    known = [hosts for (_, root, _), hosts in shared_files.COVERED.items() if root == str(tmp_path / "warehouse")]
-    assert known
-    assert all({"127.0.0.2", "127.0.0.3"} <= hosts for hosts in known)
+    hosts = {"first"}
+    checked: list[int] = []
+    monkeypatch.setattr(shared_files, "executor_hosts", lambda _: frozenset(hosts))
+    monkeypatch.setattr(shared_files, "check_shared", lambda _, __, tasks: checked.append(tasks))
+    for host, asked in (("first", 1), ("second", 2), ("second", 2), ("third", 3)):
+        hosts.add(host)
+        WRITES["insert"](lake)
+        assert len(checked) == asked
+    assert checked == [2, 4, 6]

@@ -1,4 +1,7 @@
-"""An executor that is killed while it writes, a machine that is lost during a MERGE: each row is there once."""
+"""An executor that is killed while it writes, a machine that is lost during a MERGE: each row is there once.
+
+The last of the folder: where executors are afterwards, Spark decides.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
