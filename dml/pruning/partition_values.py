@@ -72,9 +72,10 @@ def unwrapped_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
         wrapped = least + 2 * limit
         if least == -limit or not meets(lower, upper, wrapped, wrapped):
             continue
-        only = lower == upper
-        lower = least
-        upper = least if only else upper
+        if lower is not None and lower == upper:
+            lower = upper = least  # it is no multiple of the width, so it has wrapped around
+        elif lower is not None:
+            lower = min(lower, least)
     return Bounds(lower=lower, upper=upper, nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
 
 

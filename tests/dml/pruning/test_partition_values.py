@@ -55,7 +55,9 @@ from pyiceberg.types import (
 from dml.errors import DataError
 from dml.model.arrow_types import primitive_arrow_type
 from dml.model.manifest import ContentFile, FileContent, ManifestFile, PartitionSummary
+from dml.pruning.partition_values import rows_bounds
 from dml.pruning.pruner import Pruner
+from dml.pruning.row_tests import Bounds
 from dml.write.partition_values import PartitionRouter
 
 DAY = 86_400_000_000
@@ -253,6 +255,49 @@ def test_partition_values_that_wrapped_around_before_a_column_became_a_bigint(va
     transform: Transform[Any, Any] = TruncateTransform(10_000)
     partition = wrapped(IntegerType(), transform, value)
     check(LongType(), transform, partition, value, data.draw(filters(LongType(), INTS)))
+
+
+@given(
+    width=st.sampled_from([1, 2, 7, 10, 100, 1000, 1024, 10_000, 2**30]),
+    values=st.lists(st.sampled_from([*INTS, *LONGS]) | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4),
+    was_int=st.booleans(),
+)
+@settings(max_examples=500, deadline=None)
+def test_bounds_of_many_partition_values_hold_the_exact_transform_of_each(
+    width: int, values: list[int], was_int: bool
+) -> None:
+    """A manifest's summary spans the partitions of many files, some written while the column was an INT."""
+    transform: Transform[Any, Any] = TruncateTransform(width)
+    partitions = [
+        wrapped(IntegerType() if was_int and -(2**31) <= value < 2**31 else LongType(), transform, value)
+        for value in values
+    ]
+    turned = rows_bounds(transform, LongType())
+    assert turned is not None
+    found = turned(Bounds(lower=min(partitions), upper=max(partitions)))
+    for value in values:
+        exact = value - value % width
+        assert found.lower is None or found.lower <= exact
+        assert found.upper is None or found.upper >= exact
+
+
+def test_unknown_bounds_of_partition_values_stay_unknown() -> None:
+    turned = rows_bounds(TruncateTransform(10_000), LongType())
+    assert turned is not None
+    assert (turned(Bounds()).lower, turned(Bounds()).upper) == (None, None)
+
+
+@pytest.mark.parametrize("width", [10, 100, 1000, 10_000])
+def test_a_manifest_across_the_ends_of_int_is_opened_for_rows_below_them(width: int) -> None:
+    """Its least partition is far below that of the least INT, which may have wrapped around to one in its middle."""
+    spec = PartitionSpec(PartitionField(1, 1000, TruncateTransform(width), "p"), spec_id=0)
+    schema = Schema(NestedField(1, "c", LongType(), required=False))
+    bounds = [to_bytes(LongType(), value) for value in (-5_000_000_000, 5_000_000_000)]
+    summary = PartitionSummary(contains_null=False, lower_bound=bounds[0], upper_bound=bounds[1])
+    for row_filter in (EqualTo("c", -4_000_000_000), LessThan("c", -3_000_000_000), EqualTo("c", 4_000_000_000)):
+        pruner = Pruner({0: spec}, schema, row_filter, case_sensitive=True)
+        manifest = ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1)
+        assert pruner.manifest(replace(manifest, partitions=(summary,))), row_filter
 
 
 def test_a_manifest_of_wrapped_and_other_values_is_opened() -> None:
