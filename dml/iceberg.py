@@ -104,9 +104,9 @@ def support_format_version_3(catalog: Catalog) -> Catalog:
             return stage_update(catalog, stage, current_table, table_identifier, requirements, updates)
 
         setattr(catalog, "_update_and_stage_table", stage_any_version)  # noqa: B010 - a method, on this object alone
-        setattr(catalog, "_write_metadata", write_new_metadata)  # noqa: B010
+        setattr(catalog, "_write_metadata", partial(write_metadata, overwrite=False))  # noqa: B010
         if hasattr(catalog, "_write_metadata_no_exist_check"):
-            setattr(catalog, "_write_metadata_no_exist_check", write_over_metadata)  # noqa: B010
+            setattr(catalog, "_write_metadata_no_exist_check", partial(write_metadata, overwrite=True))  # noqa: B010
     return catalog
 
 
@@ -388,14 +388,6 @@ def with_next_row_id(metadata: TableMetadata) -> TableMetadata:
     if not isinstance(metadata, TableMetadataV3):
         return metadata
     return metadata.model_copy(update={"next_row_id": next_row_id(metadata)})
-
-
-def write_new_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
-    write_metadata(metadata, io, metadata_path, overwrite=False)
-
-
-def write_over_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
-    write_metadata(metadata, io, metadata_path, overwrite=True)
 
 
 def write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite: bool) -> None:

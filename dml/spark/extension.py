@@ -41,7 +41,7 @@ from dml.spark.handlers import (
 )
 from dml.spark.internals import FAILURES, internals, unknown_internals, works
 from dml.spark.jvm import PARSER_STAYS, carried, gateway, jvm_view, kept, take_callbacks
-from dml.spark.replaced_methods import warn_unanswered
+from dml.spark.replaced_methods import is_about_tables, warn_unanswered
 from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
 from dml.sqlparse import has_parameters
 
@@ -124,11 +124,13 @@ class InjectedParser:
             warn_unanswered(PARSER_INTERFACE, error)
 
     def handler_of(self, text: str) -> StatementHandler | None:
-        """The handler of a statement; None for a statement that is Spark's, or that could not be looked at."""
+        """Return the handler of a statement; None for one of Spark's, or if Spark's private state has changed."""
         try:
             inherit(self.key, self.session)
             return find_handler(self.key, text, self.session)
-        except Exception as error:  # noqa: BLE001  whatever fails here is not the caller's
+        except Exception as error:
+            if is_about_tables(error):
+                raise
             warn_unanswered(PARSER_INTERFACE, error)
             return None
 

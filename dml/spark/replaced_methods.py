@@ -4,9 +4,10 @@ Input: `Replacement`s, each a method, a question and an action. Output: the clas
 own, until no session has a handler any more. Classes are changed, not objects: PySpark makes several Python objects for
 one session, and new readers and writers with each call.
 
-The question reads private state of PySpark and asks catalogs, so it may fail on calls that have nothing to do with us.
-A question that fails counts as "not ours": PySpark's own method runs with the arguments of the caller, and a warning
-says once that RowDelta could not look.
+The question reads private state of PySpark, so it may fail on calls that have nothing to do with us. Such a failure
+counts as "not ours": PySpark's own method runs with the arguments of the caller, and a warning says once that RowDelta
+could not look. An error of RowDelta itself, such as a catalog that does not answer, is raised: Spark may have a table
+of the same name, which must not be read or changed in place of ours.
 """
 
 import functools
@@ -19,13 +20,21 @@ from inspect import signature
 from typing import Any, Final
 
 import pyspark
-from pyspark.errors import AnalysisException
 
 from dml.errors import DmlError
 from dml.spark.handlers import has_handlers
-from dml.spark.versions import sql_failure
+from dml.spark.internals import UnknownInternalsError
 
-__all__ = ["Action", "Method", "Question", "Replacement", "replace_methods", "restore_methods", "warn_unanswered"]
+__all__ = [
+    "Action",
+    "Method",
+    "Question",
+    "Replacement",
+    "is_about_tables",
+    "replace_methods",
+    "restore_methods",
+    "warn_unanswered",
+]
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -34,8 +43,6 @@ Question = Callable[..., Any]
 """Takes the arguments of a call, `self` first; returns what the action needs, or None for a call that is not ours."""
 Action = Callable[..., Any]
 """Takes PySpark's method, the answer to the question, and the arguments of the call; answers the call."""
-
-NOT_FOUND: Final = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"})
 
 ORIGINALS: Final[dict[tuple[Any, str], Method]] = {}
 LOCK: Final = threading.Lock()
@@ -98,7 +105,9 @@ def guarded(original: Method, question: Question, action: Action) -> Method:
             return original(*given, **named)
         try:
             answer = question(*given, **named)
-        except Exception as error:  # noqa: BLE001  whatever fails here is not the caller's
+        except Exception as error:
+            if is_about_tables(error):
+                raise
             unanswered = error
         else:
             return original(*given, **named) if answer is None else action(original, answer, *given, **named)
@@ -108,11 +117,7 @@ def guarded(original: Method, question: Question, action: Action) -> Method:
 
 
 def call_unanswered(original: Method, error: Exception, /, *given: Any, **named: Any) -> Any:
-    """Call PySpark's method after a question has failed.
-
-    Raises:
-        DmlError: PySpark does not know the table, and our catalog, which may, failed.
-    """
+    """Call PySpark's method after a question has failed."""
     try:
         signature(original).bind(*given, **named)
     except TypeError:
@@ -121,15 +126,13 @@ def call_unanswered(original: Method, error: Exception, /, *given: Any, **named:
     try:
         return original(*given, **named)
     except Exception as failure:
-        if isinstance(error, DmlError) and is_not_found(failure):
-            raise error from failure
         failure.add_note(f"RowDelta could not tell whether this is about one of its tables: {reason(error)}")
         raise
 
 
-def is_not_found(error: Exception) -> bool:
-    """Whether Spark says that it does not know a table or namespace."""
-    return isinstance(error, AnalysisException) and sql_failure(error).condition in NOT_FOUND
+def is_about_tables(error: Exception) -> bool:
+    """Return whether a failed question says something of a table, as errors of ours do but those of Spark's insides."""
+    return isinstance(error, DmlError) and not isinstance(error, UnknownInternalsError)
 
 
 def warn_unanswered(what: str, error: Exception) -> None:

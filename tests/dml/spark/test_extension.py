@@ -70,7 +70,7 @@ def test_a_handler_that_cannot_tell_leaves_statements_and_names_to_spark(spark, 
     """Whatever comes from the JVM is parsed, ours or not; a warning says why it was not looked at."""
 
     def fails(*_):
-        raise ExecutionError("The catalog 'lake' does not answer")
+        raise AttributeError("_jsparkSession")
 
     monkeypatch.setattr(replaced_methods, "WARNED", set())
     monkeypatch.setattr(extension, "find_handler", fails)
@@ -79,7 +79,19 @@ def test_a_handler_that_cannot_tell_leaves_statements_and_names_to_spark(spark, 
     parser = spark._jsparkSession.sessionState().sqlParser()
     assert parser.parseMultipartIdentifier("a.`b c`").mkString("|") == "a|b c"
     (warning,) = (record.getMessage() for record in caplog.records if record.name == replaced_methods.__name__)
-    assert "does not answer" in warning
+    assert "_jsparkSession" in warning
+
+
+@pytest.mark.oldest
+def test_a_catalog_that_fails_is_an_error_and_spark_does_not_answer_in_its_place(spark, handler, monkeypatch):
+    """Spark may have a table of the same name."""
+
+    def fails(*_):
+        raise ExecutionError("The catalog 'lake' does not answer")
+
+    monkeypatch.setattr(extension, "find_handler", fails)
+    with pytest.raises(ExecutionError, match="does not answer"):
+        jvm_rows(spark, "SELECT 1 AS a")
 
 
 @pytest.mark.parametrize("constant", ["COMMAND_RESULT", "UTILS"])

@@ -17,6 +17,7 @@ from dml.spark.connect_calls import CONNECT_REPLACEMENTS
 from dml.spark.format_calls import format_replacements
 from dml.spark.handlers import Enabled, StatementHandler
 from dml.spark.interception import sql_replacement
+from dml.spark.internals import UnknownInternalsError
 from dml.spark.jvm import converting
 from dml.spark.replaced_methods import Replacement, replace_methods
 from dml.spark.stream_calls import stream_replacements
@@ -181,16 +182,21 @@ def fails(error: Exception) -> Callable[..., Any]:
     return question
 
 
-def test_a_catalog_that_fails_is_an_error_only_where_spark_knows_no_such_table(reader, caplog):
-    """Or the user would read that a table does not exist, when its catalog did not answer."""
+@pytest.mark.parametrize("name", ["theirs", "unknown"])
+def test_a_catalog_that_fails_is_an_error_and_spark_is_not_asked(reader, caplog, name):
+    """Spark may have a table of the same name, which would be read, or dropped, in place of ours."""
     failing = reader(fails(ExecutionError("The catalog 'lake' does not answer")))
+    with pytest.raises(ExecutionError, match="does not answer"):
+        failing.table(name)
+    assert caplog.records == []
+
+
+def test_what_is_unknown_of_sparks_insides_is_no_error(reader, caplog):
+    failing = reader(fails(UnknownInternalsError("Spark has no class of the name")))
     assert failing.table("theirs") == "PySpark's theirs"
-    with pytest.raises(ExecutionError, match="does not answer") as caught:
-        failing.table("unknown")
-    assert isinstance(caught.value.__cause__, AnalysisException)
     with pytest.raises(ValueError, match="a mistake") as refused:
         failing.table("refused")
-    assert "does not answer" in "".join(refused.value.__notes__)
+    assert "no class of the name" in "".join(refused.value.__notes__)
     assert len(caplog.records) == 1
 
 
