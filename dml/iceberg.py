@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Final
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
