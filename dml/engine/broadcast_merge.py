@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from dml.engine.broadcast_source import BroadcastSource
 from dml.engine.distribution import FEW_ROWS
 from dml.engine.scans import Scan
-from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, task_commits, written_by
+from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, task_commits, with_live_storage, written_by
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import TaskCommit
 from dml.options import DistributionMode
@@ -98,6 +98,7 @@ def write_broadcast_merge(
     if spec.job is not WriteJob.COPY_ON_WRITE:
         return written_by(merge.run(groups), table, spec, lambda commits: merge.insert(matched_rows(commits)))
     matched = merge.probe(groups)
+    merge = merge.renewed()
     unmatched = source.row_count - len(matched)
     loads = {0: 0} if unmatched <= FEW_ROWS else merge.inserting_tasks(unmatched, groups)
     return written_by(merge.run(groups, inserted=merge.shares(matched, loads)), table, spec)
@@ -149,12 +150,20 @@ class BroadcastMerge:
         Args:
             matched: The rows of the source that match.
         """
-        unmatched = self.source.row_count - len(matched)
+        unmatched, merge = self.source.row_count - len(matched), self.renewed()
         if unmatched > FEW_ROWS:
             loads = self.inserting_tasks(unmatched, ())
-            return self.run((), inserted=self.shares(matched, loads))
-        rows = inserted_rows(self.source.rows, self.spec, matched)
-        return [] if rows is None else [held_inserts(rows, self.spec)]
+            return merge.run((), inserted=self.shares(matched, loads))
+        rows = inserted_rows(self.source.rows, merge.spec, matched)
+        return [] if rows is None else [held_inserts(rows, merge.spec)]
+
+    def renewed(self) -> "BroadcastMerge":
+        """Return the same with new credentials for its next job, if one before has outlived the old ones."""
+        table, spec = with_live_storage(self.table, self.spec)
+        if table is self.table:
+            return self
+        context = replace(self.scan.context, io_properties=dict(spec.context.io_properties))
+        return replace(self, table=table, spec=spec, scan=replace(self.scan, context=context))
 
     def inserting_tasks(self, unmatched: int, groups: Sequence[Sequence[ScanTask]]) -> dict[int, int]:
         """The numbers of the tasks that insert, and the rows that each has to write besides: those with the fewest.

@@ -43,6 +43,7 @@ __all__ = [
     "run_writer",
     "run_writing_tasks",
     "task_commits",
+    "with_live_storage",
     "write_context",
     "written_by",
 ]
@@ -250,17 +251,14 @@ def written_by(
     Raises:
         DmlError: the first failure that a task reported, or that of the driver; the files of all tasks are deleted.
     """
-    fresh = with_live_credentials(table)  # a long job may have outlived those that it began with
-    if fresh is not table:
-        table, context = fresh, replace(spec.context, io_properties=storage_properties(fresh.io.properties))
-        spec = replace(spec, context=context)
-    context = spec.context
-    if more is not None and not any(commit.failure for commit in commits):
-        try:
+    try:
+        if more is not None and not any(commit.failure for commit in commits):
             commits = [*commits, *more(commits)]
-        except BaseException:  # also an interrupt: nothing of this statement has been committed
-            delete_uncommitted(table, context, new_paths(commits))
-            raise
+        table, spec = with_live_storage(table, spec)  # jobs may have outlived the credentials that they began with
+    except BaseException:  # also an interrupt: nothing of this statement has been committed
+        delete_uncommitted(table, spec.context, new_paths(commits))
+        raise
+    context = spec.context
     retried = any(commit.attempt_number for commit in commits)
     failure = next((commit.failure for commit in commits if commit.failure is not None), None)
     if failure is not None:
@@ -280,6 +278,22 @@ def written_by(
     except DmlError:
         delete_uncommitted(table, context, new_paths(commits))
         raise
+
+
+def with_live_storage(table: Table, spec: WriterSpec) -> tuple[Table, WriterSpec]:
+    """Return a table and its write with new credentials, if a job has outlived those that it began with.
+
+    Raises:
+        DmlError: The catalog does not answer, or the table is no longer there.
+    """
+    fresh = with_live_credentials(table)
+    if fresh is table:
+        return table, spec
+    properties = storage_properties(fresh.io.properties)
+    files = spec.files
+    if files is not None:
+        files = replace(files, context=replace(files.context, io_properties=properties))
+    return fresh, replace(spec, files=files, context=replace(spec.context, io_properties=properties))
 
 
 def check_visible_files(files: Iterable[ContentFile]) -> None:

@@ -109,13 +109,19 @@ def check_once(spark: SparkSession, root: str, check: Callable[[int], None], *, 
         return
     key = (session_key(spark), root, writes)
     hosts = frozenset() if context is None else executor_hosts(spark)
+    if is_covered(key, hosts):
+        return  # without the lock: another session's check may wait for executors
     with LOCK:
-        covered = COVERED.get(key)
-        if covered is not None and hosts <= covered:
-            return
-        check_workers(spark)
-        check(max(LEAST_TASKS, TASKS_PER_HOST * len(hosts)))
-        COVERED[key] = hosts | (covered or frozenset())
+        if not is_covered(key, hosts):
+            check_workers(spark)
+            check(max(LEAST_TASKS, TASKS_PER_HOST * len(hosts)))
+            COVERED[key] = hosts | COVERED.get(key, frozenset())
+
+
+def is_covered(key: tuple[str, str, bool], hosts: frozenset[str]) -> bool:
+    """Return whether a location was checked while these hosts had executors."""
+    covered = COVERED.get(key)
+    return covered is not None and hosts <= covered
 
 
 def executor_hosts(spark: SparkSession) -> frozenset[str]:

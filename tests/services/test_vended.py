@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
 
 import dml
+from dml.engine.broadcast_merge import BroadcastMerge
 from dml.errors import ExecutionError
+from dml.result import Result
 from dml.session import Session
 from tests.services.lakes import S3Files
 from tests.services.seaweedfs import SeaweedFs
@@ -44,15 +47,13 @@ def leased(spark: SparkSession, storage: SeaweedFs) -> Iterator[Leased]:
 
 
 def expire_after_first_data_file(vends: Vending) -> None:
-    """The credentials end with the first data file that tasks have begun to write."""
+    """The credentials end when tasks begin to write the first data file."""
 
     def before(method: str, path: str) -> None:
-        if seen:
-            vends.expire()
         if method in {"PUT", "POST"} and ".parquet" in path:
-            seen.append(path)
+            vends.expire()
+            vends.before = lambda method, path: None
 
-    seen: list[str] = []
     vends.before = before
 
 
@@ -92,3 +93,26 @@ def test_a_query_that_meets_an_expired_credential_says_so(leased: Leased) -> Non
     leased.vends.expire()
     with pytest.raises(Exception, match="the credential for the storage expired at"):
         frame.collect()
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_each_job_of_a_merge_gets_live_credentials(leased: Leased, mode: str) -> None:
+    """The job that looks keys up, or changes rows, outlives those of the statement; the one that inserts needs them."""
+    leased.session.sql(f"ALTER TABLE vended.t SET TBLPROPERTIES ('write.merge.mode' = '{mode}')")
+    # A second file, so that no task is alone and inserts by itself.
+    leased.session.sql("INSERT INTO vended.t SELECT id, 'more' FROM range(1000, 60000)")
+    leased.vends.lives = 0
+    original = BroadcastMerge.renewed
+
+    def renewed(merge: BroadcastMerge) -> BroadcastMerge:
+        leased.vends.expire()
+        return original(merge)
+
+    with mock.patch.object(BroadcastMerge, "renewed", renewed):
+        result = leased.session.sql(
+            "MERGE INTO vended.t t USING (SELECT id FROM range(0, 400000, 3)) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET s = 'm' WHEN NOT MATCHED THEN INSERT (id, s) VALUES (s.id, 'n')"
+        )
+    assert isinstance(result, Result)
+    assert (result.rows_updated, result.rows_inserted) == (19_667, 113_667)
+    assert leased.session.table("vended.t").count() == 3 + 59_000 + 113_667
