@@ -90,7 +90,7 @@ PARTS: Final = (
         compiles=False,
     ),
     Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
-    Part(name="cluster", paths=("cluster",), everyday=False, measured=False, compiles=False, archived=False),
+    Part(name="cluster", paths=("cluster",), everyday=False, measured=False, compiles=False),
     Part(name="services", paths=("services", "soak"), everyday=False, measured=False, compiles=False),
     Part(
         name="tables",

@@ -1,6 +1,6 @@
 """Every golden script on a cluster, in object storage and a REST catalog: each in another of its combinations.
 
-With every change one script of eight, by night all of them.
+With every change one script of twelve, by night all of them.
 """
 
 import uuid
@@ -21,7 +21,7 @@ from tests.services.seaweedfs import SeaweedFs
 
 pytestmark = pytest.mark.spark
 
-EVERY = 8
+EVERY = 12
 CASES = [(script, in_turn(script.combinations, number)) for number, script in enumerate(SCRIPTS)]
 OFTEN = {script.path for script in SCRIPTS[::EVERY]}
 

@@ -26,22 +26,22 @@ WRITES: dict[str, Callable[[Session], object]] = {
         "MERGE INTO db.t t USING (SELECT id FROM range(5)) s ON t.id = s.id "
         "WHEN MATCHED THEN UPDATE SET s = 'm' WHEN NOT MATCHED THEN INSERT (id, s) VALUES (s.id, 'n')"
     ),
-    "writeTo": lambda lake: lake.spark.range(1000).selectExpr("id", "'x' AS s").writeTo("lake.db.t").append(),
+    "writeTo": lambda lake: lake.spark.range(1000).selectExpr("id", "'x' AS s").writeTo("local.db.t").append(),
 }
 READS: dict[str, Callable[[Session], object]] = {
     "sql": lambda lake: lake.sql("SELECT max(s) FROM db.t WHERE s <> 'z'").collect(),
     "table": lambda lake: lake.table("db.t").collect(),
-    "spark.table": lambda lake: lake.spark.table("lake.db.t").collect(),
+    "spark.table": lambda lake: lake.spark.table("local.db.t").collect(),
 }
 
 
 def local_lake(spark: SparkSession, folder: Path) -> Session:
     """A lake in a folder, with a table of a few rows that the driver wrote by itself."""
-    lake = dml.connect(str(folder / "warehouse"), spark=spark, progress=False)
+    lake = dml.connect(str(folder / "warehouse"), catalog="local", spark=spark, progress=False)
     lake.sql("CREATE NAMESPACE IF NOT EXISTS db")
     lake.sql("CREATE TABLE IF NOT EXISTS db.t (id BIGINT, s STRING)")
     lake.sql("CREATE TABLE IF NOT EXISTS db.parts (id BIGINT, s STRING) PARTITIONED BY (bucket(4, id))")
-    table = lake.registry.catalogs["lake"].load_table(("db", "t"))
+    table = lake.registry.catalogs["local"].load_table(("db", "t"))
     if table.current_snapshot() is None:
         table.append(pa.table({"id": pa.array([1, 2, 3], pa.int64()), "s": ["a", "b", "c"]}))
     return lake
@@ -62,7 +62,7 @@ def test_a_write_that_other_machines_would_not_see_is_refused_before_it_begins(
     assert isinstance(caught.value, SetupError) or name == "writeTo"
     assert "object storage" in str(caught.value)
     assert files_of(private) == before
-    assert lake.registry.catalogs["lake"].load_table(("db", "t")).scan().to_arrow().num_rows == 3
+    assert lake.registry.catalogs["local"].load_table(("db", "t")).scan().to_arrow().num_rows == 3
 
 
 @pytest.mark.parametrize("name", READS)
@@ -104,7 +104,7 @@ def test_a_shared_folder_is_used_and_asked_about_once(
 
 def test_a_driver_that_cannot_write_to_the_location_is_told(spark: SparkSession, tmp_path: Path) -> None:
     lake = local_lake(spark, tmp_path)
-    location = lake.registry.catalogs["lake"].load_table(("db", "parts")).location()
+    location = lake.registry.catalogs["local"].load_table(("db", "parts")).location()
     data = Path(location.removeprefix("file://")) / "data"
     data.write_text("a file where the folder should be")
     with pytest.raises(SetupError, match=r"The driver cannot write to '.*/data': (File exists|Not a directory)"):
@@ -127,7 +127,7 @@ def test_files_of_an_executor_that_joined_after_the_check_are_not_committed(
     lake = local_lake(spark, private)
     with pytest.raises(SetupError, match="the driver does not see the file: nothing was committed"):
         lake.sql("INSERT INTO db.t SELECT id, repeat(md5(CAST(id AS STRING)), 8) FROM range(0, 50000, 1, 2)")
-    assert lake.registry.catalogs["lake"].load_table(("db", "t")).scan().to_arrow().num_rows == 3
+    assert lake.registry.catalogs["local"].load_table(("db", "t")).scan().to_arrow().num_rows == 3
 
 
 def test_executors_on_new_hosts_are_asked_too(

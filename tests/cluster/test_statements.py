@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dml.session import Session
-from tests.cluster.statements import KINDS, Left, left_by_statements
+from tests.cluster.statements import KINDS, Left, kind_name, left_by_statements
 from tests.faults.processes import running
 from tests.marks import by_night
 from tests.services.lakes import puffin_properties
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.spark
 PATIENCE_SECONDS = 1800
 ROWS = 200_000
 MANY_ROWS = 3_000_000
+CASES = [*((ROWS, *kind) for kind in (KINDS[0], KINDS[-1])), *((MANY_ROWS, *kind) for kind in KINDS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,19 +39,23 @@ class LocalRun:
     def left(self, version: int, mode: str) -> list[Left]:
         """What it left on tables of a kind, when it has ended."""
         assert self.process.wait(PATIENCE_SECONDS) == 0, (self.folder / "log").read_text()[-4000:]
-        told = json.loads((self.folder / "out").read_text())[f"v{version} {mode}"]
+        told = json.loads((self.folder / "out").read_text())[kind_name(version, mode)]
         return [(text, sums, counts) for text, sums, counts in told]
 
 
-@pytest.fixture(scope="module", params=[ROWS, pytest.param(MANY_ROWS, marks=pytest.mark.nightly)])
+@pytest.fixture(scope="module")
 def local(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRun]:
     """A local session."""
+    rows: int = request.param
     folder: Path = tmp_path_factory.mktemp("local")
-    with running("tests.cluster.statements", [str(folder), str(request.param)], folder) as process:
-        yield LocalRun(rows=request.param, process=process, folder=folder)
+    kinds = [kind_name(version, mode) for known, version, mode in CASES if known == rows]
+    with running("tests.cluster.statements", [str(folder), str(rows), *kinds], folder) as process:
+        yield LocalRun(rows=rows, process=process, folder=folder)
 
 
-@pytest.mark.parametrize(("version", "mode"), by_night(KINDS, lambda kind: kind in {KINDS[0], KINDS[-1]}))
+@pytest.mark.parametrize(
+    ("local", "version", "mode"), by_night(CASES, lambda case: case[0] == ROWS), indirect=["local"]
+)
 def test_a_cluster_leaves_what_a_local_session_leaves(lake: Session, local: LocalRun, version: int, mode: str) -> None:
     name = f"statements_{version}_{mode[0]}_{local.rows}"
     left = left_by_statements(lake, name, version, mode, local.rows, puffin_properties(version, name))

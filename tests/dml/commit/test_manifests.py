@@ -37,7 +37,7 @@ from dml.commit.new_manifests import pack_from_end
 from dml.errors import CorruptFileError
 from dml.files import snapshot_texts
 from dml.files.snapshot_texts import parsed_metadata, with_known_texts
-from dml.iceberg import metadata_json, write_new_metadata
+from dml.iceberg import metadata_json, write_metadata
 from dml.manifests import write
 from dml.manifests.read import entries_of, manifests_of, read_manifest_list, reader_of, type_of_records
 from dml.manifests.write import ManifestWriter, write_manifest_list
@@ -444,7 +444,7 @@ def test_of_a_long_history_only_what_is_new_is_parsed_and_encoded(
     assert parsed_metadata(metadata_json(expired), location).snapshots == found.snapshots[2:]
     if version == 3:  # what PyIceberg made may lack it
         lacking = parsed_metadata(text, location).model_copy(update={"next_row_id": None})
-        write_new_metadata(lacking, table.io, f"{location}.new")
+        write_metadata(lacking, table.io, f"{location}.new", overwrite=False)
         assert Path(f"{location}.new".removeprefix("file://")).read_text() == text
     # As Java writes it.
     spaced = json.dumps(json.loads(text), indent=2)
