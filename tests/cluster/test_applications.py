@@ -62,6 +62,7 @@ def test_a_job_is_submitted_with_its_environment(cluster: Standalone, storage: S
     assert told["rows"] == [["a", len(odd), sum(odd)], ["b", len(even), sum(even)], ["c", len(new), sum(new)]]
 
 
+@pytest.mark.nightly
 def test_a_server_runs_its_clients_statements_on_the_cluster(
     cluster: Standalone, storage: SeaweedFs, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ The last of the folder: where executors are afterwards, Spark decides.
 """
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,18 @@ from dml.options import Command
 from dml.session import Session
 from tests.cluster.standalone import Standalone
 from tests.faults.injection import FOLDER, Action, Call, Fault, Faults, FaultyCatalog, FaultyFileIO
+from tests.marks import by_night
 from tests.services.lakes import S3Files, leftovers
 from tests.services.seaweedfs import SeaweedFs
 
 pytestmark = pytest.mark.spark
 
 ROWS = 100_000
+MODES = ("copy-on-write", "merge-on-read")
+ALWAYS = {
+    ("insert", Action.KILL_EXECUTOR, 2, "copy-on-write"),
+    ("merge", Action.KILL_MACHINE, 3, "merge-on-read"),
+}
 
 
 @pytest.fixture
@@ -40,15 +47,12 @@ def faulty(spark: SparkSession, storage: SeaweedFs, tmp_path: Path) -> Iterator[
 
 
 @pytest.mark.parametrize(
-    ("action", "version", "mode"),
-    [
-        (Action.KILL_EXECUTOR, 2, "copy-on-write"),
-        (Action.KILL_MACHINE, 3, "merge-on-read"),
-        pytest.param(Action.KILL_EXECUTOR, 3, "merge-on-read", marks=pytest.mark.nightly),
-        pytest.param(Action.KILL_MACHINE, 2, "copy-on-write", marks=pytest.mark.nightly),
-    ],
+    ("statement", "action", "version", "mode"),
+    by_night(
+        list(product(("insert", "merge"), (Action.KILL_EXECUTOR, Action.KILL_MACHINE), (2, 3), MODES)),
+        lambda case: case in ALWAYS,
+    ),
 )
-@pytest.mark.parametrize("statement", ["insert", "merge"])
 def test_each_row_is_there_once(
     faulty: Session,
     cluster: Standalone,

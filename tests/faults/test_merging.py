@@ -15,6 +15,7 @@ ROWS = {"few": 10, "megabytes": 200_000, "too many": 200_000}
 SENT = {"few": ["StreamedBatch"], "megabytes": ["BroadcastBatch"], "too many": [""]}
 
 
+@pytest.mark.nightly
 def test_sources_of_a_merge_on_a_cluster(tmp_path: Path) -> None:
     """The rows are those of Spark's join, and nothing of the source is left on the driver's disk."""
     spark = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_WORKER_DIR": str(tmp_path / "work")}

@@ -1,6 +1,7 @@
 """MERGE by tasks that get a source in a file: new rows are many too, and the source cannot be asked again."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,6 +15,7 @@ from dml.scan import split
 from dml.write.source_parts import MappedBatch, StreamedBatch
 from tests.dml.engine.conftest import Kind, Lake
 from tests.dml.engine.test_broadcast_merge import BROADCAST, CLAUSES, ROW, counts, filled, merge
+from tests.marks import by_night
 
 pytestmark = pytest.mark.spark
 
@@ -274,8 +276,10 @@ def size_of_source(lake: Lake, name: str, source: str) -> int:
 LIMITS = ("SENT_BYTES", "KEPT_BYTES", "limit", "FEW_ROWS", "ROWS_OF_A_TASK")
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("more", [0, -1])
+@pytest.mark.parametrize(
+    ("limit", "more"),
+    by_night(list(product(LIMITS, (0, -1))), lambda case: case[1] == 0 or case[0] in {"SENT_BYTES", "limit"}),
+)
 def test_sources_just_below_and_above_each_limit(
     kind: Kind, monkeypatch: pytest.MonkeyPatch, limit: str, more: int
 ) -> None:
