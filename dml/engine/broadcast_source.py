@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, DateType, NumericType, TimestampNTZType, TimestampType
 
 from dml.engine.delta_query import value_sql
-from dml.engine.merge_source import MergeSourceFrame, SourceKeys, source_keys
+from dml.engine.merge_source import MergeSourceFrame, SourceKeys, key_name, source_keys
 from dml.errors import DmlError
 from dml.model.columns import INTERNAL_PREFIX
 from dml.plan.row_delta_plan import BroadcastPlan, RawValue, SourceColumn, raw_name
@@ -220,11 +220,6 @@ def source_frame(plan: BroadcastPlan, source: MergeSourceFrame, views: Statement
     return bounded(inner.selectExpr(*names, *columns), most)
 
 
-def key_name(place: int) -> str:
-    """What a key is called: a name that no expression of the user's means."""
-    return f"{INTERNAL_PREFIX}k{place}"
-
-
 def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
     """Rows whose texts and the like are no longer than so many bytes; `FITS` says of each whether they were.
 
@@ -255,6 +250,7 @@ def sent(
         case_sensitive: How names match.
     """
     keys = [as_array(columns.pop(0)).cast(arrow_type(column.field_type, spark=False)) for column, _ in source.pushable]
+    enclosed = [as_array(columns.pop(0)) for _ in source.enclosed]
     arrays = list(keys)
     for column in plan.columns:
         array = as_array(columns.pop(0))
@@ -268,13 +264,13 @@ def sent(
     if not KeyIndex(keys).is_unique:
         return None
     names = [f"k{place}" for place in range(len(keys))]
-    known = pa.table(keys, names=names)
+    known = pa.table([*keys, *enclosed], names=[*names, *(f"e{place}" for place in range(len(enclosed)))])
     if any(key.null_count for key in keys):
         known = known.filter(complete(keys))
     rows = pa.RecordBatch.from_arrays(arrays, names=[*names, *(f"c{place}" for place in range(len(plan.columns)))])
     return BroadcastSource(
         rows=BroadcastRows(join=plan.join, rows=sent_batch(source, rows), case_sensitive=case_sensitive),
-        keys=source_keys([column for column, _ in source.pushable], known),
+        keys=source_keys(source, known),
         row_count=rows.num_rows,
         is_repeatable=source.known_rows is not None or source.frame.is_cached,
     )

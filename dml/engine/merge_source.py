@@ -8,12 +8,11 @@ import re
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import reduce
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual, Reference
-from pyiceberg.expressions.literals import DateLiteral
+from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.types import (
     DateType,
     DoubleType,
@@ -24,21 +23,22 @@ from pyiceberg.types import (
     StringType,
     TimestampType,
     TimestamptzType,
-    UUIDType,
 )
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 
 from dml.engine.delta_query import lacks_fields
+from dml.engine.join_keys import EnclosedKey, enclosed_key, is_matched, matched_sql
 from dml.engine.target import refuse_internal_names
+from dml.model.columns import INTERNAL_PREFIX
 from dml.model.scan_task import KeyFilter
+from dml.plan.comparisons import Column
 from dml.plan.merge_clauses import whens
-from dml.plan.predicates import equi_keys
+from dml.plan.predicates import EquiKey, equi_keys
 from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.spark.handlers import is_classic
 from dml.spark.jobs import cancelled_on_interrupt
 from dml.spark.local_rows import local_rows
-from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import (
@@ -67,21 +67,18 @@ INTEGERS: Final = (IntegerType, LongType, DateType)
 
 PLAIN_NAME: Final = re.compile(r"\w+|`(?:[^`]|``)+`")
 
-MAX_LISTED: Final = 200
-"""Up to this many distinct keys files are pruned key by key, above by the least and the greatest."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceKeys:
     """The join keys of a source.
 
     Attributes:
-        key_filter: The keys, for the reader.
+        key_filter: The keys, for the reader; None where they only prune files, or are too many.
         row_filter: What they say of the target's rows, for pruning files.
         rows: How many rows of the source have a key.
     """
 
-    key_filter: KeyFilter
+    key_filter: KeyFilter | None
     row_filter: BooleanExpression
     rows: int
 
@@ -94,6 +91,7 @@ class MergeSourceFrame:
         described: Its placeholder, alias and columns.
         frame: Its rows.
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
+        enclosed: The other equalities whose keys prune files.
         may_be_kept: Whether the rows are to be kept where they may be read twice: nobody else keeps them.
         known_rows: How many there are at most, where Spark makes them of nothing but its plan: evaluating them again
             gives the same, and costs less than keeping them.
@@ -103,17 +101,24 @@ class MergeSourceFrame:
     described: MergeSource
     frame: DataFrame
     pushable: tuple[tuple[NestedField, str], ...] = ()
+    enclosed: tuple[EnclosedKey, ...] = ()
     may_be_kept: bool = False
     known_rows: int | None = None
     resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
 
     @property
-    def key_expressions(self) -> tuple[str, ...]:
-        """The keys, in the types of the target's columns; NULL for one that no value of such a column equals."""
-        return tuple(
-            f"try_cast({expression} AS {type_text(spark_type(column.field_type))})"
-            for column, expression in self.pushable
+    def compared(self) -> tuple[EnclosedKey, ...]:
+        """All equalities, those of `pushable` first."""
+        matched = (
+            EnclosedKey(column=Column(column.name, column.field_type), sql=matched_sql(name, column.field_type))
+            for column, name in self.pushable
         )
+        return (*matched, *self.enclosed)
+
+    @property
+    def key_expressions(self) -> tuple[str, ...]:
+        """The values of the keys, in the order of `compared`."""
+        return tuple(key.sql for key in self.compared)
 
     @property
     def stays(self) -> bool:
@@ -127,19 +132,29 @@ class MergeSourceFrame:
             self.resources.callback(forget, self.frame)
 
     def keys(self) -> SourceKeys | None:
-        """Evaluate the source once, keep its rows, and collect its keys on the driver; None where that does not pay."""
-        if not self.pushable:
+        """Evaluate the source once, keep its rows, and collect its keys on the driver; None where ON equates nothing.
+
+        Of more keys than `most_keys` the driver gets the least and the greatest alone.
+        """
+        if not self.compared:
             return None
         self.keep()
-        columns = [f"{key} AS k{index}" for index, key in enumerate(self.key_expressions)]
-        given = " AND ".join(f"k{index} IS NOT NULL" for index in range(len(columns)))
+        columns = [f"{key.sql} AS {key_name(place)}" for place, key in enumerate(self.compared)]
+        needed = [f"{key_name(place)} IS NOT NULL" for place, key in enumerate(self.compared) if not key.null_safe]
+        selected = self.frame.selectExpr(*columns).where(" AND ".join(needed) or "TRUE")
         most = most_keys([column for column, _ in self.pushable], self.frame.sparkSession)
-        selected = self.frame.selectExpr(*columns).where(given).limit(most + 1)
         with cancelled_on_interrupt(self.frame.sparkSession):
-            keys = arrow_table(selected)
-        if keys.num_rows > most:
-            return None
-        return source_keys([column for column, _ in self.pushable], keys)
+            keys = arrow_table(selected.limit(most + 1))
+            if keys.num_rows > most:
+                return self.ends_of(selected)
+        return source_keys(self, keys)
+
+    def ends_of(self, keys: DataFrame) -> SourceKeys:
+        """What the least and the greatest of the keys say, where they are too many for the driver."""
+        aggregates = [sql for place, key in enumerate(self.compared) for sql in key.ends(key_name(place), place)]
+        ends = arrow_table(keys.selectExpr("count(*) AS rows", *aggregates))
+        filters = (key.row_filter(key.between(ends, place)) for place, key in enumerate(self.compared))
+        return SourceKeys(key_filter=None, row_filter=reduce(And, filters), rows=int(ends.column("rows")[0].as_py()))
 
     def release(self) -> None:
         """Let the rows go."""
@@ -162,8 +177,8 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
     alias = source_alias(statement, views)
     refuse_internal_names(frame.columns, "the source")
     by_source = bool(statement.not_matched_by_source)
-    pairs = () if by_source else pushable_keys(statement, context, alias, frame)
-    known_rows = local_rows(frame) if pairs else None
+    pairs, enclosed = ((), ()) if by_source else join_keys(statement, context, alias, frame)
+    known_rows = local_rows(frame) if pairs or enclosed else None
     return MergeSourceFrame(
         described=MergeSource(
             view=views.free_placeholder(),
@@ -176,7 +191,8 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
         ),
         frame=frame,
         pushable=pairs,
-        may_be_kept=bool(pairs) and known_rows is None and not frame.is_cached and not kept_already(frame),
+        enclosed=enclosed,
+        may_be_kept=bool(pairs or enclosed) and known_rows is None and not frame.is_cached and not kept_already(frame),
         known_rows=known_rows,
     )
 
@@ -263,69 +279,60 @@ def source_qualifiers(statement: MergeStatement, views: StatementViews) -> tuple
     return tuple(full[start:] for start in range(len(full)))
 
 
-def pushable_keys(
+def join_keys(
     statement: MergeStatement, context: PlanContext, alias: str, frame: DataFrame
-) -> tuple[tuple[NestedField, str], ...]:
-    """The equalities of the ON condition whose two sides compare as they are, without a change of type."""
+) -> tuple[tuple[tuple[NestedField, str], ...], tuple[EnclosedKey, ...]]:
+    """The equalities of the ON condition whose keys decide rows, and those whose keys only prune files."""
     described = MergeSource(view="", alias=alias, columns=tuple(frame.columns))
     folded = context.names.folded
     types = {folded(field.name): field.dataType for field in frame.schema.fields}
-    return tuple(
-        (key.target, quoted(key.source_column))
-        for key in equi_keys(statement.condition.ast, context, described)
-        if compares_alike(types[folded(key.source_column)], key.target.field_type)
+    matched: list[tuple[NestedField, str]] = []
+    enclosed: list[EnclosedKey] = []
+    for key in equi_keys(statement.condition.ast, context, described):
+        name, source = quoted(key.source_column), types[folded(key.source_column)]
+        if decides_rows(key, source):
+            assert key.field is not None
+            matched.append((key.field, name))
+        elif (found := enclosed_key(name, source, key.target, null_safe=key.null_safe)) is not None:
+            enclosed.append(found)
+    return tuple(matched), tuple(enclosed)
+
+
+def decides_rows(key: EquiKey, source: spark.DataType) -> bool:
+    """Whether tasks find the rows of a key: a plain equality of a top-level column."""
+    return key.field is not None and not key.null_safe and is_matched(source, key.field.field_type)
+
+
+def source_keys(source: MergeSourceFrame, keys: pa.Table) -> SourceKeys:
+    """Keys as the reader and the planner take them.
+
+    Args:
+        source: The source.
+        keys: A column for each of `key_expressions`, without rows that match nothing.
+    """
+    filters = (key.row_filter(key.ranges(keys.column(place))) for place, key in enumerate(source.compared))
+    matched = [column.field_id for column, _ in source.pushable]
+    return SourceKeys(
+        key_filter=key_filter(matched, keys.select(range(len(matched)))) if matched else None,
+        row_filter=reduce(And, filters),
+        rows=keys.num_rows,
     )
 
 
-def compares_alike(source: spark.DataType, column_type: IcebergType) -> bool:
-    """Whether equal values of the two types are equal after a cast to the column's, and only they.
-
-    A UUID column meets texts as a text, which other texts than that of its own form are not equal to.
-    """
-    if isinstance(column_type, UUIDType):
-        return False
-    target = spark_type(column_type)
-    if isinstance(source, spark.IntegralType) and isinstance(target, spark.IntegralType):
-        return True
-    return isinstance(target, (spark.StringType, spark.DateType)) and source == target
-
-
-def source_keys(columns: Sequence[NestedField], keys: pa.Table) -> SourceKeys:
-    """Keys as the reader and the planner take them."""
+def key_filter(column_ids: Sequence[int], keys: pa.Table) -> KeyFilter:
+    """Keys as the reader takes them."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, keys.schema) as writer:
         writer.write_table(keys)
-    return SourceKeys(
-        key_filter=KeyFilter(
-            column_ids=tuple(column.field_id for column in columns), values=sink.getvalue().to_pybytes()
-        ),
-        row_filter=And(*(key_range(column, keys.column(index)) for index, column in enumerate(columns)))
-        if len(columns) > 1
-        else key_range(columns[0], keys.column(0)),
-        rows=keys.num_rows,
-    )
+    return KeyFilter(column_ids=tuple(column_ids), values=sink.getvalue().to_pybytes())
+
+
+def key_name(place: int) -> str:
+    """What a key is called: a name that no expression of the user's means."""
+    return f"{INTERNAL_PREFIX}k{place}"
 
 
 def most_keys(columns: Sequence[NestedField], spark: SparkSession) -> int:
     """How many keys are worth sending to tasks; a client of Connect sends them with each plan that it asks about."""
     is_integer = len(columns) == 1 and isinstance(columns[0].field_type, INTEGERS)
     return MAX_INTEGERS if is_integer and is_classic(spark) else MAX_KEYS
-
-
-def key_range(column: NestedField, values: pa.ChunkedArray) -> BooleanExpression:
-    """What a key column's values say of the target's column."""
-    term = Reference(column.name)
-    distinct = pc.unique(values) if len(values) <= MAX_LISTED * 10 else None
-    if distinct is not None and len(distinct) <= MAX_LISTED:
-        listed: set[Any] = set(key_literals(distinct))
-        return In(term=term, literals=listed)
-    bounds = pc.min_max(values)
-    least, greatest = key_literals(pa.array([bounds["min"], bounds["max"]], values.type))
-    return And(GreaterThanOrEqual(term=term, value=least), LessThanOrEqual(term=term, value=greatest))
-
-
-def key_literals(values: pa.Array) -> list[Any]:
-    """Keys as literals; Python has no dates before the year 1 and after 9999."""
-    if pa.types.is_date32(values.type):
-        return [DateLiteral(days) for days in values.view(pa.int32()).to_pylist()]
-    return values.to_pylist()  # type: ignore[no-any-return]

@@ -51,15 +51,19 @@ MAX_DEPTH = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EquiKey:
-    """A conjunct `target.column = source.column`.
+    """A conjunct `target.column = source.column`, or the same with `<=>`.
 
     Attributes:
-        target: The target's column.
+        target: The target's column or nested field, with its full name.
+        field: The same column; None for a nested field.
         source_column: The name of the source's column.
+        null_safe: Whether NULL equals NULL.
     """
 
-    target: NestedField
+    target: Column
+    field: NestedField | None
     source_column: str
+    null_safe: bool
 
 
 def pushable(condition: exp.Expression | None, context: PlanContext) -> Pushdown:
@@ -102,8 +106,8 @@ def target_only_pushdown(
 def equi_keys(condition: exp.Expression | None, context: PlanContext, source: MergeSource) -> tuple[EquiKey, ...]:
     """The conjuncts of an ON condition that equate a column of the target with one of the source.
 
-    A target row can only match if, for each of them, its value is among the source's; rows with NULL there never
-    match. Whether the two types compare value by value is for the caller to check.
+    A target row can only match if, for each of them, its value is among the source's; rows with NULL there match
+    null-safe keys alone. How the two types compare is for the caller to check.
 
     Args:
         condition: The tree; None where there is none to trust.
@@ -113,11 +117,13 @@ def equi_keys(condition: exp.Expression | None, context: PlanContext, source: Me
     converter = Converter(context, source)
     keys = []
     for conjunct in split_conjuncts(condition if condition is not None and context.trees.holds(condition) else None):
-        if isinstance(conjunct, exp.EQ):
+        if isinstance(conjunct, (exp.EQ, exp.NullSafeEQ)):
+            null_safe = isinstance(conjunct, exp.NullSafeEQ)
             for side, other in ((conjunct.this, conjunct.expression), (conjunct.expression, conjunct.this)):
-                target, name = converter.top_level(side), converter.source_column(other)
+                target, name = converter.column(side), converter.source_column(other)
                 if target is not None and name is not None:
-                    keys.append(EquiKey(target=target, source_column=name))
+                    field = converter.top_level(side)
+                    keys.append(EquiKey(target=target, field=field, source_column=name, null_safe=null_safe))
     return tuple(keys)
 
 

@@ -33,16 +33,25 @@ from pyiceberg.types import (
     TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UUIDType,
 )
 
 from dml.model.manifest import ContentFile, PartitionSummary
 from dml.pruning.row_tests import Bounds, BoundsOf, ColumnBounds
 
-__all__ = ["MetricColumn", "file_bounds", "may_meet", "metric_columns", "partition_bounds", "summary_bounds"]
+__all__ = [
+    "MetricColumn",
+    "file_bounds",
+    "in_byte_order",
+    "may_meet",
+    "metric_columns",
+    "partition_bounds",
+    "summary_bounds",
+]
 
 UNKNOWN = Bounds()
+UUID_BYTES: Final = 16
 
-# UUIDs are left out: Java orders them as two signed numbers, others by their bytes.
 ORDERED = (
     BinaryType,
     BooleanType,
@@ -59,6 +68,7 @@ ORDERED = (
     TimestampType,
     TimestamptzNanoType,
     TimestamptzType,
+    UUIDType,
 )
 
 FIXED: Final[dict[type[IcebergType], np.dtype[Any]]] = {
@@ -83,6 +93,7 @@ class MetricColumn:
     Attributes:
         is_floating: Whether its type has NaN.
         is_nested: Whether it is a field of a struct.
+        is_uuid: Whether its bounds have to be taken together: see `in_byte_order`.
         fixed: How its serialised bounds lie in memory, if they are numbers of one size.
         decode: A serialised bound to its value; None if it is missing, NaN, or not of the column's type (that of an
             older schema, say).
@@ -90,6 +101,7 @@ class MetricColumn:
 
     is_floating: bool
     is_nested: bool
+    is_uuid: bool
     fixed: np.dtype[Any] | None
     decode: Callable[[bytes | None], Any]
 
@@ -97,8 +109,18 @@ class MetricColumn:
     def of(field_type: PrimitiveType, *, is_nested: bool = False) -> "MetricColumn":
         """The column of a type."""
         is_floating = isinstance(field_type, (FloatType, DoubleType))
-        fixed = FIXED.get(type(field_type))
-        return MetricColumn(is_floating=is_floating, is_nested=is_nested, fixed=fixed, decode=decoder(field_type))
+        return MetricColumn(
+            is_floating=is_floating,
+            is_nested=is_nested,
+            is_uuid=isinstance(field_type, UUIDType),
+            fixed=FIXED.get(type(field_type)),
+            decode=decoder(field_type),
+        )
+
+    def ends(self, lower: bytes | None, upper: bytes | None) -> tuple[Any, Any]:
+        """Both serialised bounds as values, in the order in which predicates compare."""
+        found = self.decode(lower), self.decode(upper)
+        return in_byte_order(*found) if self.is_uuid else found
 
 
 def metric_columns(schema: Schema) -> dict[int, MetricColumn]:
@@ -126,9 +148,27 @@ def decoder(field_type: PrimitiveType) -> Callable[[bytes | None], Any]:
             value: Any = convert(field_type, data)
         except (struct.error, ValueError):
             return None
+        if isinstance(value, UUID):
+            return value.bytes
         return None if isinstance(value, float) and math.isnan(value) else value
 
     return decode
+
+
+def in_byte_order(lower: bytes | None, upper: bytes | None) -> tuple[bytes | None, bytes | None]:
+    """Bounds of UUIDs as bounds by their bytes, whichever order their writer had; None where they bound nothing.
+
+    The specification orders UUIDs by their bytes, Iceberg's Java library as two signed numbers of 8 bytes. The two
+    orders of the first halves agree where these have one sign, and those of the second halves need not.
+    """
+    if lower is None or upper is None or len(lower) != len(upper) or len(lower) != UUID_BYTES:
+        return None, None
+    signs = lower[0] >> 7, upper[0] >> 7
+    if lower == upper or signs == (0, 1):  # the latter descends as signed numbers
+        return lower, upper
+    if signs == (1, 0):
+        return None, None
+    return lower[:8] + bytes(8), upper[:8] + b"\xff" * 8
 
 
 def file_bounds(
@@ -170,11 +210,15 @@ class MetricBounds:
     @property
     def lower(self) -> Any:
         """No value is less."""
+        if self.column.is_uuid:
+            return self._ends[0]
         return self.column.decode(self.file.lower_bounds.get(self.field_id))
 
     @property
     def upper(self) -> Any:
         """No value is greater."""
+        if self.column.is_uuid:
+            return self._ends[1]
         return self.column.decode(self.file.upper_bounds.get(self.field_id))
 
     @property
@@ -194,6 +238,10 @@ class MetricBounds:
     def values(self) -> bool:
         """Whether there may be values that are neither."""
         return not self._only(self._nan_count or 0)
+
+    @property
+    def _ends(self) -> tuple[Any, Any]:
+        return self.column.ends(self.file.lower_bounds.get(self.field_id), self.file.upper_bounds.get(self.field_id))
 
     @property
     def _nan_count(self) -> int | None:
@@ -260,9 +308,10 @@ def summarised(summary: PartitionSummary, field_type: PrimitiveType) -> Bounds:
     column = MetricColumn.of(field_type)
     nans = column.is_floating and summary.contains_nan is not False
     bounded = summary.lower_bound is not None or summary.upper_bound is not None
+    lower, upper = column.ends(summary.lower_bound, summary.upper_bound)
     return Bounds(
-        lower=column.decode(summary.lower_bound),
-        upper=column.decode(summary.upper_bound),
+        lower=lower,
+        upper=upper,
         nulls=summary.contains_null is not False,
         nans=nans,
         values=bounded or not (summary.contains_null or nans),

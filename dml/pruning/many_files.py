@@ -39,7 +39,7 @@ from dml.manifests.packed_entries import (
     PackedEntries,
 )
 from dml.pruning.bound_expressions import bound_filter, folded
-from dml.pruning.file_bounds import MetricColumn
+from dml.pruning.file_bounds import MetricColumn, in_byte_order
 from dml.pruning.row_tests import Bounds, ColumnBounds, may_match
 
 __all__ = ["FilesTest", "any_match_of_files", "files_bounds"]
@@ -269,9 +269,12 @@ def metric_bounds(entries: PackedEntries, field_id: int, column: MetricColumn) -
     only_nulls = known & (counts == nulls)
     only_nulls_and_nans = known & (counts == nulls + nans)
     may_be_nan = (~has_nans | (nans != 0)) & ~only_nulls if column.is_floating else np.zeros(entries.rows, np.bool_)
+    lower, upper = (decoded(entries, metric, field_id, column) for metric in (LOWER_BOUNDS, UPPER_BOUNDS))
+    if column.is_uuid:
+        lower, upper = in_byte_order_of_files(lower, upper)
     return FilesBounds(
-        lower=decoded(entries, LOWER_BOUNDS, field_id, column),
-        upper=decoded(entries, UPPER_BOUNDS, field_id, column),
+        lower=lower,
+        upper=upper,
         nulls=may_be_null,
         nans=may_be_nan,
         values=~only_nulls_and_nans,
@@ -303,6 +306,17 @@ def decoded(entries: PackedEntries, metric: int, field_id: int, column: MetricCo
         objects[place] = value
     known[files] = [value is not None for value in found]
     return Side(values=objects, known=known)
+
+
+def in_byte_order_of_files(lower: Side, upper: Side) -> tuple[Side, Side]:
+    """`file_bounds.in_byte_order` of each file."""
+    ends = [in_byte_order(*pair) for pair in zip(listed(lower), listed(upper), strict=True)]
+    found = []
+    for values in zip(*ends, strict=True) if ends else ((), ()):
+        objects = np.empty(len(values), object)
+        objects[:] = values
+        found.append(Side(values=objects, known=np.array([value is not None for value in values], np.bool_)))
+    return found[0], found[1]
 
 
 def end_to_end(serialised: pa.LargeBinaryArray, kind: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -45,7 +45,10 @@ def test_a_statement_leaves_what_the_user_has_cached(lake: Lake, spark: SparkSes
 def test_many_keys_reach_the_scan_where_they_are_numbers(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, key: str, most: int, *, pushed: bool
 ) -> None:
-    """Of the target's files only those are opened, and of their rows those leave the worker, that may match."""
+    """Of the target's files only those are opened, and of their rows those leave the worker, that may match.
+
+    Keys that are too many for that prune files by the least and the greatest of them.
+    """
     monkeypatch.setattr(merge_source, "MAX_KEYS", 10)
     monkeypatch.setattr(merge_source, "MAX_INTEGERS", most)
     monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
@@ -67,8 +70,7 @@ def test_many_keys_reach_the_scan_where_they_are_numbers(
         "WHEN MATCHED THEN UPDATE SET k = s.k WHEN NOT MATCHED THEN INSERT *"
     )
     assert (result.rows_updated, result.rows_inserted) == (40, 0)
-    assert [keys is not None for keys in seen] == [pushed]
-    if seen[0] is not None:
-        assert seen[0].rows == 40
+    assert [keys is not None and keys.rows for keys in seen] == [40]
+    assert [keys is not None and keys.key_filter is not None for keys in seen] == [pushed]
     counts = lake.session.sql(f"SELECT k, count(*), sum(id) FROM {name} GROUP BY k ORDER BY k").collect()
     assert [tuple(row) for row in counts] == [(0, 160, 14_170_000), (1, 40, 780_000)]

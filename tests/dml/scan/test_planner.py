@@ -4,7 +4,7 @@ import datetime as dt
 import random
 import struct
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 from uuid import UUID
 
@@ -433,13 +433,32 @@ def test_unknown_metrics_prune_nothing_and_broken_ones_neither():
     )
 
 
-def test_bounds_of_uuids_prune_nothing():
-    """Java orders them as two signed numbers: what it takes for the least is not the least by their bytes."""
+HALVES = (0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
+UUIDS = [UUID(int=(high << 64) + low) for high in HALVES for low in HALVES]
+
+
+def signed_halves(value: UUID) -> tuple[int, int]:
+    """How Iceberg's Java library orders UUIDs."""
+    high, low = struct.unpack(">qq", value.bytes)
+    return high, low
+
+
+@pytest.mark.parametrize("order", [signed_halves, lambda value: value.bytes], ids=["java", "bytes"])
+def test_bounds_of_uuids_hold_in_either_order_of_their_writer(order):
+    """Java takes two signed numbers, others their bytes: no value between the bounds is missed in any."""
     schema = Schema(NestedField(1, "u", UUIDType(), required=False))
-    least, greatest = UUID(int=1 << 127), UUID(int=1)  # as Java orders them
-    file = data_entry(lower_bounds={1: least.bytes}, upper_bounds={1: greatest.bytes}).data_file
-    for value in (UUID(int=0), UUID(int=5), UUID(int=(1 << 128) - 1)):
-        assert Pruner({}, schema, EqualTo("u", str(value)), case_sensitive=True).may_match(file)
+    missed = 0
+    for least, greatest in product(UUIDS, UUIDS):
+        if order(least) > order(greatest):
+            continue
+        file = data_entry(lower_bounds={1: least.bytes}, upper_bounds={1: greatest.bytes}).data_file
+        for value in UUIDS:
+            found = Pruner({}, schema, EqualTo("u", str(value)), case_sensitive=True).may_match(file)
+            assert found or not order(least) <= order(value) <= order(greatest)
+            missed += not found
+    assert missed > 1_000
+    one = data_entry(lower_bounds={1: UUIDS[7].bytes}, upper_bounds={1: UUIDS[7].bytes}).data_file
+    assert not Pruner({}, schema, EqualTo("u", str(UUIDS[8])), case_sensitive=True).may_match(one)
 
 
 @pytest.mark.parametrize("transform", [YearTransform(), MonthTransform()])

@@ -1,0 +1,198 @@
+"""Which equalities of a MERGE's ON condition tell rows and files of the target apart, and how. Driver.
+
+Input: a target column and the type of the source column that it equals. Output: SQL that Spark computes for each row of
+the source, in the type of the target's column, so that Spark's own casts, time zone and settings apply.
+
+A *matched* key decides rows: a target row matches exactly if its value is that of the SQL. An *enclosed* key prunes
+files: a target row can only match if its value lies within a margin of that of the SQL. The rules are those by which
+Spark brings the two sides of `=` to one type, alike in ANSI and legacy mode.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+from pyspark.sql import types as spark
+
+from dml.errors import NotSupportedError
+from dml.plan.comparisons import Column
+from dml.pruning.key_ranges import MAX_LISTED, KeyRanges, range_between, ranges_of
+from dml.spark.types import spark_type, type_text
+
+__all__ = ["EnclosedKey", "enclosed_key", "is_matched", "matched_sql"]
+
+MAX_DIGITS: Final = 38
+DIGITS: Final = {spark.ByteType: 3, spark.ShortType: 5, spark.IntegerType: 10, spark.LongType: 20}
+"""Digits of the decimal that Spark makes of an integer to compare it with a decimal."""
+
+DAY: Final = 86_400_000_000
+"""Microseconds; no clock was ever put forward by more than a day."""
+
+UUID_TEXT: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+"""How Spark sees a UUID column: other texts equal none of its values."""
+
+INTEGERS: Final = (IntegerType, LongType)
+FLOATING: Final = (FloatType, DoubleType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnclosedKey:
+    """A key that prunes files.
+
+    Attributes:
+        column: The target's column or nested field.
+        sql: The source's value in the type of the column (a UUID as its 16 bytes); NULL where no value equals it.
+        margin: How far from it an equal value of the column may lie, in days or microseconds.
+        null_safe: Whether a NULL of the source matches NULL.
+    """
+
+    column: Column
+    sql: str
+    margin: int = 0
+    null_safe: bool = False
+
+    def ranges(self, keys: pa.ChunkedArray) -> KeyRanges:
+        """The ranges of the source's values."""
+        # Listed keys would become as many ranges with a margin.
+        return ranges_of(self.column.field_type, keys, most_listed=0 if self.margin else MAX_LISTED)
+
+    def ends(self, name: str, place: int) -> tuple[str, ...]:
+        """The aggregates from which `between` makes a range.
+
+        Args:
+            name: The column of the source's values.
+            place: The place of the key among all; part of the names of the aggregates.
+        """
+        is_nan = f"isnan({name})" if isinstance(self.column.field_type, FLOATING) else "FALSE"
+        value = f"IF({is_nan}, NULL, {name})"
+        return (
+            f"min({value}) AS least{place}",
+            f"max({value}) AS greatest{place}",
+            f"bool_or({is_nan}) AS nans{place}",
+            f"bool_or({name} IS NULL) AS nulls{place}",
+        )
+
+    def between(self, ends: pa.Table, place: int) -> KeyRanges:
+        """The range of the source's values.
+
+        Args:
+            ends: One row of the aggregates of `ends`.
+            place: The place of the key among all.
+        """
+        least, greatest, nans, nulls = (
+            ends.column(f"{name}{place}") for name in ("least", "greatest", "nans", "nulls")
+        )
+        return range_between(
+            self.column.field_type, least, greatest, nulls=bool(nulls[0].as_py()), nans=bool(nans[0].as_py())
+        )
+
+    def row_filter(self, keys: KeyRanges) -> BooleanExpression:
+        """What the ranges say of the target's rows."""
+        found = replace(keys, nulls=keys.nulls and self.null_safe)
+        return (found.widened(self.margin) if self.margin else found).expression(self.column.name)
+
+
+def is_matched(source: spark.DataType, kind: IcebergType) -> bool:
+    """Whether `matched_sql` holds for the two types, and tasks find such values by their bits.
+
+    They do not find floats, where -0.0 equals 0.0 and one NaN another, and no types that Spark shows as another one:
+    UUID, fixed and time.
+    """
+    match kind:
+        case IntegerType() | LongType() | DecimalType():
+            return isinstance(source, spark.IntegralType) or compares_as_decimal(source, kind)
+        case StringType() | DateType() | BooleanType() | BinaryType():
+            return bool(source == spark_type(kind))
+        case TimestamptzType():
+            return isinstance(source, (spark.TimestampType, spark.TimestampNTZType, spark.DateType))
+        case TimestampType():
+            return isinstance(source, (spark.TimestampNTZType, spark.DateType))
+    return False
+
+
+def matched_sql(name: str, kind: IcebergType) -> str:
+    """A source column in the type of the target's; NULL for a value that no value of the target's column equals.
+
+    Args:
+        name: The source's column, quoted.
+        kind: The type of the target's column.
+    """
+    cast = f"try_cast({name} AS {type_text(spark_type(kind))})"
+    # A cast to fewer decimals rounds.
+    return f"IF({cast} = {name}, {cast}, NULL)" if isinstance(kind, (*INTEGERS, DecimalType)) else cast
+
+
+def compares_as_decimal(source: spark.DataType, kind: IcebergType) -> bool:
+    """Whether Spark compares the two as decimals without rounding either."""
+    one, other = decimal_size(source), decimal_size(spark_type(kind))
+    if one is None or other is None:
+        return False
+    return max(one[0], other[0]) + max(one[1], other[1]) <= MAX_DIGITS
+
+
+def decimal_size(kind: spark.DataType) -> tuple[int, int] | None:
+    """Digits before and after the point of the decimal as which Spark compares a type with decimals."""
+    if isinstance(kind, spark.DecimalType):
+        return kind.precision - kind.scale, kind.scale
+    digits = DIGITS.get(type(kind))
+    return None if digits is None else (digits, 0)
+
+
+def enclosed_key(name: str, source: spark.DataType, column: Column, *, null_safe: bool) -> EnclosedKey | None:
+    """The key of an equality; None where nothing is certain of its types.
+
+    Args:
+        name: The source's column, quoted.
+        source: Its type.
+        column: The target's column.
+        null_safe: Whether it is `<=>`.
+    """
+    found = enclosing_sql(name, source, column.field_type)
+    if found is None:
+        return None
+    sql, margin = found
+    return EnclosedKey(column=column, sql=sql, margin=margin, null_safe=null_safe)
+
+
+def enclosing_sql(name: str, source: spark.DataType, kind: IcebergType) -> tuple[str, int] | None:
+    """The source's value in the type of the target's column, and how far equal values may lie from it."""
+    try:
+        cast = f"try_cast({name} AS {type_text(spark_type(kind))})"
+    except NotSupportedError:
+        return None
+    if is_matched(source, kind):
+        return matched_sql(name, kind), 0
+    match kind, source:
+        case ((FloatType() | DoubleType()), spark.NumericType()):
+            # Compared as float or double. Of a wider number that equals a float, the nearest float is this one.
+            return cast, 0
+        case UUIDType(), spark.StringType() if source == spark.StringType():
+            return f"IF({name} RLIKE '{UUID_TEXT}', unhex(replace({name}, '-')), NULL)", 0
+        case FixedType(), spark.BinaryType():
+            return f"IF(octet_length({name}) = {len(kind)}, {name}, NULL)", 0
+        case TimeType(), _ if source == spark_type(kind):
+            return name, 0
+        case TimestampType(), spark.TimestampType():
+            # Spark compares instants: a local time that a change of the clock skips is that of another instant.
+            return cast, DAY
+        case DateType(), (spark.TimestampType() | spark.TimestampNTZType()):
+            return cast, 1
+    return None

@@ -1,0 +1,232 @@
+"""The keys of a join's one side as a filter for the other side's rows and files. Worker-safe.
+
+Input: the keys of a column as an Arrow array, or their least and greatest values. Output: an Iceberg expression that is
+true for every row whose value equals a key, and for few others: the keys themselves where they are few, else ranges.
+
+A range ends where a wide gap between neighbouring keys begins, so that keys of January and December do not open the
+files of June.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    And,
+    BooleanExpression,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThanOrEqual,
+    Or,
+    Reference,
+)
+from pyiceberg.expressions.literals import (
+    DateLiteral,
+    Literal,
+    TimeLiteral,
+    TimestampLiteral,
+    UUIDLiteral,
+    literal,
+)
+from pyiceberg.types import (
+    DateType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+__all__ = ["MAX_LISTED", "KeyRanges", "range_between", "ranges_of"]
+
+MAX_LISTED: Final = 200
+"""Up to this many distinct keys are listed one by one; more become ranges."""
+
+MAX_RANGES: Final = 16
+"""Each range costs two comparisons per row batch and per file."""
+
+BUCKETS: Final = 1024
+"""The least and greatest key are found in each of this many equal parts of the span, in one pass."""
+
+LEAST_GAP: Final = 1 / 100
+"""Narrower gaps, as a fraction of the span, are not worth a range: random keys have them everywhere."""
+
+GREATEST: Final[dict[type[IcebergType], float]] = {
+    DoubleType: float(np.finfo(np.float64).max),
+    FloatType: float(np.finfo(np.float32).max),
+}
+"""The greatest finite value: PyIceberg cannot compare with infinity."""
+
+LITERALS: Final[dict[type[IcebergType], type[Literal[Any]]]] = {
+    DateType: DateLiteral,
+    TimestampType: TimestampLiteral,
+    TimestamptzType: TimestampLiteral,
+    TimeType: TimeLiteral,
+    UUIDType: UUIDLiteral,
+}
+"""Types whose internal values need a literal of their own; PyIceberg finds the others by the value's Python type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRanges:
+    """Ranges that hold all keys of a column.
+
+    Attributes:
+        field_type: The column's type.
+        ranges: Least and greatest value of each range, in Iceberg's internal form, ascending; without NaN.
+        nulls: Whether NULL is a key, which only a null-safe join has.
+        nans: Whether NaN is one.
+    """
+
+    field_type: IcebergType
+    ranges: tuple[tuple[Any, Any], ...]
+    nulls: bool = False
+    nans: bool = False
+
+    def widened(self, margin: int) -> "KeyRanges":
+        """The ranges, each wider by so many units of the internal form (days or microseconds) at both ends."""
+        ranges = tuple((least - margin, greatest + margin) for least, greatest in self.ranges)
+        return KeyRanges(field_type=self.field_type, ranges=ranges, nulls=self.nulls, nans=self.nans)
+
+    def expression(self, name: str) -> BooleanExpression:
+        """A predicate of the column, true for every value that equals a key.
+
+        Args:
+            name: The column's full name in its schema.
+        """
+        term = Reference(name)
+        listed = {self._literal(least) for least, greatest in self.ranges if self._is_single(least, greatest)}
+        parts: list[BooleanExpression] = [In(term=term, literals=listed)] if listed else []
+        parts += [
+            self._range(term, least, greatest)
+            for least, greatest in self.ranges
+            if not self._is_single(least, greatest)
+        ]
+        parts += [IsNaN(term=term)] if self.nans else []
+        parts += [IsNull(term=term)] if self.nulls else []
+        return reduce(Or, parts) if parts else AlwaysFalse()
+
+    def _is_single(self, least: Any, greatest: Any) -> bool:
+        most = GREATEST.get(type(self.field_type))
+        return bool(least == greatest) and (most is None or abs(least) <= most)
+
+    def _range(self, term: Reference, least: Any, greatest: Any) -> BooleanExpression:
+        most = GREATEST.get(type(self.field_type))
+        above: BooleanExpression = GreaterThanOrEqual(
+            term=term, value=self._literal(least if most is None else min(least, most))
+        )
+        below: BooleanExpression = LessThanOrEqual(
+            term=term, value=self._literal(greatest if most is None else max(greatest, -most))
+        )
+        if most is not None and least < -most:
+            return below
+        return above if most is not None and greatest > most else And(above, below)
+
+    def _literal(self, value: Any) -> Literal[Any]:
+        kind = LITERALS.get(type(self.field_type))
+        return literal(value) if kind is None else kind(value)
+
+
+def ranges_of(field_type: IcebergType, keys: pa.ChunkedArray, *, most_listed: int = MAX_LISTED) -> KeyRanges:
+    """The ranges of some keys.
+
+    Args:
+        field_type: The type of the column that they are compared with.
+        keys: The keys, as Spark gives values of this type; a UUID as its 16 bytes.
+        most_listed: Up to so many distinct keys are ranges of one value each.
+    """
+    values = internal(keys)
+    nulls, nans = values.null_count > 0, False
+    values = values.drop_null()
+    if pa.types.is_floating(values.type):
+        is_nan = pc.is_nan(values)
+        nans = bool(pc.any(is_nan, min_count=0).as_py())
+        values = values.filter(pc.invert(is_nan)) if nans else values
+    return KeyRanges(field_type=field_type, ranges=tuple(ranges(values, most_listed)), nulls=nulls, nans=nans)
+
+
+def range_between(
+    field_type: IcebergType, least: pa.ChunkedArray, greatest: pa.ChunkedArray, *, nulls: bool, nans: bool
+) -> KeyRanges:
+    """The one range from the least to the greatest key.
+
+    Args:
+        field_type: The type of the column that the keys are compared with.
+        least: The least key; NULL where there is none.
+        greatest: The greatest one.
+        nulls: Whether NULL is a key.
+        nans: Whether NaN is one.
+    """
+    ends = internal(least)[0].as_py(), internal(greatest)[0].as_py()
+    return KeyRanges(field_type=field_type, ranges=() if None in ends else (ends,), nulls=nulls, nans=nans)
+
+
+def internal(keys: pa.ChunkedArray) -> pa.Array:
+    """Values in Iceberg's internal form: dates and times as numbers, which Python's types cannot all hold."""
+    values = pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], keys.type)
+    kind = values.type
+    if pa.types.is_date32(kind):
+        return values.cast(pa.int32())
+    if pa.types.is_timestamp(kind):
+        return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    return values.cast(pa.time64("us")).cast(pa.int64()) if pa.types.is_time(kind) else values
+
+
+def ranges(values: pa.Array, most_listed: int) -> Iterable[tuple[Any, Any]]:
+    """Ranges of values without NULL and NaN."""
+    if len(values) <= most_listed * 10 or pa.types.is_boolean(values.type):
+        distinct = pc.unique(values)
+        if len(distinct) <= most_listed:
+            return ((value, value) for value in sorted(distinct.to_pylist()))
+    numbers = as_numbers(values)
+    spans = pa.table({"part": parts_of(numbers, len(values)), "key": values})
+    ends = spans.group_by("part").aggregate([("key", "min"), ("key", "max")]).sort_by("key_min")
+    return apart(ends.column("key_min").combine_chunks(), ends.column("key_max").combine_chunks())
+
+
+def as_numbers(values: pa.Array) -> npt.NDArray[np.float64] | None:
+    """About where values lie among each other; None where they are no numbers, or infinite."""
+    kind = values.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        return None
+    numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers if len(numbers) and bool(np.isfinite(numbers).all()) else None
+
+
+def parts_of(numbers: npt.NDArray[np.float64] | None, count: int) -> npt.NDArray[np.int32]:
+    """In which part of the span each value lies. Rounding may put it into the next one: ranges are of true values."""
+    if numbers is None:
+        return np.zeros(count, np.int32)
+    least, greatest = float(numbers.min()), float(numbers.max())
+    width = greatest / BUCKETS - least / BUCKETS  # the difference of two doubles may be infinite
+    if width <= 0:
+        return np.zeros(count, np.int32)
+    return ((numbers / width) - (least / width)).astype(np.int32)
+
+
+def apart(least: pa.Array, greatest: pa.Array) -> list[tuple[Any, Any]]:
+    """Neighbouring ranges put together, but where the gap between them is wide.
+
+    Args:
+        least: The least value of each range, ascending.
+        greatest: The greatest one.
+    """
+    lower, upper = as_numbers(least), as_numbers(greatest)
+    cuts: Sequence[int] = ()
+    if lower is not None and upper is not None and len(lower) > 1:
+        gaps = (lower[1:] - upper[:-1]) / (upper[-1] - lower[0]) if np.isfinite(upper[-1] - lower[0]) else np.zeros(1)
+        widest = np.argsort(gaps)[::-1][: MAX_RANGES - 1]
+        cuts = sorted(int(place) + 1 for place in widest if gaps[place] > LEAST_GAP)
+    edges = [0, *cuts, len(least)]
+    return [(least[start].as_py(), greatest[end - 1].as_py()) for start, end in pairwise(edges) if start < end]
