@@ -64,7 +64,7 @@ MICROSECOND = dt.timedelta(microseconds=1)
 MICROS_OF_DAY = 86_400_000_000
 MICROS_LIMIT = 1 << 63
 
-DATE_TEXT = re.compile(r"([+-]?)(\d{4,7})-(\d{2})-(\d{2})", re.ASCII)
+DATE_TEXT = re.compile(r"([+-]?)(\d{4,7})-(\d{2})-(\d{2})(?:[ T].*)?", re.ASCII | re.DOTALL)
 TIMESTAMP_TEXT = re.compile(
     r"([+-]?\d{4,6}-\d{2}-\d{2})"
     r"(?:[ T](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)(?:(Z|[+-]\d{2}:\d{2})| ([A-Za-z]\S*))?)?",
@@ -154,6 +154,9 @@ def constant(node: Any, zone: TimeZone) -> Constant | None:
             return negated(constant(node.this, zone))
         case exp.Cast():
             return cast(constant(node.this, zone), node.to, zone)
+        case exp.TsOrDsToDate() if not node.args.get("format") and not node.args.get("zone"):  # to_date(x)
+            value = constant(node.this, zone)
+            return value if value is None or value.kind is Kind.NULL else cast_date(value)
         case exp.Paren():
             return constant(node.this, zone)
         case exp.Null():
@@ -204,7 +207,8 @@ def negated(value: Constant | None) -> Constant | None:
 
 
 INTEGER_BITS = {exp.DType.TINYINT: 8, exp.DType.SMALLINT: 16, exp.DType.INT: 32, exp.DType.BIGINT: 64}
-INSTANTS = {exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ}
+INSTANTS = {exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMP}
+"""`TIMESTAMP` in SQL is sqlglot's TIMESTAMPTZ, its functions `timestamp` and `to_timestamp` give TIMESTAMP."""
 
 
 def cast(value: Constant | None, to: exp.DataType, zone: TimeZone) -> Constant | None:
@@ -314,7 +318,10 @@ def cast_timestamp(value: Constant, zone: TimeZone, *, instant: bool) -> Constan
 
 
 def text_date(text: str) -> int | None:
-    """Days since 1970 of a date written in full, `2020-01-31`; Spark's years have up to 7 digits and a sign."""
+    """Days since 1970 of a date written in full, `2020-01-31`; a time of day may follow, which counts for nothing.
+
+    Spark's years have up to 7 digits and a sign, and it ignores all that follows a blank or a T.
+    """
     match = DATE_TEXT.fullmatch(text)
     if match is None:
         return None

@@ -250,7 +250,7 @@ def sent(
         case_sensitive: How names match.
     """
     keys = [as_array(columns.pop(0)).cast(arrow_type(column.field_type, spark=False)) for column, _ in source.pushable]
-    enclosed = [as_array(columns.pop(0)) for _ in source.enclosed]
+    others = [as_array(columns.pop(0)) for _ in source.pruning_keys[len(keys) :]]
     arrays = list(keys)
     for column in plan.columns:
         array = as_array(columns.pop(0))
@@ -264,7 +264,7 @@ def sent(
     if not KeyIndex(keys).is_unique:
         return None
     names = [f"k{place}" for place in range(len(keys))]
-    known = pa.table([*keys, *enclosed], names=[*names, *(f"e{place}" for place in range(len(enclosed)))])
+    known = pa.table([*keys, *others], names=[key_name(place) for place in range(len(source.pruning_keys))])
     if any(key.null_count for key in keys):
         known = known.filter(complete(keys))
     rows = pa.RecordBatch.from_arrays(arrays, names=[*names, *(f"c{place}" for place in range(len(plan.columns)))])

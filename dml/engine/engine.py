@@ -84,7 +84,10 @@ class StatementSettings:
             # Where it is not set it is that of the JVM, which may change as well.
             time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
             policy_name=get("spark.sql.storeAssignmentPolicy", "ansi") or "ansi",
-            trees=tree_reading(any(flag(key) for key in LITERAL_SETTINGS)),
+            trees=tree_reading(
+                any(flag(key) for key in LITERAL_SETTINGS)
+                or (get("spark.sql.timestampType", "") or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
+            ),
             dynamic_overwrite=(get("spark.sql.sources.partitionOverwriteMode", "static") or "").lower() == "dynamic",
             quoted_regex=flag("spark.sql.parser.quotedRegexColumnNames"),
             wap_branch=branch or None,
@@ -103,6 +106,9 @@ LITERAL_SETTINGS: Final = (
     "spark.sql.ansi.enforceReservedKeywords",
 )
 """Under these the trees of sqlglot may read a literal otherwise than Spark does: nothing is pruned by them."""
+
+TIMESTAMP_LTZ: Final = "TIMESTAMP_LTZ"
+"""What TIMESTAMP means in SQL unless `spark.sql.timestampType` says otherwise; if it does, nothing is pruned either."""
 
 
 def tree_reading(literals_differ: bool) -> TreeReading:

@@ -1,9 +1,9 @@
-"""Which equalities of a MERGE's ON condition tell rows and files of the target apart, and how. Driver.
+"""What an equality of a MERGE's ON condition says of the target's rows and files. Driver.
 
 Input: a target column and the type of the source column that it equals. Output: SQL that Spark computes for each row of
 the source, in the type of the target's column, so that Spark's own casts, time zone and settings apply.
 
-A *matched* key decides rows: a target row matches exactly if its value is that of the SQL. An *enclosed* key prunes
+Some equalities tasks can decide row by row, by the value of the SQL. All the others with a type that has bounds prune
 files: a target row can only match if its value lies within a margin of that of the SQL. The rules are those by which
 Spark brings the two sides of `=` to one type, alike in ANSI and legacy mode.
 """
@@ -37,10 +37,10 @@ from dml.plan.comparisons import Column
 from dml.pruning.key_ranges import MAX_LISTED, KeyRanges, range_between, ranges_of
 from dml.spark.types import spark_type, type_text
 
-__all__ = ["EnclosedKey", "enclosed_key", "is_matched", "matched_sql"]
+__all__ = ["PruningKey", "compares_alike", "pruning_key"]
 
 MAX_DIGITS: Final = 38
-DIGITS: Final = {spark.ByteType: 3, spark.ShortType: 5, spark.IntegerType: 10, spark.LongType: 20}
+DIGITS: Final[dict[type[spark.DataType], int]] = {spark.ByteType: 3, spark.ShortType: 5, spark.IntegerType: 10, spark.LongType: 20}
 """Digits of the decimal that Spark makes of an integer to compare it with a decimal."""
 
 DAY: Final = 86_400_000_000
@@ -49,12 +49,11 @@ DAY: Final = 86_400_000_000
 UUID_TEXT: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 """How Spark sees a UUID column: other texts equal none of its values."""
 
-INTEGERS: Final = (IntegerType, LongType)
 FLOATING: Final = (FloatType, DoubleType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnclosedKey:
+class PruningKey:
     """A key that prunes files.
 
     Attributes:
@@ -110,12 +109,18 @@ class EnclosedKey:
         return (found.widened(self.margin) if self.margin else found).expression(self.column.name)
 
 
-def is_matched(source: spark.DataType, kind: IcebergType) -> bool:
-    """Whether `matched_sql` holds for the two types, and tasks find such values by their bits.
+def compares_alike(source: spark.DataType, kind: IcebergType) -> bool:
+    """Whether tasks find a value of the target's column among those of the source, once these are cast to its type."""
+    if isinstance(kind, UUIDType):  # a text to Spark
+        return False
+    target = spark_type(kind)
+    if isinstance(source, spark.IntegralType) and isinstance(target, spark.IntegralType):
+        return True
+    return isinstance(target, (spark.StringType, spark.DateType)) and source == target
 
-    They do not find floats, where -0.0 equals 0.0 and one NaN another, and no types that Spark shows as another one:
-    UUID, fixed and time.
-    """
+
+def casts_exactly(source: spark.DataType, kind: IcebergType) -> bool:
+    """Whether a value of the target's column equals one of the source exactly if it is `exact_sql`."""
     match kind:
         case IntegerType() | LongType() | DecimalType():
             return isinstance(source, spark.IntegralType) or compares_as_decimal(source, kind)
@@ -128,16 +133,11 @@ def is_matched(source: spark.DataType, kind: IcebergType) -> bool:
     return False
 
 
-def matched_sql(name: str, kind: IcebergType) -> str:
-    """A source column in the type of the target's; NULL for a value that no value of the target's column equals.
-
-    Args:
-        name: The source's column, quoted.
-        kind: The type of the target's column.
-    """
+def exact_sql(name: str, source: spark.DataType, kind: IcebergType) -> str:
+    """A source column in the type of the target's; NULL for a value that no value of the target's column equals."""
     cast = f"try_cast({name} AS {type_text(spark_type(kind))})"
     # A cast to fewer decimals rounds.
-    return f"IF({cast} = {name}, {cast}, NULL)" if isinstance(kind, (*INTEGERS, DecimalType)) else cast
+    return f"IF({cast} = {name}, {cast}, NULL)" if isinstance(source, spark.DecimalType) else cast
 
 
 def compares_as_decimal(source: spark.DataType, kind: IcebergType) -> bool:
@@ -156,8 +156,8 @@ def decimal_size(kind: spark.DataType) -> tuple[int, int] | None:
     return None if digits is None else (digits, 0)
 
 
-def enclosed_key(name: str, source: spark.DataType, column: Column, *, null_safe: bool) -> EnclosedKey | None:
-    """The key of an equality; None where nothing is certain of its types.
+def pruning_key(name: str, source: spark.DataType, column: Column, *, null_safe: bool) -> PruningKey | None:
+    """What an equality says of files; None where nothing is certain of its types.
 
     Args:
         name: The source's column, quoted.
@@ -169,7 +169,7 @@ def enclosed_key(name: str, source: spark.DataType, column: Column, *, null_safe
     if found is None:
         return None
     sql, margin = found
-    return EnclosedKey(column=column, sql=sql, margin=margin, null_safe=null_safe)
+    return PruningKey(column=column, sql=sql, margin=margin, null_safe=null_safe)
 
 
 def enclosing_sql(name: str, source: spark.DataType, kind: IcebergType) -> tuple[str, int] | None:
@@ -178,8 +178,8 @@ def enclosing_sql(name: str, source: spark.DataType, kind: IcebergType) -> tuple
         cast = f"try_cast({name} AS {type_text(spark_type(kind))})"
     except NotSupportedError:
         return None
-    if is_matched(source, kind):
-        return matched_sql(name, kind), 0
+    if casts_exactly(source, kind):
+        return exact_sql(name, source, kind), 0
     match kind, source:
         case ((FloatType() | DoubleType()), spark.NumericType()):
             # Compared as float or double. Of a wider number that equals a float, the nearest float is this one.

@@ -28,13 +28,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 
 from dml.engine.delta_query import lacks_fields
-from dml.engine.join_keys import EnclosedKey, enclosed_key, is_matched, matched_sql
+from dml.engine.join_keys import PruningKey, compares_alike, pruning_key
 from dml.engine.target import refuse_internal_names
 from dml.model.columns import INTERNAL_PREFIX
 from dml.model.scan_task import KeyFilter
-from dml.plan.comparisons import Column
 from dml.plan.merge_clauses import whens
-from dml.plan.predicates import EquiKey, equi_keys
+from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.spark.handlers import is_classic
 from dml.spark.jobs import cancelled_on_interrupt
@@ -91,7 +90,7 @@ class MergeSourceFrame:
         described: Its placeholder, alias and columns.
         frame: Its rows.
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
-        enclosed: The other equalities whose keys prune files.
+        pruning_keys: What the equalities say of files; those of `pushable` first.
         may_be_kept: Whether the rows are to be kept where they may be read twice: nobody else keeps them.
         known_rows: How many there are at most, where Spark makes them of nothing but its plan: evaluating them again
             gives the same, and costs less than keeping them.
@@ -101,24 +100,15 @@ class MergeSourceFrame:
     described: MergeSource
     frame: DataFrame
     pushable: tuple[tuple[NestedField, str], ...] = ()
-    enclosed: tuple[EnclosedKey, ...] = ()
+    pruning_keys: tuple[PruningKey, ...] = ()
     may_be_kept: bool = False
     known_rows: int | None = None
     resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
 
     @property
-    def compared(self) -> tuple[EnclosedKey, ...]:
-        """All equalities, those of `pushable` first."""
-        matched = (
-            EnclosedKey(column=Column(column.name, column.field_type), sql=matched_sql(name, column.field_type))
-            for column, name in self.pushable
-        )
-        return (*matched, *self.enclosed)
-
-    @property
     def key_expressions(self) -> tuple[str, ...]:
-        """The values of the keys, in the order of `compared`."""
-        return tuple(key.sql for key in self.compared)
+        """The values of `pruning_keys`, in the types of the target's columns."""
+        return tuple(key.sql for key in self.pruning_keys)
 
     @property
     def stays(self) -> bool:
@@ -136,11 +126,11 @@ class MergeSourceFrame:
 
         Of more keys than `most_keys` the driver gets the least and the greatest alone.
         """
-        if not self.compared:
+        if not self.pruning_keys:
             return None
         self.keep()
-        columns = [f"{key.sql} AS {key_name(place)}" for place, key in enumerate(self.compared)]
-        needed = [f"{key_name(place)} IS NOT NULL" for place, key in enumerate(self.compared) if not key.null_safe]
+        columns = [f"{key.sql} AS {key_name(place)}" for place, key in enumerate(self.pruning_keys)]
+        needed = [f"{key_name(place)} IS NOT NULL" for place, key in enumerate(self.pruning_keys) if not key.null_safe]
         selected = self.frame.selectExpr(*columns).where(" AND ".join(needed) or "TRUE")
         most = most_keys([column for column, _ in self.pushable], self.frame.sparkSession)
         with cancelled_on_interrupt(self.frame.sparkSession):
@@ -151,9 +141,9 @@ class MergeSourceFrame:
 
     def ends_of(self, keys: DataFrame) -> SourceKeys:
         """What the least and the greatest of the keys say, where they are too many for the driver."""
-        aggregates = [sql for place, key in enumerate(self.compared) for sql in key.ends(key_name(place), place)]
+        aggregates = [sql for place, key in enumerate(self.pruning_keys) for sql in key.ends(key_name(place), place)]
         ends = arrow_table(keys.selectExpr("count(*) AS rows", *aggregates))
-        filters = (key.row_filter(key.between(ends, place)) for place, key in enumerate(self.compared))
+        filters = (key.row_filter(key.between(ends, place)) for place, key in enumerate(self.pruning_keys))
         return SourceKeys(key_filter=None, row_filter=reduce(And, filters), rows=int(ends.column("rows")[0].as_py()))
 
     def release(self) -> None:
@@ -177,8 +167,8 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
     alias = source_alias(statement, views)
     refuse_internal_names(frame.columns, "the source")
     by_source = bool(statement.not_matched_by_source)
-    pairs, enclosed = ((), ()) if by_source else join_keys(statement, context, alias, frame)
-    known_rows = local_rows(frame) if pairs or enclosed else None
+    pairs, keys = ((), ()) if by_source else join_keys(statement, context, alias, frame)
+    known_rows = local_rows(frame) if keys else None
     return MergeSourceFrame(
         described=MergeSource(
             view=views.free_placeholder(),
@@ -191,8 +181,8 @@ def prepared_source(statement: MergeStatement, context: PlanContext, views: Stat
         ),
         frame=frame,
         pushable=pairs,
-        enclosed=enclosed,
-        may_be_kept=bool(pairs or enclosed) and known_rows is None and not frame.is_cached and not kept_already(frame),
+        pruning_keys=keys,
+        may_be_kept=bool(keys) and known_rows is None and not frame.is_cached and not kept_already(frame),
         known_rows=known_rows,
     )
 
@@ -281,26 +271,25 @@ def source_qualifiers(statement: MergeStatement, views: StatementViews) -> tuple
 
 def join_keys(
     statement: MergeStatement, context: PlanContext, alias: str, frame: DataFrame
-) -> tuple[tuple[tuple[NestedField, str], ...], tuple[EnclosedKey, ...]]:
-    """The equalities of the ON condition whose keys decide rows, and those whose keys only prune files."""
+) -> tuple[tuple[tuple[NestedField, str], ...], tuple[PruningKey, ...]]:
+    """The equalities of the ON condition that tasks can decide row by row, and what all of them say of files."""
     described = MergeSource(view="", alias=alias, columns=tuple(frame.columns))
     folded = context.names.folded
     types = {folded(field.name): field.dataType for field in frame.schema.fields}
-    matched: list[tuple[NestedField, str]] = []
-    enclosed: list[EnclosedKey] = []
-    for key in equi_keys(statement.condition.ast, context, described):
-        name, source = quoted(key.source_column), types[folded(key.source_column)]
-        if decides_rows(key, source):
-            assert key.field is not None
-            matched.append((key.field, name))
-        elif (found := enclosed_key(name, source, key.target, null_safe=key.null_safe)) is not None:
-            enclosed.append(found)
-    return tuple(matched), tuple(enclosed)
-
-
-def decides_rows(key: EquiKey, source: spark.DataType) -> bool:
-    """Whether tasks find the rows of a key: a plain equality of a top-level column."""
-    return key.field is not None and not key.null_safe and is_matched(source, key.field.field_type)
+    pushable: list[tuple[NestedField, str]] = []
+    of_pushable: list[PruningKey] = []
+    others: list[PruningKey] = []
+    for equality in equi_keys(statement.condition.ast, context, described):
+        name, source = quoted(equality.source_column), types[folded(equality.source_column)]
+        key = pruning_key(name, source, equality.target, null_safe=equality.null_safe)
+        if key is None:
+            continue
+        if equality.field is not None and not key.null_safe and compares_alike(source, equality.field.field_type):
+            pushable.append((equality.field, name))
+            of_pushable.append(key)
+        else:
+            others.append(key)
+    return tuple(pushable), (*of_pushable, *others)
 
 
 def source_keys(source: MergeSourceFrame, keys: pa.Table) -> SourceKeys:
@@ -310,10 +299,10 @@ def source_keys(source: MergeSourceFrame, keys: pa.Table) -> SourceKeys:
         source: The source.
         keys: A column for each of `key_expressions`, without rows that match nothing.
     """
-    filters = (key.row_filter(key.ranges(keys.column(place))) for place, key in enumerate(source.compared))
-    matched = [column.field_id for column, _ in source.pushable]
+    filters = (key.row_filter(key.ranges(keys.column(place))) for place, key in enumerate(source.pruning_keys))
+    pushable = [column.field_id for column, _ in source.pushable]
     return SourceKeys(
-        key_filter=key_filter(matched, keys.select(range(len(matched)))) if matched else None,
+        key_filter=key_filter(pushable, keys.select(range(len(pushable)))) if pushable else None,
         row_filter=reduce(And, filters),
         rows=keys.num_rows,
     )

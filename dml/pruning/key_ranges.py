@@ -1,4 +1,4 @@
-"""The keys of a join's one side as a filter for the other side's rows and files. Worker-safe.
+"""The keys of one side of a join as a filter for the rows and files of the other. Worker-safe.
 
 Input: the keys of a column as an Arrow array, or their least and greatest values. Output: an Iceberg expression that is
 true for every row whose value equals a key, and for few others: the keys themselves where they are few, else ranges.
@@ -7,7 +7,7 @@ A range ends where a wide gap between neighbouring keys begins, so that keys of 
 files of June.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -54,7 +54,7 @@ MAX_LISTED: Final = 200
 """Up to this many distinct keys are listed one by one; more become ranges."""
 
 MAX_RANGES: Final = 16
-"""Each range costs two comparisons per row batch and per file."""
+"""Each range costs two comparisons for each file."""
 
 BUCKETS: Final = 1024
 """The least and greatest key are found in each of this many equal parts of the span, in one pass."""
@@ -68,7 +68,7 @@ GREATEST: Final[dict[type[IcebergType], float]] = {
 }
 """The greatest finite value: PyIceberg cannot compare with infinity."""
 
-LITERALS: Final[dict[type[IcebergType], type[Literal[Any]]]] = {
+LITERALS: Final[dict[type[IcebergType], Callable[[Any], Literal[Any]]]] = {
     DateType: DateLiteral,
     TimestampType: TimestampLiteral,
     TimestamptzType: TimestampLiteral,
