@@ -40,7 +40,12 @@ from dml.spark.types import spark_type, type_text
 __all__ = ["PruningKey", "compares_alike", "pruning_key"]
 
 MAX_DIGITS: Final = 38
-DIGITS: Final[dict[type[spark.DataType], int]] = {spark.ByteType: 3, spark.ShortType: 5, spark.IntegerType: 10, spark.LongType: 20}
+DIGITS: Final[dict[type[spark.DataType], int]] = {
+    spark.ByteType: 3,
+    spark.ShortType: 5,
+    spark.IntegerType: 10,
+    spark.LongType: 20,
+}
 """Digits of the decimal that Spark makes of an integer to compare it with a decimal."""
 
 DAY: Final = 86_400_000_000

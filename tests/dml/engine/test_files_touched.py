@@ -194,3 +194,38 @@ def test_a_file_with_other_rows_is_seen_before_and_after_whole_ones(lake: Lake, 
     result = lake.session.sql(f"DELETE FROM {name} WHERE id >= 5")
     assert (result.rows_deleted, result.mode != "metadata") == (10 * len(firsts) - 5, True)
     assert lake.rows(name) == [(number,) for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "lake.system.days(ts) <= date('2024-01-03 00:00:00') AND id IN (SELECT 2L)",
+        "ts < timestamp('2024-01-04 00:00:00') AND id IN (SELECT 2L)",
+        "ts < to_timestamp('2024-01-04') AND id IN (SELECT 2L)",
+        "CAST(ts AS DATE) <= to_date('2024-01-03') AND ts < to_date('2024-01-04') AND id IN (SELECT 2L)",
+    ],
+)
+def test_functions_that_cast_a_constant_prune_files(lake: Lake, condition: str) -> None:
+    name = lake.create("id BIGINT, ts TIMESTAMP", "PARTITIONED BY (days(ts))")
+    days = "timestampadd(DAY, CAST(id AS INT), TIMESTAMP '2024-01-01 12:00:00')"
+    lake.session.sql(f"INSERT INTO {name} SELECT id, {days} FROM range(6)")
+    for number, path in by_least_id(lake, name).items():
+        if number > 2:
+            local(path).unlink()
+    assert lake.session.delete(name, condition).rows_deleted == 1
+
+
+def test_what_timestamp_means_in_a_session_decides_which_files_may_match(lake: Lake) -> None:
+    """With local timestamps by default a cast ignores the zone in a text."""
+    conf = lake.session.spark.conf
+    name = lake.create("id BIGINT, ts TIMESTAMP", "PARTITIONED BY (hours(ts))")
+    conf.set("spark.sql.session.timeZone", "UTC")
+    conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        lake.session.sql(f"INSERT INTO {name} VALUES (1, TIMESTAMP_LTZ '2024-01-01 05:00:00Z')")
+        condition = "ts = CAST('2024-01-01 05:00:00+05:00' AS TIMESTAMP)"
+        assert lake.rows(f"SELECT id FROM {name} WHERE {condition}") == [(1,)]
+        assert lake.session.delete(name, condition).rows_deleted == 1
+    finally:
+        conf.unset("spark.sql.timestampType")
+        conf.unset("spark.sql.session.timeZone")
