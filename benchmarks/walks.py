@@ -40,12 +40,12 @@ BEFORE = 4
 
 
 def grown(first: int, last: int, factor: float) -> tuple[int, ...]:
-    """Sizes, each a factor above the one before."""
+    """Sizes, each a factor above the one before; the last step may be smaller."""
     found, size = [], float(first)
-    while size <= last * 1.001:
+    while size < last:
         found.append(round(size))
         size *= factor
-    return tuple(found)
+    return (*found, last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ WALKS: dict[str, Walk] = {
     "merge-new": Walk(
         crosses="engine.distribution.FEW_ROWS: new rows that the driver inserts",
         axis="rows of the source, all new",
-        sizes=grown(5_000, 20_000, 1.15),
+        sizes=grown(15_000, 60_000, 1.15),
         statement=new,
         rows=target,
         is_one_table=True,
@@ -178,9 +178,9 @@ WALKS: dict[str, Walk] = {
         rows=of_rows(2),
     ),
     "scan-vectorized": Walk(
-        crosses="connector.vectorized.LEAST_BYTES: files of 4 MiB for Spark's reader",
+        crosses="connector.vectorized.LEAST_BYTES: files of 16 MiB for Spark's reader",
         axis="rows of a table of two files",
-        sizes=grown(80_000, 250_000, 1.15),
+        sizes=grown(400_000, 1_600_000, 1.15),
         statement=fixed(READ_BY_SPARK),
         rows=of_rows(2),
     ),
@@ -192,14 +192,11 @@ WALKS: dict[str, Walk] = {
         rows=lambda files: ROWS.format(rows=1_000_000, files=files),
     ),
     "scan-groups": Walk(
-        crosses="partial aggregation: groups that a task returns",
+        crosses="read.partial_aggregates: ROWS_AT_ONCE, WORTH_MAKING: rows that a task puts together",
         axis="groups of a table of 1 million rows",
         sizes=grown(100, 1_000_000, 2),
-        statement=lambda groups: (
-            f"SELECT k, count(*), sum(amt) FROM (SELECT id % {groups} AS k, amt FROM {{table}}) GROUP BY k"
-        ),
-        rows=lambda _: ROWS.format(rows=1_000_000, files=4),
-        is_one_table=True,
+        statement=fixed("SELECT grp, count(*), sum(amt) FROM {table} GROUP BY grp"),
+        rows=lambda groups: ROWS.format(rows=1_000_000, files=4).replace("id % 97", f"id % {groups}"),
     ),
     "insert-held": Walk(
         crosses="write.writer_spec.MAX_HELD_BYTES: 1 MiB of a task's rows that the driver writes",

@@ -82,7 +82,7 @@ NO_FURTHER_WISHES: Final = {
 NO_NAMES: Final = NameMapping([])
 """Gives files without field ids none."""
 
-LEAST_BYTES: Final = 4 * 1024 * 1024
+LEAST_BYTES: Final = 16 * 1024 * 1024
 """Of less, Python workers have read all before a job of Spark's reader has been prepared."""
 
 MOST_FILES: Final = 512
