@@ -156,9 +156,15 @@ AWKWARD = [
 ]
 
 
-@pytest.mark.parametrize("most", [1, 1_000_000])
-@pytest.mark.parametrize("partition", ["", "PARTITIONED BY (f)"])
-@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
+@pytest.mark.parametrize(
+    ("kind", "partition", "most"),
+    [
+        pytest.param(kind, partition, most, marks=() if (kind, most) == ("DOUBLE", most_kept) else pytest.mark.nightly)
+        for kind in ("FLOAT", "DOUBLE")
+        for partition, most_kept in (("", 1), ("PARTITIONED BY (f)", 1_000_000))
+        for most in (1, 1_000_000)
+    ],
+)
 def test_floats_match_as_sparks_join_has_them(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, partition: str, most: int
 ) -> None:
@@ -169,7 +175,7 @@ def test_floats_match_as_sparks_join_has_them(
     for number, value in enumerate(values):
         lake.session.sql(f"INSERT INTO {name} SELECT {value}, {number}")
     for operator in ("=", "<=>"):
-        for asked in (["0"], ["1"], ["2"], ["3"], ["4"], ["5"], ["0", "3", "6"], ["4", "6"], ["0", "1", "5"]):
+        for asked in ("0", "1", "2", "3", "46", "015"):
             source = " UNION ALL ".join(f"SELECT {values[int(place)]} AS f" for place in asked)
             wanted = lake.rows(f"SELECT s.f FROM ({source}) s ANTI JOIN {name} t ON t.f {operator} s.f")
             result = lake.session.sql(
