@@ -77,7 +77,7 @@ def plans_our_scans(spark: SparkSession) -> bool:
     return (
         not is_connect(spark)
         and has_python_readers()
-        and works("logical plans of tables", lambda: try_plan(spark), "Python functions read tables in SQL")
+        and works("the logical plans of tables", lambda: try_plan(spark), "Python functions read tables in SQL")
     )
 
 

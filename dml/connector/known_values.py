@@ -168,7 +168,7 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[Aggregate]) -
     Returns:
         The values; None where only reading tells.
     """
-    if not works(ROW, try_row, "queries read what the manifests know"):
+    if not works(ROW, try_row, "queries read values that the manifests have"):
         return None
     if all(asked.column is None for asked in aggregates):
         rows = known_rows(plan.tasks)

@@ -237,5 +237,5 @@ def takes_catalyst_filters() -> bool:
     return works(
         CATALYST_FILTERS,
         lambda: java_class("java.lang.Class").forName(CATALYST_FILTERS),
-        "conditions on Iceberg's functions leave out no files in DataFrames",
+        "conditions on Iceberg's functions prune no files in DataFrames",
     )

@@ -350,7 +350,7 @@ def is_known(spark: SparkSession) -> bool:
         read.factory(spark, StructType(list(columns)))
         read.partitions([[task]], schema)
 
-    return works("its vectorized Parquet reader", trial, "Python workers read all data files")
+    return works("the vectorized Parquet reader", trial, "Python workers read all data files")
 
 
 def set_text(row: JavaObject, place: int, value: str) -> None:

@@ -43,7 +43,7 @@ PYTHON_SOURCES = "org.apache.spark.sql.execution.datasources.v2.python."
 FACTORY_PARAMETERS: Final = ("UserDefinedPythonDataSource", "byte[]", "StructType")
 """The types of what factories of readers and writers are made of; options of Scala's come after them."""
 
-WITHOUT_READERS: Final = "Spark does without RowDelta's catalogs, and Python functions read tables in SQL"
+WITHOUT_READERS: Final = "Spark works without RowDelta's catalogs, and Python functions read tables in SQL"
 
 MESSAGE = StructType([StructField("message", BinaryType())])
 """What a function that writes gives, once in a task."""
@@ -57,7 +57,7 @@ WriteFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def has_python_readers() -> bool:
     """Whether this Spark has what carries Python functions to executors, and as we know it."""
-    return has(Feature.DATA_SOURCE_V2) and works("its readers of Python data sources", try_readers, WITHOUT_READERS)
+    return has(Feature.DATA_SOURCE_V2) and works("the readers of Python data sources", try_readers, WITHOUT_READERS)
 
 
 def try_readers() -> None:

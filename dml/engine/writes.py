@@ -305,7 +305,7 @@ def check_visible_files(files: Iterable[ContentFile]) -> None:
         path = local_path(file.path)
         if path is not None and not has_size(path, file.file_size_in_bytes):
             raise SetupError(
-                f"A task wrote '{file.path}', and the driver does not see the file: nothing was committed",
+                f"A task wrote '{file.path}', but the driver does not see the file; nothing was committed",
                 hint="Keep the tables of a cluster in object storage or HDFS, or mount one shared file system at this "
                 "path on the driver and on every worker",
                 file=file.path,

@@ -151,7 +151,7 @@ def insert_into(
         self.mode("overwrite" if overwrite else "append")
     if self._write.partitioning_cols:
         raise NotSupportedError(
-            "insertInto and partitionBy contradict each other: the table has its partitioning",
+            "insertInto cannot be combined with partitionBy: the table defines its partitioning",
             hint="Leave partitionBy out",
         )
     refuse_evolution(self._write)
@@ -242,7 +242,7 @@ def to_table(
     refuse_clustering(list(getattr(given, "clustering_column_names", ())))
     if given.WhichOneof("trigger") == "continuous_checkpoint_interval":
         raise NotSupportedError(
-            "Tables take the rows of a stream in micro-batches, not in continuous mode",
+            "Streams write to tables in micro-batches, not in continuous mode",
             hint="Use trigger(processingTime=...) or trigger(availableNow=True)",
         )
     partitioning = tuple(parts_of(name) for name in given.partitioning_column_names)

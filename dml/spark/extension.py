@@ -295,8 +295,8 @@ def check_command_results(spark: SparkSession) -> None:
         with running():
             command_result(cast("Any", spark.sql("SELECT 1"))._jdf.queryExecution())
 
-    if not works(COMMAND_RESULT, trial, "statements that come from the JVM and change something are refused"):
-        raise unknown_internals(COMMAND_RESULT, "the result of a command cannot be made")
+    if not works(COMMAND_RESULT, trial, "statements issued from the JVM that change something are refused"):
+        raise unknown_internals(COMMAND_RESULT, "it cannot hold the result of a command")
 
 
 def stand_in(error: Exception) -> JavaObject | None:

@@ -135,7 +135,7 @@ def refuse_key() -> NoReturn:
     Raises:
         NotSupportedError: always, or the statement would run without the safety that was asked for.
     """
-    raise NotSupportedError("spark.sql takes no idempotency key", hint="Give it to `sql` of a session of dml.connect")
+    raise NotSupportedError("spark.sql takes no idempotency key", hint="Pass it to `sql` of a session from dml.connect")
 
 
 @contextmanager

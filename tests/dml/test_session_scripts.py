@@ -38,18 +38,18 @@ def test_the_first_error_ends_the_run_and_says_what_has_run(lake: dml.Session) -
         lake.sql(script)
     assert (caught.value.line, caught.value.column) == (2, 24)
     assert "DELETE FROM db.t WHERE idd = 1;" in str(caught.value)
-    assert str(caught.value).endswith("Statement 2 of 3 failed: 1 before it has run")
+    assert str(caught.value).endswith("Statement 2 of 3 failed; 1 statement ran before it")
     assert ids(lake) == [1]
 
 
 def test_nothing_runs_where_a_statement_does_not_read(lake: dml.Session) -> None:
-    with pytest.raises(dml.SqlError, match="Statement 2 of 2 failed: nothing has run"):
+    with pytest.raises(dml.SqlError, match="Statement 2 of 2 failed; no statement ran"):
         lake.sql("INSERT INTO db.t VALUES (1, 'a'); DELETE FORM db.t")
     assert ids(lake) == []
 
 
 def test_statements_of_spark_report_their_errors_too(lake: dml.Session) -> None:
-    with pytest.raises(dml.SqlError, match="Statement 2 of 2 failed: 1 before it has run"):
+    with pytest.raises(dml.SqlError, match="Statement 2 of 2 failed; 1 statement ran before it"):
         lake.sql("INSERT INTO db.t VALUES (1, 'a'); ANALYZE TABEL x")
     assert ids(lake) == [1]
 

@@ -80,7 +80,7 @@ def test_a_task_that_meets_an_expired_credential_says_so_and_leaves_nothing(leas
     expire_after_first_data_file(leased.vends)
     with pytest.raises(ExecutionError, match="the credential for the storage expired") as caught:
         leased.session.sql("INSERT INTO vended.t SELECT id, 'x' FROM range(0, 200000, 1, 4)")
-    assert "let the catalog vend longer ones" in str(caught.value)
+    assert "let the catalog vend longer-lived ones" in str(caught.value)
     leased.vends.before = lambda method, path: None
     assert leased.data_files() == files
     assert leased.session.table("vended.t").count() == 3

@@ -34,7 +34,7 @@ def test_a_leftover_setting_of_the_jar_is_refused(setting, spark: SparkSession, 
     setting(name, JAR + kind)
     with pytest.raises(dml.SetupError) as caught:
         dml.connect(str(tmp_path), spark=spark)
-    message = f"Spark's setting spark.sql.catalog.{name} is {JAR}{kind}, a class that is not on the class path"
+    message = f"Spark's setting spark.sql.catalog.{name} names the class {JAR}{kind}, which is not on the class path"
     assert str(caught.value).startswith(f"{message}. Remove this setting")
     assert "Or add the JAR" in str(caught.value)
     spark.conf.unset(f"spark.sql.catalog.{name}")
