@@ -1,9 +1,9 @@
 """Write small files to S3 in one request. Worker-safe.
 
 Input: a FileIO. Output: the same FileIO. With PyIceberg's settings for PyArrow's S3, opening a file starts a multipart
-upload: three requests for a deletion vector of a few kilobytes. With `allow_delayed_open` PyArrow sends a file that fits
-into one part (10 MB) as one PUT when it is closed, and starts a multipart upload only for larger ones. FsspecFileIO
-always does so.
+upload: three requests for a deletion vector of a few kilobytes. With `allow_delayed_open` PyArrow sends a file of one
+part (10 MB) as one PUT when it is closed, and starts a multipart upload only for larger ones. FsspecFileIO always does
+so.
 """
 
 from functools import lru_cache, partial
