@@ -117,14 +117,14 @@ class InjectedParser:
         return call
 
     def inherit(self) -> None:
-        """Give the session what it inherits. A failure is logged: other statements than ours must be parsed anyway."""
+        """Let the session inherit its handler. Failures are only logged: Spark's statements must still be parsed."""
         try:
             inherit(self.key, self.session)
-        except Exception as error:  # noqa: BLE001  whatever fails here is not the caller's
+        except Exception as error:  # noqa: BLE001  no failure here concerns the caller
             warn_unanswered(PARSER_INTERFACE, error)
 
     def handler_of(self, text: str) -> StatementHandler | None:
-        """Return the handler of a statement; None for one of Spark's, or if Spark's private state has changed."""
+        """Return the handler of a statement; None if Spark runs it, or if Spark's private state has changed."""
         try:
             inherit(self.key, self.session)
             return find_handler(self.key, text, self.session)
@@ -285,10 +285,10 @@ def command_result(execution: JavaObject) -> JavaObject:
 
 
 def check_command_results(spark: SparkSession) -> None:
-    """Check that the result of a command can be given to Spark, before the command runs.
+    """Check that Spark can take the result of a command, before the command runs.
 
     Raises:
-        UnknownInternalsError: it cannot; the command would run, and its caller would see an error.
+        UnknownInternalsError: it cannot. Otherwise the command would run, and its caller would see an error.
     """
 
     def trial() -> None:

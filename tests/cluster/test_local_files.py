@@ -1,4 +1,4 @@
-"""Local files on a cluster: refused where machines do not share them, before anything is written; else allowed."""
+"""Local files on a cluster: allowed if the machines share them, otherwise refused before anything is written."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ READS: dict[str, Callable[[Session], object]] = {
 
 
 def local_lake(spark: SparkSession, folder: Path) -> Session:
-    """A lake in a folder, with a table of a few rows that the driver wrote by itself."""
+    """Open a lake in a folder, with a table of a few rows that the driver itself wrote."""
     lake = dml.connect(str(folder / "warehouse"), catalog="local", spark=spark, progress=False)
     lake.sql("CREATE NAMESPACE IF NOT EXISTS db")
     lake.sql("CREATE TABLE IF NOT EXISTS db.t (id BIGINT, s STRING)")
@@ -106,7 +106,7 @@ def test_a_driver_that_cannot_write_to_the_location_is_told(spark: SparkSession,
     lake = local_lake(spark, tmp_path)
     location = lake.registry.catalogs["local"].load_table(("db", "parts")).location()
     data = Path(location.removeprefix("file://")) / "data"
-    data.write_text("a file where the folder should be")
+    data.write_text("a file in place of the folder")
     with pytest.raises(SetupError, match=r"The driver cannot write to '.*/data': (File exists|Not a directory)"):
         WRITES["insert into partitions"](lake)
 
