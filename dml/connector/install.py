@@ -29,7 +29,7 @@ from dml.spark.jvm import classic_session, field_of, jvm_view, session_state, ta
 __all__ = ["check_catalog_settings", "inheriting", "install", "uninstall"]
 
 BUILT_IN: Final = "builtin"
-"""What Spark's own catalog is without a setting, from Spark 4.0 on."""
+"""The value of the session catalog's setting when it is not set, from Spark 4.0 on."""
 
 
 def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
@@ -130,11 +130,11 @@ def uninstall(engine: Engine) -> None:
         for name in ours:
             catalogs.remove(name)
     except (Py4JError, PySparkException, OSError, AttributeError):
-        return  # the JVM or the session has ended, and the catalogs with it; or this Spark keeps them elsewhere
+        return  # the JVM or the session has ended, and with it the catalogs; or this Spark keeps them elsewhere
 
 
 def catalogs_of(engine: Engine) -> JavaObject:
-    """Where a session's Spark keeps the catalogs that it has made.
+    """Return the map in which Spark keeps a session's catalogs.
 
     Raises:
         AttributeError: this Spark keeps them elsewhere.
@@ -150,7 +150,7 @@ def is_ours(found: JavaObject) -> bool:
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Whether the JVM finds a class, in JARs too that were added to the running session."""
+    """Return whether the JVM finds a class, including in JARs that were added to the running session."""
     loader = classic_session(spark).sharedState().jarClassLoader()
     try:
         jvm_view().java.lang.Class.forName(name, False, loader)

@@ -108,7 +108,7 @@ LITERAL_SETTINGS: Final = (
 """Under these the trees of sqlglot may read a literal otherwise than Spark does: nothing is pruned by them."""
 
 TIMESTAMP_LTZ: Final = "TIMESTAMP_LTZ"
-"""What TIMESTAMP means in SQL unless `spark.sql.timestampType` says otherwise; if it does, nothing is pruned either."""
+"""The default of `spark.sql.timestampType`, the meaning of TIMESTAMP in SQL. With another value nothing is pruned."""
 
 
 def tree_reading(literals_differ: bool) -> TreeReading:
@@ -119,7 +119,7 @@ def tree_reading(literals_differ: bool) -> TreeReading:
 
 
 def parallelism_of(spark: SparkSession, get: Setting) -> int:
-    """Return how many tasks run at once. A Connect server does not tell: without a setting it counts as 8."""
+    """Return how many tasks run at once. A Connect server does not report it: without a setting, 8 is assumed."""
     context = None if is_connect(spark) else spark.sparkContext
     if context is not None:
         return parallel_tasks(get, int(context.defaultParallelism))
