@@ -209,9 +209,9 @@ def sighting_text(files: Sequence[str], probe: str, _: int) -> str:
     return json.dumps(asdict(look_for(files, f"{probe}/{uuid.uuid4().hex}" if probe else "")))
 
 
-def not_shared(folder: str, reason: str) -> SetupError:
+def not_shared(location: str, reason: str) -> SetupError:
     return SetupError(
-        f"'{folder}' is not shared by all machines of the cluster: {reason}",
+        f"'{location}' is not shared by all machines of the cluster: {reason}",
         hint=HINT,
-        location=folder,
+        location=location,
     )

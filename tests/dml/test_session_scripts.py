@@ -1,4 +1,4 @@
-"""Several statements in one text: `Session.sql` runs them in order and returns what the last one returns."""
+"""Several statements in one text: `Session.sql` runs them in order and returns the result of the last one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_statements_of_spark_report_their_errors_too(lake: dml.Session) -> None:
 
 
 def test_parameters_and_idempotency_keys_are_for_one_statement(lake: dml.Session) -> None:
-    """A value that ends a statement and begins another one is only possible in the text itself."""
+    """A value that ends a statement and starts another one is possible only in the text itself."""
     script = "INSERT INTO db.t VALUES (:id, 'a'); INSERT INTO db.t VALUES (2, 'b')"
     with pytest.raises(dml.SqlError, match="two statements in one text"):
         lake.sql(script, {"id": 1})

@@ -1,4 +1,4 @@
-"""A text of several statements is cut at its semicolons, and errors name the statement and the place in the text."""
+"""A text of several statements is split at its semicolons, and errors name the statement and the place in the text."""
 
 import pytest
 
