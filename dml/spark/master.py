@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Setting", "is_local", "max_task_failures", "number", "parallel_tasks"]
+__all__ = ["SettingReader", "is_local", "max_task_failures", "number", "parallel_tasks"]
 
-Setting = Callable[[str, str | None], str | None]
+SettingReader = Callable[[str, str | None], str | None]
 """Returns the value of a setting by its key, or the default."""
 
 LOCAL: Final = re.compile(r"local(\[\s*[\d*]+\s*(,\s*(?P<failures>\d+)\s*)?\])?")
@@ -26,7 +26,7 @@ def is_local(master: str | None) -> bool:
     return LOCAL.fullmatch((master or "").strip()) is not None
 
 
-def max_task_failures(get: Setting) -> int:
+def max_task_failures(get: SettingReader) -> int:
     """Return how many attempts Spark gives a task: one with a local master, unless its URL gives another number."""
     local = LOCAL.fullmatch((get("spark.master", None) or "").strip())
     if local is not None:
@@ -34,7 +34,7 @@ def max_task_failures(get: Setting) -> int:
     return number(get, "spark.task.maxFailures", TASK_FAILURES)
 
 
-def parallel_tasks(get: Setting, live: int) -> int:
+def parallel_tasks(get: SettingReader, live: int) -> int:
     """Return how many concurrent tasks to divide work into.
 
     An explicit `spark.default.parallelism` takes precedence. On a local master it is the number of cores. A cluster may
@@ -65,7 +65,7 @@ def parallel_tasks(get: Setting, live: int) -> int:
     return max(LEAST_PARALLELISM, live, started * slots, min(most, width) if most else width)
 
 
-def number(get: Setting, key: str, default: int) -> int:
+def number(get: SettingReader, key: str, default: int) -> int:
     """Return a setting as an integer, or the default if it is not set or not an integer (`infinity`)."""
     text = (get(key, None) or "").strip()
     return int(text) if text.isdecimal() else default
