@@ -82,7 +82,7 @@ def text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 1
 
 
 def labelled(places: Sequence[float], x: Callable[[float], float]) -> list[float]:
-    """The places on the axis whose labels do not cover each other, the first one always."""
+    """Return the places on the axis whose labels do not overlap; always includes the first."""
     found = list(places[:1])
     for at in places[1:]:
         if x(at) - x(found[-1]) >= LABEL_WIDTH:

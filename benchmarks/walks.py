@@ -1,16 +1,16 @@
-"""Walks across the thresholds that choose how a statement runs: its time must grow without jumps.
+"""Measure statements of growing size across the thresholds that select how they run: time must grow without jumps.
 
     python -m benchmarks.walks                                     # all walks
     python -m benchmarks.walks --walk merge-source --pictures docs/pictures
     python -m benchmarks.walks --walk merge-source --sizes 90000 99000 101000 110000
 
-One JSON line for each size, and one for each walk with its steepest step. `seconds` and `cpu` (of the driver, the JVM
-and its workers together) are the least of `--rounds`. `step` compares the seconds of a size with what the sizes before
-it lead to expect: their time, and their slope. A step above 1.3 is a cliff. On a busy machine `cpu_step`, the same of
-CPU, says more.
+Prints a JSON line for each size, and two for each walk with its steepest step. `seconds` and `cpu` (of the driver, the
+JVM and the workers together) are the minimum of `--rounds`. `step` is the ratio of the seconds to a prediction from the
+time and the slope of the sizes before. A step above 1.3 is a cliff. On a busy machine `cpu_step`, the same ratio for
+CPU time, is more reliable.
 
-Each table is made once; after each statement it is rolled back. `merge-source` takes about 6 minutes on two idle cores,
-all walks 15.
+Each table is created once, and rolled back after each statement. `merge-source` takes about 6 minutes on two idle
+cores, all walks 15.
 """
 
 import argparse
@@ -36,11 +36,11 @@ MODES = {
 }
 NO_MODES: Mapping[str, Mapping[str, str]] = {"RowDelta": {}}
 BEFORE = 4
-"""How many sizes before one tell what to expect of it."""
+"""The number of earlier sizes from which the time of a size is predicted."""
 
 
-def grown(first: int, last: int, factor: float) -> tuple[int, ...]:
-    """Sizes, each a factor above the one before; the last step may be smaller."""
+def growing_sizes(first: int, last: int, factor: float) -> tuple[int, ...]:
+    """Return sizes from first to last, each the factor times the one before; the last step may be smaller."""
     found, size = [], float(first)
     while size < last:
         found.append(round(size))
@@ -53,12 +53,12 @@ class Walk:
     """A statement of growing size.
 
     Attributes:
-        crosses: The thresholds on the way, as modules and names.
-        axis: What grows.
-        sizes: The sizes.
-        statement: The statement for a size; `{table}` is the table.
-        rows: The query for the rows of the table, for a size.
-        is_one_table: Whether all sizes have one table.
+        crosses: The thresholds that the sizes cross, as modules and names.
+        axis: What the sizes count.
+        sizes: The sizes, ascending.
+        statement: Returns the statement for a size, with `{table}` for the table.
+        rows: Returns the query for the rows of the table for a size.
+        is_one_table: Whether all sizes use the same table.
         variants: Table properties, by the name of the line in the picture.
     """
 
@@ -72,16 +72,16 @@ class Walk:
 
 
 def target(_: int) -> str:
-    """The rows of the table that sources of all sizes are merged into."""
+    """Return the query for the target of a MERGE, the same for all sizes."""
     return ROWS.format(rows=TARGET, files=4)
 
 
-def merged(key: str, on: str) -> Callable[[int], str]:
-    """A MERGE of so many rows, half of them new, the others spread over the whole table.
+def merge_of(key: str, on: str) -> Callable[[int], str]:
+    """Return a MERGE by source size; half of the rows are new, the others match rows across the whole table.
 
     Args:
-        key: The source's key columns, made of the number `id`.
-        on: The condition.
+        key: SQL for the source's columns up to the note, from the number `id`.
+        on: The ON condition.
     """
 
     def statement(rows: int) -> str:
@@ -99,19 +99,19 @@ TEXT = f"id, 1 AS k, 'x' AS grp, {NOTE}"
 TWO = f"id, CAST(id % 1000 AS INT) AS k, 'x' AS grp, {NOTE}"
 
 
-def new(rows: int) -> str:
-    """A MERGE of rows that are all new."""
+def merge_of_new_rows(rows: int) -> str:
+    """Return a MERGE whose source rows are all new."""
     source = ROWS.format(rows=rows, files=2).replace("SELECT id,", f"SELECT {TARGET} + id AS id,")
     return f"MERGE INTO {{table}} t USING ({source}) s ON t.id = s.id {UPSERT}"
 
 
 def of_rows(files: int) -> Callable[[int], str]:
-    """A table of so many rows, in a number of files."""
+    """Return queries, by the number of rows, for a table of a number of files."""
     return lambda rows: ROWS.format(rows=rows, files=files)
 
 
-def fixed(statement: str) -> Callable[[int], str]:
-    """One statement for all sizes."""
+def same_statement(statement: str) -> Callable[[int], str]:
+    """Use one statement for all sizes."""
     return lambda _: statement
 
 
@@ -123,17 +123,17 @@ WALKS: dict[str, Walk] = {
         crosses="engine.broadcast_source: SENT_BYTES, KEPT_BYTES, TRIED_BYTES, write.merge.max-sent-source-bytes; "
         "engine.distribution.FEW_ROWS; engine.broadcast_merge.ROWS_OF_A_TASK",
         axis="rows of the source",
-        sizes=grown(1_000, 4_000_000, 4 / 3),
-        statement=merged(NUMBER, "t.id = s.id"),
+        sizes=growing_sizes(1_000, 4_000_000, 4 / 3),
+        statement=merge_of(NUMBER, "t.id = s.id"),
         rows=target,
         is_one_table=True,
         variants=MODES,
     ),
     "merge-texts": Walk(
-        crosses="the same, with keys that are texts",
+        crosses="the same, with string keys",
         axis="rows of the source",
-        sizes=grown(10_000, 1_000_000, 4 / 3),
-        statement=merged(TEXT, "t.note = s.note"),
+        sizes=growing_sizes(10_000, 1_000_000, 4 / 3),
+        statement=merge_of(TEXT, "t.note = s.note"),
         rows=target,
         is_one_table=True,
         variants=MODES,
@@ -141,8 +141,8 @@ WALKS: dict[str, Walk] = {
     "merge-two-keys": Walk(
         crosses="the same, with keys of two columns",
         axis="rows of the source",
-        sizes=grown(10_000, 1_000_000, 4 / 3),
-        statement=merged(TWO, "t.id = s.id AND t.k = s.k"),
+        sizes=growing_sizes(10_000, 1_000_000, 4 / 3),
+        statement=merge_of(TWO, "t.id = s.id AND t.k = s.k"),
         rows=target,
         is_one_table=True,
         variants=MODES,
@@ -150,8 +150,8 @@ WALKS: dict[str, Walk] = {
     "merge-new": Walk(
         crosses="engine.distribution.FEW_ROWS: new rows that the driver inserts",
         axis="rows of the source, all new",
-        sizes=grown(15_000, 60_000, 1.15),
-        statement=new,
+        sizes=growing_sizes(15_000, 60_000, 1.15),
+        statement=merge_of_new_rows,
         rows=target,
         is_one_table=True,
         variants=MODES,
@@ -159,49 +159,49 @@ WALKS: dict[str, Walk] = {
     "update-spliced": Walk(
         crosses="write.splice.min-file-size-bytes: a file of 4 MiB",
         axis="rows of a table of one file",
-        sizes=grown(80_000, 250_000, 1.15),
-        statement=fixed(UPDATE),
+        sizes=growing_sizes(80_000, 250_000, 1.15),
+        statement=same_statement(UPDATE),
         rows=of_rows(1),
     ),
     "update-tasks": Walk(
         crosses="scan.split.SMALL_SIZE: files of 8 MiB for one task that writes",
         axis="rows of a table of two files",
-        sizes=grown(150_000, 500_000, 1.15),
-        statement=fixed(UPDATE),
+        sizes=growing_sizes(150_000, 500_000, 1.15),
+        statement=same_statement(UPDATE),
         rows=of_rows(2),
     ),
     "scan-tasks": Walk(
         crosses="scan.split.LEAST_SIZE: files of 16 MiB for one task that reads",
         axis="rows of a table of two files",
-        sizes=grown(300_000, 1_000_000, 1.15),
-        statement=fixed("SELECT max(note), max(grp) FROM {table}"),
+        sizes=growing_sizes(300_000, 1_000_000, 1.15),
+        statement=same_statement("SELECT max(note), max(grp) FROM {table}"),
         rows=of_rows(2),
     ),
     "scan-vectorized": Walk(
         crosses="connector.vectorized.LEAST_BYTES: files of 16 MiB for Spark's reader",
         axis="rows of a table of two files",
-        sizes=grown(400_000, 1_600_000, 1.15),
-        statement=fixed(READ_BY_SPARK),
+        sizes=growing_sizes(400_000, 1_600_000, 1.15),
+        statement=same_statement(READ_BY_SPARK),
         rows=of_rows(2),
     ),
     "scan-files": Walk(
         crosses="connector.vectorized.MOST_FILES: 512 files for Spark's reader",
         axis="files of a table",
         sizes=(400, 450, 500, 512, 513, 550, 600),
-        statement=fixed(READ_BY_SPARK),
+        statement=same_statement(READ_BY_SPARK),
         rows=lambda files: ROWS.format(rows=1_000_000, files=files),
     ),
     "scan-groups": Walk(
         crosses="read.partial_aggregates: ROWS_AT_ONCE, WORTH_MAKING: rows that a task puts together",
         axis="groups of a table of 1 million rows",
-        sizes=grown(100, 1_000_000, 2),
-        statement=fixed("SELECT grp, count(*), sum(amt) FROM {table} GROUP BY grp"),
+        sizes=growing_sizes(100, 1_000_000, 2),
+        statement=same_statement("SELECT grp, count(*), sum(amt) FROM {table} GROUP BY grp"),
         rows=lambda groups: ROWS.format(rows=1_000_000, files=4).replace("id % 97", f"id % {groups}"),
     ),
     "insert-held": Walk(
         crosses="write.writer_spec.MAX_HELD_BYTES: 1 MiB of a task's rows that the driver writes",
         axis="rows of two tasks",
-        sizes=grown(8_000, 50_000, 1.15),
+        sizes=growing_sizes(8_000, 50_000, 1.15),
         statement=lambda rows: f"INSERT INTO {{table}} {ROWS.format(rows=rows, files=2)}",
         rows=of_rows(1),
         is_one_table=True,
@@ -211,7 +211,7 @@ WALKS: dict[str, Walk] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What a size took."""
+    """The measurement of a size."""
 
     size: int
     seconds: float
@@ -222,11 +222,11 @@ def main() -> None:
     """Run the walks that the options name."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--walk", action="append", choices=list(WALKS))
-    parser.add_argument("--sizes", type=int, nargs="+", help="instead of those of the walk")
+    parser.add_argument("--sizes", type=int, nargs="+", help="sizes to use instead of the walk's")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--driver-memory", default="2g", help="the JVM's greatest heap")
-    parser.add_argument("--pictures", type=Path, help="where pictures go")
+    parser.add_argument("--driver-memory", default="2g", help="the JVM's maximum heap")
+    parser.add_argument("--pictures", type=Path, help="folder to write pictures to")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="rowdelta-walks-"))
     settings = {
@@ -242,7 +242,7 @@ def main() -> None:
             walk = WALKS[name]
             for variant, properties in walk.variants.items():
                 points: list[Point] = []
-                for point in walked(lake, walk, properties, options.sizes or walk.sizes, options.rounds):
+                for point in measure_sizes(lake, walk, properties, options.sizes or walk.sizes, options.rounds):
                     points.append(point)
                     show({"walk": name, "variant": variant, walk.axis: point.size, **measures(points)})
                 steps = [(measures(points[: place + 1]), points[place].size) for place in range(1, len(points))]
@@ -267,33 +267,35 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def walked(lake: Any, walk: Walk, properties: Mapping[str, str], sizes: Sequence[int], rounds: int) -> Iterator[Point]:
-    """Measure all sizes; rounds go over all sizes of one table, so that a busy minute does not hit one size alone."""
+def measure_sizes(
+    lake: Any, walk: Walk, properties: Mapping[str, str], sizes: Sequence[int], rounds: int
+) -> Iterator[Point]:
+    """Measure all sizes. Rounds on one table cover all sizes, so that a busy minute does not affect just one size."""
     if not walk.is_one_table:
         for size in sizes:
-            with_table(lake, walk.rows(size), properties)
+            create_table(lake, walk.rows(size), properties)
             run(lake, walk.statement(size))
-            yield least(size, [run(lake, walk.statement(size)) for _ in range(rounds)])
+            yield fastest(size, [run(lake, walk.statement(size)) for _ in range(rounds)])
         return
-    with_table(lake, walk.rows(sizes[0]), properties)
+    create_table(lake, walk.rows(sizes[0]), properties)
     for size in (sizes[0], sizes[len(sizes) // 2], sizes[0]):  # warm
         run(lake, walk.statement(size))
     found: dict[int, list[tuple[float, float]]] = {size: [] for size in sizes}
     for _ in range(rounds):
         for size in sizes:
             found[size].append(run(lake, walk.statement(size)))
-    yield from (least(size, runs) for size, runs in found.items())
+    yield from (fastest(size, runs) for size, runs in found.items())
 
 
-def with_table(lake: Any, rows: str, properties: Mapping[str, str]) -> None:
-    """Make the table."""
+def create_table(lake: Any, rows: str, properties: Mapping[str, str]) -> None:
+    """Create the table."""
     lake.sql("DROP TABLE IF EXISTS bench.t PURGE")
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in {"format-version": "3", **properties}.items())
     lake.sql(f"CREATE TABLE bench.t USING iceberg TBLPROPERTIES ({listed}) AS {rows}")
 
 
 def run(lake: Any, statement: str) -> tuple[float, float]:
-    """Run a statement and take back what it changed; the seconds and the CPU that it took."""
+    """Run a statement, roll the table back, and return the seconds and the CPU seconds that it took."""
     catalog = lake.registry.catalog(lake.registry.current_catalog)
     before = catalog.load_table("bench.t").metadata.current_snapshot_id
     started, cpu = time.perf_counter(), tree_cpu()
@@ -307,13 +309,13 @@ def run(lake: Any, statement: str) -> tuple[float, float]:
     return spent
 
 
-def least(size: int, runs: Sequence[tuple[float, float]]) -> Point:
-    """The least of several runs."""
+def fastest(size: int, runs: Sequence[tuple[float, float]]) -> Point:
+    """Return the minimum seconds and the minimum CPU seconds of several runs."""
     return Point(size=size, seconds=min(seconds for seconds, _ in runs), cpu=min(cpu for _, cpu in runs))
 
 
 def measures(points: Sequence[Point]) -> dict[str, float]:
-    """What the last of some sizes took, and how far above what those before it lead to expect."""
+    """Return what the last size took, and its ratio to the prediction from the sizes before it."""
     last, earlier = points[-1], points[-1 - BEFORE : -1]
     found = {"seconds": round(last.seconds, 3), "cpu": round(last.cpu, 2)}
     if earlier:
@@ -323,9 +325,9 @@ def measures(points: Sequence[Point]) -> dict[str, float]:
 
 
 def expected(earlier: Sequence[tuple[int, float]], size: int) -> float:
-    """What the sizes before one lead to expect of it: a line through the nearest, as steep as they are together.
+    """Predict a size from earlier ones: a line through the nearest, with the slope from the first to the nearest.
 
-    A single size before it counts for what is fixed: nothing is known of its slope.
+    With a single earlier size the slope is unknown, and taken as 0.
     """
     (first, start), (nearest, seconds) = earlier[0], earlier[-1]
     slope = max(0.0, (seconds - start) / (nearest - first)) if nearest > first else 0.0

@@ -108,7 +108,7 @@ def enable(spark: SparkSession) -> None:
 
 
 def disable(spark: SparkSession) -> None:
-    """Leave a Spark session's `spark.sql` to Spark again, and take our catalogs out of it."""
+    """Leave a Spark session's `spark.sql` to Spark again, and remove our catalogs from it."""
     interception.disable(spark)
 
 

@@ -86,7 +86,7 @@ def options(
 @app.command()
 def sql(
     context: typer.Context,
-    statement: Annotated[str, typer.Argument(help="SQL, with ; between statements; - reads it from standard input.")],
+    statement: Annotated[str, typer.Argument(help="SQL statements, separated by ;  - reads standard input.")],
     *,
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
     limit: Annotated[int, typer.Option(help="Rows that a table shows at most.", min=1)] = 100,
@@ -124,7 +124,7 @@ def serve(
     *,
     port: Annotated[int, typer.Option(help="Port of Spark Connect; 0 takes a free one.", min=0, max=65535)] = 15002,
     thrift: Annotated[
-        int | None, typer.Option(help="Port of a Thrift server, for JDBC; without it there is none.", min=1, max=65535)
+        int | None, typer.Option(help="Port of a Thrift server, for JDBC; not started by default.", min=1, max=65535)
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     token: Annotated[
@@ -229,7 +229,7 @@ def exit_code(step: Callable[[], None]) -> int:
 
 
 def package_of(error: ImportError) -> str | None:
-    """The package that PySpark says it misses: it looks for those of Spark Connect itself."""
+    """Return the package that PySpark reports as missing: it checks for those of Spark Connect itself."""
     parameters: dict[str, str] = getattr(error, "getMessageParameters", dict)() or {}
     return parameters.get("package_name")
 

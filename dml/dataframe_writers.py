@@ -40,26 +40,26 @@ def take_writers(spark: SparkSession) -> None:
 
 
 def target_of_writer(_: Any, df: DataFrame, table: str) -> tuple[SparkSession, str]:
-    """The session and the table of `DataFrameWriterV2(df, table)`."""
+    """Return the session and the table of `DataFrameWriterV2(df, table)`."""
     return df.sparkSession, table
 
 
 def remember_target(
     original: Method, target: tuple[SparkSession, str], /, self: Any, *given: Any, **named: Any
 ) -> None:
-    """Make a `DataFrameWriterV2` that knows afterwards what it writes to."""
+    """Initialize a `DataFrameWriterV2`, and keep its session and table in it."""
     original(self, *given, **named)
     self.rowdelta_target = target
 
 
 def handler_of_writer(self: Any) -> StatementHandler | None:
-    """The handler of the table of `overwritePartitions()`."""
+    """Return the handler for the table of `overwritePartitions()`."""
     target = getattr(self, "rowdelta_target", None)
     return None if target is None else handler_for(*target)
 
 
 def overwrite_partitions(_: Method, __: StatementHandler, /, self: Any) -> None:
-    """Answer `overwritePartitions()` by an overwrite whose rows say which partitions are meant."""
+    """Run `overwritePartitions()` as an overwrite of the partitions of its rows."""
     self.option(OF_PARTITIONS, "true")
     try:
         self.overwrite(lit(True))
@@ -85,19 +85,19 @@ def class_with_merge_into(spark: SparkSession) -> Any:
 
 
 def merge_replacement(owner: Any) -> Replacement:
-    """PySpark's `mergeInto`, which looks for tables of ours, of a class of DataFrames."""
+    """Return the replacement of `mergeInto` for a class of DataFrames."""
     return Replacement(owner, "mergeInto", handler_of_merge, merge_into)
 
 
 def handler_of_merge(self: DataFrame, table: str, *_: Any, **__: Any) -> StatementHandler | None:
-    """The handler of the table of `df.mergeInto(table, condition)`."""
+    """Return the handler for the table of `df.mergeInto(table, condition)`."""
     return handler_for(self.sparkSession, table)
 
 
 def merge_into(
     _: Method, handler: StatementHandler, /, self: DataFrame, table: str, condition: Condition
 ) -> "MergeIntoWriter":
-    """Answer `df.mergeInto(table, condition)`."""
+    """Run `df.mergeInto(table, condition)`."""
     return writer(handler, self, table, condition)
 
 

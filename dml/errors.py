@@ -272,15 +272,15 @@ def storage_failure(
         action: What was done: "Reading the file".
         location: The file.
         error: What the storage raised; raise the result from it.
-        io_properties: Of the FileIO: they say when a credential that a catalog vended expires.
+        io_properties: The properties of the FileIO; they tell when a credential that a catalog vended expires.
     """
     expiry = expired_at(io_properties or {})
     if expiry is not None or EXPIRED.search(str(error)):
         when = "" if expiry is None else f" at {expiry:%Y-%m-%dT%H:%M:%SZ}"
         return ExecutionError(
             f"{action} '{location}' failed: the credential for the storage expired{when}: {error}",
-            hint="Run the statement again with a new credential. If it takes longer than a credential lives, let the "
-            "catalog vend longer ones, or split the statement",
+            hint="Run the statement again with a new credential. If it runs longer than a credential is valid, let the "
+            "catalog vend longer-lived ones, or split the statement",
             file=location,
         )
     return ExecutionError(
@@ -291,10 +291,10 @@ def storage_failure(
 
 
 EXPIRED: Final = re.compile(r"(?i)Expired-?Token|(token|credential|signature|request)s?\b[^.]{0,40}\bexpired")
-"""What storages say of a credential whose time is over."""
+"""Texts of storages about expired credentials."""
 
 EXPIRES_AT: Final = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms.")
-"""The properties, or what they begin with, in which a REST catalog says when a credential expires; milliseconds."""
+"""The properties, or their prefixes, with the expiry of a credential from a REST catalog, in milliseconds."""
 
 
 def expired_at(io_properties: Mapping[str, object]) -> datetime | None:

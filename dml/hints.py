@@ -1,4 +1,4 @@
-"""Where users find more: pages of the documentation, and the extra that installs a missing package. Any process.
+"""Make texts for hints: pages of the documentation, and the extra that installs a missing package. Any process.
 
 Input: the title of a page, or the name of a module or package. Output: text for the hint of an error.
 """
@@ -28,15 +28,15 @@ EXTRAS: Final[Mapping[str, str]] = {
     "gcsfs": "pyiceberg[gcsfs]",
     "thrift": "pyiceberg[hive]",
 }
-"""What installs the modules and packages that RowDelta and PyIceberg load only when they are asked for."""
+"""The extras that install modules and packages which RowDelta and PyIceberg import only on demand."""
 
 
 def page(title: str) -> str:
-    """A page of the documentation, as a hint names it."""
+    """Return a reference to a page of the documentation."""
     return f'"{title}" in the documentation ({DOCUMENTATION})'
 
 
 def install_hint(name: str) -> str:
-    """How to install a module or package that is missing; parts of a module go with it."""
+    """Return how to install a missing module or package; a submodule is installed with its top-level module."""
     wanted = EXTRAS.get(name) or EXTRAS.get(name.partition(".")[0], name.partition(".")[0])
     return f"Install it with: pip install '{wanted}'"

@@ -201,7 +201,7 @@ class DeleteGranularity(StrEnum):
 
 
 def choice(properties: Mapping[str, str], key: str, enum: type[E], default: E, *unoffered: E) -> E:
-    """The value of an enumerated property; the error offers all values but `unoffered`.
+    """Return the value of an enumerated property; the error lists all values except `unoffered`.
 
     Raises:
         AnalysisError: the value is none of the names that the property knows.
@@ -317,7 +317,7 @@ def row_probe_bytes(properties: Mapping[str, str]) -> int:
 
 
 def sent_source_bytes(properties: Mapping[str, str], default: int) -> int:
-    """`write.merge.max-sent-source-bytes`: the limit for the source of a MERGE that each task gets whole."""
+    """Return `write.merge.max-sent-source-bytes`: the limit for a MERGE's source that each task receives whole."""
     return integer(properties, "write.merge.max-sent-source-bytes", default)
 
 

@@ -212,7 +212,8 @@ def serving(
             hint="Start it in a process of its own, without SPARK_REMOTE",
         )
     with tempfile.TemporaryDirectory(prefix="rowdelta-serve-") as scratch:
-        # Bare names mean the same to all clients: JDBC ones would create `db.t` in Spark's own catalog.
+        # Names without a catalog mean the same to all clients. By default JDBC clients would create `db.t` in Spark's
+        # own catalog.
         default = {"spark.sql.defaultCatalog": catalog or DEFAULT_CATALOG}
         chosen = {**default, **listen.settings(Path(scratch)), **(settings or {})}
         session = open_session(warehouse, catalog, properties or {}, progress=False, settings=chosen)

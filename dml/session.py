@@ -127,7 +127,7 @@ class Session:
 
         Args:
             text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; what RowDelta does not know goes
-                to Spark untouched. Several statements, with semicolons between them, run in order; with `args` or an
+                to Spark untouched. Several statements, separated by semicolons, run in order; with `args` or an
                 `idempotency_key` the text must be one statement.
             args: Values of `:name` or `?` parameters, as in PySpark's `spark.sql`.
             idempotency_key: Run a statement that changes rows once only: where the history of the branch has the key
@@ -136,11 +136,11 @@ class Session:
 
         Returns:
             A DataFrame for queries and for statements that list something; a `Result` for those that change rows.
-            Of several statements, what the last one returns.
+            With several statements, the result of the last one.
 
         Raises:
             DmlError: the statement is wrong, does not fit the table, or failed; the table is unchanged. The first of
-                several statements that fails ends the run, and the error says how many before it have run.
+                several statements that fails stops the rest, and the error says how many ran before it.
         """
         if not isinstance(text, str):
             raise AnalysisError(f"sql() expects a string, got {type(text).__name__}")
@@ -152,7 +152,7 @@ class Session:
         return outcome
 
     def _run_one(self, text: str, args: Arguments = None, idempotency_key: str | None = None) -> DataFrame | Result:
-        """Run a text that must be one statement, as one with names and conditions of callers in it must be."""
+        """Run a text that must be one statement, for example because it contains names and conditions of a caller."""
         with self._here(text) as session:
             if idempotency_key is None:
                 return run_statement(session.handler, text, args)
@@ -432,7 +432,7 @@ class Session:
         """Take this session's statements at `spark.sql` too.
 
         Raises:
-            SetupError: Spark's own settings define a catalog of the same name, by a class that is not there.
+            SetupError: Spark's own settings define a catalog of the same name by a missing class.
         """
         check_catalog_settings(self.spark, self.registry.catalogs)
         interception.enable(self.spark, self.handler)
@@ -444,14 +444,14 @@ class Session:
         return self
 
     def disable(self) -> None:
-        """Leave `spark.sql` to Spark, and take our catalogs out of it."""
+        """Leave `spark.sql` to Spark, and remove our catalogs from it."""
         is_own = is_handler(session_key(self.spark), self.handler)
         interception.disable(self.spark)
-        if not is_own:  # another session took the place of this one's handler, or nothing is enabled
+        if not is_own:  # another session's handler has replaced this one's, or nothing is enabled
             self._release()
 
     def _release(self) -> None:
-        """Take the catalogs out of Spark."""
+        """Remove the catalogs from Spark."""
         uninstall(self.engine)
         self.registry.is_entered = False
 

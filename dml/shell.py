@@ -1,4 +1,4 @@
-"""Statements for the command line: run them, print what comes back. Driver.
+"""Run statements for the command line and print their results. Driver.
 
 Input: where the tables are, the text of statements. Output: rows as a table, as JSON lines or as CSV; for a statement
 that changes rows, what it changed.
@@ -37,7 +37,7 @@ def open_session(
     progress: bool = True,
     settings: Mapping[str, str] | None = None,
 ) -> Session:
-    """Open a session for one command, and report on standard error if that created a warehouse: the path may be a typo.
+    """Open a session for one command. Report a new warehouse on standard error, because its path may be a typo.
 
     Args:
         warehouse: Folder of the embedded catalog.
@@ -63,10 +63,10 @@ def run_sql(session: Session, text: str, *, output: str, limit: int, idempotency
 
     Args:
         session: The session.
-        text: The statements, with semicolons between them.
+        text: The statements, separated by semicolons.
         output: `table`, `json` (one object a line) or `csv`.
         limit: Rows that a table shows at most; JSON and CSV have all.
-        idempotency_key: Apply the statement, which must be the only one, once under this key.
+        idempotency_key: Apply the statement only once under this key; the text must be one statement.
 
     Raises:
         DmlError: a statement is wrong or failed; those after it have not run.

@@ -318,7 +318,7 @@ def cast_timestamp(value: Constant, zone: TimeZone, *, instant: bool) -> Constan
 
 
 def text_date(text: str) -> int | None:
-    """Days since 1970 of a date written in full, `2020-01-31`; a time of day may follow, which counts for nothing.
+    """Days since 1970 of a date written in full, `2020-01-31`; a time of day may follow and is ignored.
 
     Spark's years have up to 7 digits and a sign, and it ignores all that follows a blank or a T.
     """

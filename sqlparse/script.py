@@ -1,7 +1,7 @@
-"""A text of several statements to its statements. Pure; driver.
+"""Split a text into its statements. Pure; driver.
 
-Input: a text. Output: its statements in order, cut at the semicolons that stand outside of strings, quoted names and
-comments. A compound statement (`BEGIN ... END`) has semicolons inside: it is one statement, the last of its text.
+Input: a text. Output: its statements in order, split at the semicolons outside of strings, quoted names and comments. A
+compound statement (`BEGIN ... END`) contains semicolons: it is one statement, and the last one of its text.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class ScriptStatement:
     """One statement of a text.
 
     Attributes:
-        text: The statement, without its semicolon; the whole text where it is the only one.
+        text: The statement, without its semicolon; the whole text if it is the only one.
         start: Offset of the statement in the script.
         number: Its number in the script, from 1.
         count: Statements in the script.
@@ -38,10 +38,10 @@ class ScriptStatement:
 
     @contextmanager
     def reported(self, *, ran: int | None = None) -> Iterator[None]:
-        """Add to the errors of the block which statement of the script failed, and how many before it have run.
+        """Add to errors of the block which statement of the script failed, and how many ran before it.
 
         Args:
-            ran: Statements that have run; None for all before this one.
+            ran: Number of statements that have run; None for all before this one.
         """
         try:
             yield
@@ -55,17 +55,17 @@ class ScriptStatement:
             error.sql = self.script
             if error.position is not None:
                 error.position += self.start
-        before = "nothing has run" if ran == 0 else f"{ran} before it {'has' if ran == 1 else 'have'} run"
-        place = f"Statement {self.number} of {self.count} failed: {before}"
+        before = "no statement ran" if ran == 0 else f"{ran} statement{'' if ran == 1 else 's'} ran before it"
+        place = f"Statement {self.number} of {self.count} failed; {before}"
         end = "" if error.hint is None or error.hint.endswith(SENTENCE_ENDS) else "."
         error.hint = place if error.hint is None else f"{error.hint}{end} {place}"
         error.context |= {"statement": self.number, "statements_run": ran}
 
 
 def split_statements(script: str) -> tuple[ScriptStatement, ...]:
-    """Split a text into its statements, and check the syntax of each of several.
+    """Split a text into its statements, and check the syntax of each if there are several.
 
-    A single statement is returned as it is, unchecked.
+    A single statement is returned unchanged and unchecked.
 
     Raises:
         SqlError: the text has several statements, and one of them is wrong.
@@ -95,7 +95,7 @@ def split_statements(script: str) -> tuple[ScriptStatement, ...]:
 
 
 def statement_tokens(tokens: list[Token]) -> Iterator[list[Token]]:
-    """The tokens of each statement, without semicolons; empty statements are left out."""
+    """Yield the tokens of each statement, without semicolons; empty statements are skipped."""
     piece: list[Token] = []
     for token in tokens:
         if token.key == ";" and not is_compound(piece):
@@ -109,6 +109,6 @@ def statement_tokens(tokens: list[Token]) -> Iterator[list[Token]]:
 
 
 def is_compound(piece: list[Token]) -> bool:
-    """Whether a statement begins as `BEGIN` or `label: BEGIN`."""
+    """Return whether a statement begins with `BEGIN` or `label: BEGIN`."""
     keys = [token.key for token in piece[:3]]
     return keys[:1] == ["BEGIN"] or keys[1:] == [":", "BEGIN"]

@@ -220,7 +220,7 @@ def read_source(sql: str) -> Source:
             position=second.start,
             length=second.end - second.start,
             expected="the end of the statement",
-            hint="Run them one by one, or by lake.sql or dml sql without parameters and idempotency key",
+            hint="Run them one at a time, or with lake.sql or dml sql without parameters or an idempotency key",
         )
     matcher = Matcher(sql, tokens)
     matcher.run()

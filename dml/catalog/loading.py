@@ -146,7 +146,7 @@ def embedded(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
 
 
 def embedded_database(warehouse: str) -> Path:
-    """Where the embedded catalog of a warehouse folder keeps its SQLite file, there or not."""
+    """Return the path of the embedded catalog's SQLite file for a warehouse folder, whether it exists or not."""
     path = warehouse.removeprefix("file://") if warehouse.startswith("file://") else warehouse.removeprefix("file:")
     return Path(path).expanduser().absolute() / DATABASE_FILE
 

@@ -98,7 +98,7 @@ def load_table(catalog: Catalog, identifier: Identifier) -> Table:
 
 
 def with_live_credentials(table: Table) -> Table:
-    """Return a table, loaded again where a credential that its catalog vended for the files has expired since.
+    """Return a table, loaded again if a credential that its catalog vended for the files has expired.
 
     Raises:
         DmlError: as `load_table`.

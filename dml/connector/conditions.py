@@ -188,7 +188,7 @@ def floating(kind: exp.DType) -> Callable[[float], exp.Expression]:
 
 
 def date(days: int) -> exp.Expression:
-    """A date, which Spark counts in days."""
+    """Return the tree of a date, from days since 1970."""
     return typed(exp.DType.DATE, exp.Literal.string(date_text(days)))
 
 

@@ -77,12 +77,12 @@ def plans_our_scans(spark: SparkSession) -> bool:
     return (
         not is_connect(spark)
         and has_python_readers()
-        and works("logical plans of tables", lambda: try_plan(spark), "Python functions read tables in SQL")
+        and works("the logical plans of tables", lambda: try_plan(spark), "Python functions read tables in SQL")
     )
 
 
 def try_plan(spark: SparkSession) -> None:
-    """Make the DataFrame of a plan as a table's is made, of a table without columns."""
+    """Make the DataFrame of a table without columns, in the same way as that of a real table."""
     take_callbacks()
     sequence, make = scala_sequence(()), java_class(SUBQUERY_ALIAS)
     frame_of(spark, make(java_class(ALIAS)("nothing", sequence), relation_of(NoTable())))
@@ -226,7 +226,7 @@ def name_of(resolved: ResolvedTable) -> JavaObject:
 
 
 def scala_sequence(parts: Iterable[str]) -> JavaObject:
-    """Texts as a sequence of Scala's."""
+    """Convert strings to a Scala sequence."""
     listed = java_class("java.util.ArrayList")()
     for part in parts:
         listed.add(part)

@@ -29,18 +29,18 @@ from dml.spark.jvm import classic_session, field_of, jvm_view, session_state, ta
 __all__ = ["check_catalog_settings", "inheriting", "install", "uninstall"]
 
 BUILT_IN: Final = "builtin"
-"""What Spark's own catalog is without a setting, from Spark 4.0 on."""
+"""The value of the session catalog's setting when it is not set, from Spark 4.0 on."""
 
 
 def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
-    """Refuse settings that define a catalog by a class that is not there, as settings for Iceberg's JAR do without it.
+    """Refuse settings that define a catalog by a missing class, such as settings for Iceberg's JAR without the JAR.
 
-    Such a catalog stays Spark's, and so does one of its settings whose class is there; but the former fails with the
-    first table that is looked up in it.
+    A catalog that Spark's settings define stays Spark's. If its class is missing, it fails only at the first table that
+    is looked up in it.
 
     Args:
-        spark: The session; one of Spark Connect is not looked at.
-        names: Catalogs of ours. Spark's own one is looked at too, as every statement may need it.
+        spark: The session; Spark Connect sessions are not checked.
+        names: RowDelta's catalogs. Spark's session catalog is checked too, because every statement may need it.
 
     Raises:
         SetupError: there is such a setting.
@@ -54,13 +54,13 @@ def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
             continue
         instead = "" if name == SESSION_CATALOG else f": dml.connect makes the catalog '{name}' itself"
         raise SetupError(
-            f"Spark's setting {key} is {kind}, a class that is not on the class path",
-            hint=f"Remove this setting and those that begin with {key}{instead}. Or add the JAR with the class",
+            f"Spark's setting {key} names the class {kind}, which is not on the class path",
+            hint=f"Remove this setting and all that begin with {key}{instead}. Or add the JAR that has the class",
             setting=key,
         )
 
 
-WITHOUT_CATALOGS: Final = "Spark does without RowDelta's catalogs; SQL with RowDelta's tables works"
+WITHOUT_CATALOGS: Final = "Spark works without RowDelta's catalogs; only SQL finds RowDelta's tables"
 
 
 def install(engine: Engine) -> bool:
@@ -107,7 +107,7 @@ def put(engine: Engine, provide: Callable[[], Engine]) -> bool:
     """
     if is_connect(engine.spark):
         return False
-    if not has_python_readers() or not works("its registry of catalogs", lambda: catalogs_of(engine), WITHOUT_CATALOGS):
+    if not has_python_readers() or not works("the registry of catalogs", lambda: catalogs_of(engine), WITHOUT_CATALOGS):
         return False
     catalogs = catalogs_of(engine)
     take_callbacks()
@@ -130,11 +130,11 @@ def uninstall(engine: Engine) -> None:
         for name in ours:
             catalogs.remove(name)
     except (Py4JError, PySparkException, OSError, AttributeError):
-        return  # the JVM or the session has ended, and the catalogs with it; or this Spark keeps them elsewhere
+        return  # the JVM or the session has ended, and with it the catalogs; or this Spark keeps them elsewhere
 
 
 def catalogs_of(engine: Engine) -> JavaObject:
-    """Where a session's Spark keeps the catalogs that it has made.
+    """Return the map in which Spark keeps a session's catalogs.
 
     Raises:
         AttributeError: this Spark keeps them elsewhere.
@@ -150,7 +150,7 @@ def is_ours(found: JavaObject) -> bool:
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Whether the JVM finds a class, in JARs too that were added to the running session."""
+    """Return whether the JVM finds a class, including in JARs that were added to the running session."""
     loader = classic_session(spark).sharedState().jarClassLoader()
     try:
         jvm_view().java.lang.Class.forName(name, False, loader)

@@ -168,7 +168,7 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[Aggregate]) -
     Returns:
         The values; None where only reading tells.
     """
-    if not works(ROW, try_row, "queries read what the manifests know"):
+    if not works(ROW, try_row, "queries read values that the manifests have"):
         return None
     if all(asked.column is None for asked in aggregates):
         rows = known_rows(plan.tasks)
@@ -328,7 +328,7 @@ class KnownRow(Proxy):
 
 
 def one_row(kinds: Sequence[spark_types.DataType], values: Sequence[Value | None]) -> JavaObject:
-    """A row as Spark keeps rows inside, as an array of one."""
+    """Return an array of one row in Spark's internal form."""
     row = java_class(ROW)(len(values))
     for place, (kind, value) in enumerate(zip(kinds, values, strict=True)):
         match kind:
@@ -349,7 +349,7 @@ def one_row(kinds: Sequence[spark_types.DataType], values: Sequence[Value | None
 
 
 def try_row() -> None:
-    """Make a row of each kind of value."""
+    """Make a row with a value of each type, as a trial."""
     kinds = (
         spark_types.LongType(),
         spark_types.IntegerType(),

@@ -83,7 +83,7 @@ def running_plan(spark: SparkSession) -> JavaObject | None:
 
 def running_execution(spark: SparkSession) -> JavaObject | None:
     """What Spark runs in this thread; None where that is not known."""
-    with internals(EXECUTIONS):  # what is not known of a write may cost rows of others
+    with internals(EXECUTIONS):  # guessing about a write could lose rows of others
         executions = java_class(EXECUTIONS)
         number = spark.sparkContext.getLocalProperty(executions.EXECUTION_ID_KEY())
         return None if number is None else executions.getQueryExecution(int(number))
@@ -101,7 +101,7 @@ def counts_no_values(spark: SparkSession) -> bool:
         if execution is None or not tracker.isDefined() or tracker.get() != execution.tracker():
             return False
         return not has_distinct(execution.analyzed())
-    except FAILURES:  # as of an expression that has no text
+    except FAILURES:  # for example, an expression without a text
         return False
 
 

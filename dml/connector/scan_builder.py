@@ -233,9 +233,9 @@ def scan_builder(
 
 
 def takes_catalyst_filters() -> bool:
-    """Whether this Spark gives its own expressions to builders of scans."""
+    """Return whether this Spark passes its own expressions to scan builders."""
     return works(
         CATALYST_FILTERS,
         lambda: java_class("java.lang.Class").forName(CATALYST_FILTERS),
-        "conditions on Iceberg's functions leave out no files in DataFrames",
+        "conditions on Iceberg's functions prune no files in DataFrames",
     )

@@ -45,7 +45,7 @@ def is_of_stream(spark: SparkSession, write_id: str, options: Collection[str]) -
 def not_continuous() -> NotSupportedError:
     """The error for a stream in continuous mode, which Spark plans outside of the query's thread."""
     return NotSupportedError(
-        "Tables take the rows of a stream in micro-batches, not in continuous mode",
+        "Streams write to tables in micro-batches, not in continuous mode",
         hint="Use trigger(processingTime=...) or trigger(availableNow=True)",
     )
 

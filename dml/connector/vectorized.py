@@ -72,12 +72,12 @@ SCAN_PARAMETERS: Final = (
     "Seq",
     "Seq",
 )
-"""The types of what `ParquetScan` is made of."""
+"""The parameter types of the constructor of `ParquetScan`."""
 
-NO_FURTHER_WISHES: Final = {
+EMPTY_ARGUMENTS: Final = {
     "VariantExtraction[]": lambda: array(CONNECTOR + "read.VariantExtraction", ()),  # from Spark 4.1 on
 }
-"""Makes what later releases of Spark want to know beside it."""
+"""Makers of empty values for the parameters that later releases of Spark add."""
 
 NO_NAMES: Final = NameMapping([])
 """Gives files without field ids none."""
@@ -172,7 +172,7 @@ class VectorizedRead:
             nothing,
             nothing,
         ]
-        arguments += further_arguments(PARQUET_SCAN, SCAN_PARAMETERS, NO_FURTHER_WISHES)
+        arguments += further_arguments(PARQUET_SCAN, SCAN_PARAMETERS, EMPTY_ARGUMENTS)
         return java_class(PARQUET_SCAN)(*arguments).createReaderFactory()
 
     def partitions(self, groups: Sequence[Sequence[ScanTask]], schema: Schema) -> JavaObject:
@@ -252,13 +252,13 @@ def vectorized_read(
     try:
         check_reachable(table, tasks)
         is_quicker = row_filter is None or leaves_most(row_filter, table, schema, tasks, case_sensitive=case_sensitive)
-        return read if is_quicker and have_field_ids(table, tasks) and is_known(spark) else None
+        return read if is_quicker and have_field_ids(table, tasks) and is_supported(spark) else None
     except DmlError:  # our reader says what is wrong
         return None
 
 
 def is_plain(task: ScanTask) -> bool:
-    """Return whether a file is nothing but rows, where Spark needs no credentials: its own may not be the catalog's."""
+    """Return whether a file is a local Parquet file without deletes: Spark may lack the catalog's credentials."""
     return task.file_format == "parquet" and not task.has_deletes and local_path(task.path) is not None
 
 
@@ -328,8 +328,8 @@ def with_id(column: StructField, field_id: int) -> StructField:
     return StructField(column.name, column.dataType, nullable=True, metadata={"parquet.field.id": field_id})
 
 
-def is_known(spark: SparkSession) -> bool:
-    """Whether Spark's reader is as we know it; it is tried with a file that is never opened."""
+def is_supported(spark: SparkSession) -> bool:
+    """Return whether RowDelta can use Spark's reader, by a trial with a file that is never opened."""
 
     def trial() -> None:
         read = VectorizedRead(columns=(1,), constants=(2,), places=(0,))
@@ -350,7 +350,7 @@ def is_known(spark: SparkSession) -> bool:
         read.factory(spark, StructType(list(columns)))
         read.partitions([[task]], schema)
 
-    return works("its vectorized Parquet reader", trial, "Python workers read all data files")
+    return works("the vectorized Parquet reader", trial, "Python workers read all data files")
 
 
 def set_text(row: JavaObject, place: int, value: str) -> None:

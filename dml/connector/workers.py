@@ -41,9 +41,9 @@ __all__ = [
 PYTHON_SOURCES = "org.apache.spark.sql.execution.datasources.v2.python."
 
 FACTORY_PARAMETERS: Final = ("UserDefinedPythonDataSource", "byte[]", "StructType")
-"""The types of what factories of readers and writers are made of; options of Scala's come after them."""
+"""The parameter types of factories of readers and writers; Scala options may follow."""
 
-WITHOUT_READERS: Final = "Spark does without RowDelta's catalogs, and Python functions read tables in SQL"
+WITHOUT_READERS: Final = "Spark works without RowDelta's catalogs, and Python functions read tables in SQL"
 
 MESSAGE = StructType([StructField("message", BinaryType())])
 """What a function that writes gives, once in a task."""
@@ -56,12 +56,12 @@ WriteFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def has_python_readers() -> bool:
-    """Whether this Spark has what carries Python functions to executors, and as we know it."""
-    return has(Feature.DATA_SOURCE_V2) and works("its readers of Python data sources", try_readers, WITHOUT_READERS)
+    """Return whether RowDelta can use the classes by which this Spark runs Python data sources on executors."""
+    return has(Feature.DATA_SOURCE_V2) and works("the readers of Python data sources", try_readers, WITHOUT_READERS)
 
 
 def try_readers() -> None:
-    """Make what a scan is read with."""
+    """Make the objects that a scan is read with, as a trial."""
     schema = StructType([StructField("value", BinaryType())])
     reader_factory(iter, schema)  # it never runs
     python_partition(0, b"")
@@ -129,7 +129,7 @@ def factory(kind: str, function: BatchFunction | WriteFunction, result: StructTy
     pickled = bytearray(CloudPickleSerializer().dumps((function, result)))  # type: ignore[no-untyped-call]
     name = PYTHON_SOURCES + kind
     with internals(name):
-        # Of the job's artifacts, and from Spark 4.1 on of its session.
+        # The options are about the job's artifacts and, from Spark 4.1 on, its session.
         rest = further_arguments(name, FACTORY_PARAMETERS, {"Option": none})
         return java_class(name)(python_source(), pickled, schema, *rest)
 
@@ -140,10 +140,10 @@ def python_source() -> JavaObject:
 
 
 def user_data_source(function: JavaObject) -> JavaObject:
-    """A Python data source, as Spark knows one.
+    """Return Spark's object for a Python data source.
 
     Args:
-        function: Its class, as Spark runs it in Python workers.
+        function: The class of the data source, as Spark runs it in Python workers.
     """
     name = PYTHON_SOURCES + "UserDefinedPythonDataSource"
     with internals(name):

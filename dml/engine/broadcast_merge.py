@@ -37,11 +37,11 @@ from dml.write.writer_spec import WriteJob, WriterSpec
 __all__ = ["RANGE_BYTES", "write_broadcast_merge"]
 
 ROWS_OF_A_TASK: Final = 100_000
-"""Minimum of new rows for each task that inserts them."""
+"""Minimum rows per inserting task."""
 
 
 RANGE_BYTES: Final = 16 * 2**20
-"""Up to this size of a source its new rows are one range, which one task writes; Spark makes several."""
+"""Up to this size of a source, its new rows are one range, which one task writes. Above it, Spark makes ranges."""
 
 
 def write_broadcast_merge(
@@ -57,10 +57,10 @@ def write_broadcast_merge(
 ) -> WriteOutcome:
     """Write the delta.
 
-    New rows are known when all tasks have looked up their keys. One task alone knows by itself. Where files are written
-    anew, a first job looks up keys alone, so that few new rows go into one of these files, and a table has no more
-    files after each MERGE. Elsewhere the tasks that change rows report which of the source matched, and the driver
-    inserts what is left, or, where that is much, a second job.
+    The new rows are known once all tasks have looked up their keys. A single task can tell by itself. In copy-on-write
+    a first job only looks up keys, so that a rewritten file can include a few new rows, and a MERGE adds no file to the
+    table. Otherwise the tasks that change rows report which rows of the source matched, and the driver inserts the
+    others, or, if they are many, a second job.
 
     Args:
         spark: The session.
@@ -82,7 +82,7 @@ def write_broadcast_merge(
         spark=spark,
         source=source,
         read_ids=read_ids,
-        # Tasks look keys up in the source itself.
+        # Tasks look up keys in the source itself.
         scan=replace(scan, context=replace(scan.context, key_filter=None)),
         spec=spec,
         table=table,
@@ -106,7 +106,7 @@ def write_broadcast_merge(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BroadcastMerge:
-    """The jobs of one statement; the attributes are the arguments of `write_broadcast_merge`."""
+    """The jobs of one statement. The attributes are the arguments of `write_broadcast_merge`."""
 
     spark: SparkSession
     source: BroadcastSource
@@ -127,8 +127,8 @@ class BroadcastMerge:
 
         Args:
             groups: The files that each task reads.
-            is_alone: Whether one task inserts what matches nothing.
-            inserted: The rows of the source that tasks insert, by the task's number.
+            is_alone: Whether the only task also inserts the rows of the source without a match.
+            inserted: The rows of the source that each task inserts, by the task's number.
         """
         tasks = max(len(groups), *(number + 1 for number in inserted), 0)
         if not tasks:
@@ -145,7 +145,7 @@ class BroadcastMerge:
         return task_commits(frame, self.table, self.spec)
 
     def insert(self, matched: BitMap) -> list[TaskCommit]:
-        """Insert what matches nothing: few rows here, many by a job.
+        """Insert the rows of the source without a match: a few on the driver, many by a job.
 
         Args:
             matched: The rows of the source that match.
@@ -158,7 +158,7 @@ class BroadcastMerge:
         return [] if rows is None else [held_inserts(rows, merge.spec)]
 
     def renewed(self) -> "BroadcastMerge":
-        """Return the same with new credentials for its next job, if one before has outlived the old ones."""
+        """Return the same jobs, with new credentials if the old ones have expired."""
         table, spec = with_live_storage(self.table, self.spec)
         if table is self.table:
             return self
@@ -166,10 +166,10 @@ class BroadcastMerge:
         return replace(self, table=table, spec=spec, scan=replace(self.scan, context=context))
 
     def inserting_tasks(self, unmatched: int, groups: Sequence[Sequence[ScanTask]]) -> dict[int, int]:
-        """The numbers of the tasks that insert, and the rows that each has to write besides: those with the fewest.
+        """Return the numbers of the tasks with the fewest rows, which insert, and how many other rows each writes.
 
         Args:
-            unmatched: How many rows match nothing.
+            unmatched: The number of rows of the source without a match.
             groups: The files that each task reads.
         """
         is_range = self.distribution is DistributionMode.RANGE
@@ -180,7 +180,7 @@ class BroadcastMerge:
         return {number: loads[number] for number in sorted(least)}
 
     def shares(self, matched: BitMap, loads: Mapping[int, int]) -> dict[int, bytes]:
-        """The rows of the source that each task inserts.
+        """Return the rows of the source that each task inserts.
 
         Args:
             matched: The rows of the source that match.
@@ -192,7 +192,7 @@ class BroadcastMerge:
         return insertions(self.source.rows, self.spec, matched, loads, by_partition=by_partition)
 
     def probe(self, groups: Sequence[Sequence[ScanTask]]) -> BitMap:
-        """Find the rows of the source that match, by a job that reads no more columns than that needs.
+        """Find the rows of the source that match, by a job that reads only the columns it needs for that.
 
         Raises:
             DmlError: A file cannot be read.

@@ -1,8 +1,8 @@
-"""The source of a MERGE for the tasks that read its target: all of its rows, computed by Spark. Driver.
+"""Compute the rows of a MERGE's source for the tasks that read its target. Driver.
 
-Input: the source, and what a plan needs of it. Output: its keys and columns, which tasks receive with their function,
-in a file on their machine, or by a broadcast variable; None where it has too many bytes, a key comes twice, or Spark
-cannot compute all of it. Bytes alone decide: how many rows they are makes no difference.
+Input: the source, and the columns that a plan needs. Output: its keys and columns, which tasks receive with their
+function, in a file on their machine, or by a broadcast variable; None if it has too many bytes or a duplicate key, or
+if Spark cannot compute all of it. The limit is in bytes; the number of rows does not matter.
 """
 
 import logging
@@ -50,24 +50,24 @@ __all__ = ["BroadcastSource", "broadcast_source", "default_limit"]
 LOG = logging.getLogger(__name__)
 
 SENT_BYTES: Final = 2**20
-"""The limit for rows that travel with a function: PySpark's own for functions that it sends without a broadcast."""
+"""The limit for rows that travel with a function. PySpark broadcasts functions above the same size."""
 
 KEPT_BYTES: Final = 4 * 2**20
-"""Up to this size Spark keeps the rows of a source for a fallback. Keeping larger ones takes too long: they are
+"""Up to this size Spark caches the rows of a source for a fallback. Caching larger ones takes too long: they are
 evaluated again instead."""
 
 TRIED_BYTES: Final = 16 * 2**20
-"""The limit on Spark Connect, and where Spark does not know the size of a source or takes it for too large: its
-estimate of a join or an aggregate may be wrong by orders of magnitude."""
+"""The limit on Spark Connect, and if Spark's estimate of a source's size is unknown or above the limit: its estimate of
+a join or an aggregate may be wrong by orders of magnitude."""
 
 SHARED_BYTES: Final = 512 * 2**20
-"""The limit where tasks and driver share files, divided by the tasks at once: each makes an index of the keys."""
+"""The limit if tasks and driver share files, divided by the concurrent tasks: each builds an index of the keys."""
 
 CLUSTER_BYTES: Final = 64 * 2**20
 """The default limit on a cluster: the driver collects the rows, and each worker process holds them twice."""
 
 MAX_ROW_BYTES: Final = 1024
-"""The limit for the texts of a row: Spark hands tasks 10,000 rows at once, however long they are."""
+"""The limit for the strings of a row: Spark passes 10,000 rows at once to a task, however long they are."""
 
 FITS: Final = f"{INTERNAL_PREFIX}fits"
 
@@ -105,12 +105,12 @@ def broadcast_source(
         most_bytes: The limit for the rows.
 
     Returns:
-        None where they are too many, where a key comes twice, or where Spark cannot compute all of it: perhaps the
-        statement does not need what it cannot compute.
+        None if the rows exceed the limit, a key is a duplicate, or Spark cannot compute all of the source: the
+        statement may not need what it cannot compute.
 
     Raises:
         PySparkException: The job was cancelled.
-        Py4JError: The same, as PySpark reports it for rows that are collected as Arrow.
+        Py4JError: The job was cancelled, as PySpark reports it for rows that are collected as Arrow.
     """
     try:
         frame = source_frame(plan, source, views, assign)
@@ -127,14 +127,14 @@ def broadcast_source(
 
 
 def computed_columns(source: MergeSourceFrame, frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray] | None:
-    """The columns of a source; None where it has too many bytes, or a row of it has.
+    """Compute the columns of a source; None if all rows, or a single one, exceed their limit.
 
     Args:
         source: The source.
-        frame: What is asked of it.
+        frame: The keys and columns of the source.
         most_bytes: The limit for the rows.
     """
-    if not is_classic(frame.sparkSession):  # they travel with each plan that a client sends
+    if not is_classic(frame.sparkSession):  # the rows travel with each plan that a client sends
         most_bytes = min(most_bytes, TRIED_BYTES)
     size = estimated_bytes(source.frame)  # which has been optimized already
     if size is not None and size > KEPT_BYTES:
@@ -153,17 +153,17 @@ def computed_columns(source: MergeSourceFrame, frame: DataFrame, most_bytes: int
 
 
 def default_limit(spark: SparkSession, tasks: int) -> int:
-    """The limit for the rows of a source, in bytes, where the table has none.
+    """Return the limit for the rows of a source, in bytes, for tables without the property.
 
     Args:
         spark: The session.
-        tasks: How many tasks run at once.
+        tasks: The number of concurrent tasks.
     """
     return max(TRIED_BYTES, SHARED_BYTES // max(1, tasks)) if shares_files(spark) else CLUSTER_BYTES
 
 
 def literal_columns(frame: DataFrame) -> list[pa.ChunkedArray] | None:
-    """The columns of few rows that Spark has in its plan; None where a row of them is too long. No task is needed."""
+    """Return the columns of a few rows that Spark has in its plan, without a task; None if a row is too long."""
     table = arrow_table(frame)
     if FITS in table.column_names:
         if not pc.all(table.column(FITS), min_count=0).as_py():
@@ -174,9 +174,9 @@ def literal_columns(frame: DataFrame) -> list[pa.ChunkedArray] | None:
 
 
 def columns_of_parts(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray] | None:
-    """The columns of a source, as tasks compute them; None where they are more than expected, or a row is too long.
+    """Let tasks compute the columns of a source; None if they exceed the limit, or a row is too long.
 
-    Spark's estimates may be wrong by far: text in a file may be compressed, or made by an expression.
+    Spark's estimates may be far off: text in a file may be compressed, or computed by an expression.
     """
     spark, fits = frame.sparkSession, FITS if FITS in frame.columns else ""
     check_workers(spark)
@@ -277,7 +277,7 @@ def sent(
 
 
 def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch) -> SentBatch:
-    """A batch as tasks get it, until the source is released."""
+    """Return a batch in the form that tasks receive. Its file or variable exists until the source is released."""
     spark = source.frame.sparkSession
     if batch.nbytes <= SENT_BYTES or not is_classic(spark):
         return StreamedBatch.of(batch)

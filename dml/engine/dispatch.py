@@ -251,11 +251,11 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
                 hint=hint,
             ) from error
         raise NotSupportedError(
-            f"The statement is not one that works on the table '{'.'.join(named)}'",
+            f"The statement is not supported for the table '{'.'.join(named)}'",
             sql=text,
             position=0,
             length=len(text.split("\n", maxsplit=1)[0]),
-            hint=f"{page('SQL reference')} lists the statements on Iceberg tables; metadata is in its tables, such as "
+            hint=f"{page('SQL reference')} lists the statements on Iceberg tables; query metadata in tables such as "
             f"'{'.'.join(named)}.snapshots'",
         ) from error
 

@@ -15,7 +15,7 @@ from dml.model import summary_keys
 from dml.plan.table_read import TableRead
 from dml.scan.planner import ScanPlan
 from dml.spark.jvm import settings_below, settings_of
-from dml.spark.master import Setting, max_task_failures, number, parallel_tasks
+from dml.spark.master import SettingReader, max_task_failures, number, parallel_tasks
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has
 from dml.sqlparse.dialect import TreeReading
@@ -108,7 +108,7 @@ LITERAL_SETTINGS: Final = (
 """Under these the trees of sqlglot may read a literal otherwise than Spark does: nothing is pruned by them."""
 
 TIMESTAMP_LTZ: Final = "TIMESTAMP_LTZ"
-"""What TIMESTAMP means in SQL unless `spark.sql.timestampType` says otherwise; if it does, nothing is pruned either."""
+"""The default of `spark.sql.timestampType`, the meaning of TIMESTAMP in SQL. With another value nothing is pruned."""
 
 
 def tree_reading(literals_differ: bool) -> TreeReading:
@@ -118,8 +118,8 @@ def tree_reading(literals_differ: bool) -> TreeReading:
     return TreeReading.ALIKE if has(Feature.DOUBLED_QUOTES) else TreeReading.WITHOUT_QUOTES
 
 
-def parallelism_of(spark: SparkSession, get: Setting) -> int:
-    """Return how many tasks run at once. A Connect server does not tell: without a setting it counts as 8."""
+def parallelism_of(spark: SparkSession, get: SettingReader) -> int:
+    """Return how many tasks run at once. A Connect server does not report it: without a setting, 8 is assumed."""
     context = None if is_connect(spark) else spark.sparkContext
     if context is not None:
         return parallel_tasks(get, int(context.defaultParallelism))

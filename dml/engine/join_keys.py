@@ -1,11 +1,11 @@
-"""What an equality of a MERGE's ON condition says of the target's rows and files. Driver.
+"""Derive keys for rows and files of the target from the equalities of a MERGE's ON condition. Driver.
 
 Input: a target column and the type of the source column that it equals. Output: SQL that Spark computes for each row of
 the source, in the type of the target's column, so that Spark's own casts, time zone and settings apply.
 
-Some equalities tasks can decide row by row, by the value of the SQL. All the others with a type that has bounds prune
-files: a target row can only match if its value lies within a margin of that of the SQL. The rules are those by which
-Spark brings the two sides of `=` to one type, alike in ANSI and legacy mode.
+Tasks can decide some equalities row by row, by the value of the SQL. All others whose type has bounds prune files: a
+target row can match only if its value lies within a margin of the SQL's value. The rules are those by which Spark
+converts the two sides of `=` to one type, which are the same in ANSI and legacy mode.
 """
 
 from dataclasses import dataclass, replace
@@ -46,13 +46,13 @@ DIGITS: Final[dict[type[spark.DataType], int]] = {
     spark.IntegerType: 10,
     spark.LongType: 20,
 }
-"""Digits of the decimal that Spark makes of an integer to compare it with a decimal."""
+"""Digits of the decimal to which Spark converts an integer to compare it with a decimal."""
 
 DAY: Final = 86_400_000_000
-"""Microseconds; no clock was ever put forward by more than a day."""
+"""Microseconds. No clock change in history skipped more than a day."""
 
 UUID_TEXT: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-"""How Spark sees a UUID column: other texts equal none of its values."""
+"""The text form of a UUID column in Spark: no other text equals one of its values."""
 
 FLOATING: Final = (FloatType, DoubleType)
 
@@ -63,8 +63,8 @@ class PruningKey:
 
     Attributes:
         column: The target's column or nested field.
-        sql: The source's value in the type of the column (a UUID as its 16 bytes); NULL where no value equals it.
-        margin: How far from it an equal value of the column may lie, in days or microseconds.
+        sql: The source's value in the type of the column (a UUID as its 16 bytes); NULL if no value equals it.
+        margin: How far from it an equal value of the column may be, in days or microseconds.
         null_safe: Whether a NULL of the source matches NULL.
     """
 
@@ -74,16 +74,16 @@ class PruningKey:
     null_safe: bool = False
 
     def ranges(self, keys: pa.ChunkedArray) -> KeyRanges:
-        """The ranges of the source's values."""
-        # Listed keys would become as many ranges with a margin.
+        """Return the ranges of the source's values."""
+        # With a margin, each listed key would become a range.
         return ranges_of(self.column.field_type, keys, most_listed=0 if self.margin else MAX_LISTED)
 
     def ends(self, name: str, place: int) -> tuple[str, ...]:
-        """The aggregates from which `between` makes a range.
+        """Return the SQL of the aggregates from which `between` makes a range.
 
         Args:
             name: The column of the source's values.
-            place: The place of the key among all; part of the names of the aggregates.
+            place: The index of the key, which is part of the names of the aggregates.
         """
         is_nan = f"isnan({name})" if isinstance(self.column.field_type, FLOATING) else "FALSE"
         value = f"IF({is_nan}, NULL, {name})"
@@ -95,11 +95,11 @@ class PruningKey:
         )
 
     def between(self, ends: pa.Table, place: int) -> KeyRanges:
-        """The range of the source's values.
+        """Return the one range of the source's values.
 
         Args:
-            ends: One row of the aggregates of `ends`.
-            place: The place of the key among all.
+            ends: One row with the aggregates of `ends`.
+            place: The index of the key.
         """
         least, greatest, nans, nulls = (
             ends.column(f"{name}{place}") for name in ("least", "greatest", "nans", "nulls")
@@ -109,13 +109,13 @@ class PruningKey:
         )
 
     def row_filter(self, keys: KeyRanges) -> BooleanExpression:
-        """What the ranges say of the target's rows."""
+        """Return a filter for the target's rows that may equal a key in the ranges."""
         found = replace(keys, nulls=keys.nulls and self.null_safe)
         return (found.widened(self.margin) if self.margin else found).expression(self.column.name)
 
 
 def compares_alike(source: spark.DataType, kind: IcebergType) -> bool:
-    """Whether tasks find a value of the target's column among those of the source, once these are cast to its type."""
+    """Return whether tasks can look up the target's values among the source's, once these are cast to its type."""
     if isinstance(kind, UUIDType):  # a text to Spark
         return False
     target = spark_type(kind)
@@ -125,7 +125,7 @@ def compares_alike(source: spark.DataType, kind: IcebergType) -> bool:
 
 
 def casts_exactly(source: spark.DataType, kind: IcebergType) -> bool:
-    """Whether a value of the target's column equals one of the source exactly if it is `exact_sql`."""
+    """Return whether a target value equals a source value exactly when it equals its `exact_sql`."""
     match kind:
         case IntegerType() | LongType() | DecimalType():
             return isinstance(source, spark.IntegralType) or compares_as_decimal(source, kind)
@@ -139,14 +139,14 @@ def casts_exactly(source: spark.DataType, kind: IcebergType) -> bool:
 
 
 def exact_sql(name: str, source: spark.DataType, kind: IcebergType) -> str:
-    """A source column in the type of the target's; NULL for a value that no value of the target's column equals."""
+    """Return SQL for a source column in the type of the target's; NULL for a value that no target value equals."""
     cast = f"try_cast({name} AS {type_text(spark_type(kind))})"
-    # A cast to fewer decimals rounds.
+    # A cast to a smaller scale rounds.
     return f"IF({cast} = {name}, {cast}, NULL)" if isinstance(source, spark.DecimalType) else cast
 
 
 def compares_as_decimal(source: spark.DataType, kind: IcebergType) -> bool:
-    """Whether Spark compares the two as decimals without rounding either."""
+    """Return whether Spark compares the two types as decimals without rounding either."""
     one, other = decimal_size(source), decimal_size(spark_type(kind))
     if one is None or other is None:
         return False
@@ -154,7 +154,7 @@ def compares_as_decimal(source: spark.DataType, kind: IcebergType) -> bool:
 
 
 def decimal_size(kind: spark.DataType) -> tuple[int, int] | None:
-    """Digits before and after the point of the decimal as which Spark compares a type with decimals."""
+    """Return the digits before and after the point of the decimal that Spark uses for a type; None if it uses none."""
     if isinstance(kind, spark.DecimalType):
         return kind.precision - kind.scale, kind.scale
     digits = DIGITS.get(type(kind))
@@ -162,13 +162,13 @@ def decimal_size(kind: spark.DataType) -> tuple[int, int] | None:
 
 
 def pruning_key(name: str, source: spark.DataType, column: Column, *, null_safe: bool) -> PruningKey | None:
-    """What an equality says of files; None where nothing is certain of its types.
+    """Return the key by which an equality prunes files; None if its types allow no pruning.
 
     Args:
         name: The source's column, quoted.
-        source: Its type.
+        source: The type of the source's column.
         column: The target's column.
-        null_safe: Whether it is `<=>`.
+        null_safe: Whether the operator is `<=>`.
     """
     found = enclosing_sql(name, source, column.field_type)
     if found is None:
@@ -178,7 +178,7 @@ def pruning_key(name: str, source: spark.DataType, column: Column, *, null_safe:
 
 
 def enclosing_sql(name: str, source: spark.DataType, kind: IcebergType) -> tuple[str, int] | None:
-    """The source's value in the type of the target's column, and how far equal values may lie from it."""
+    """Return SQL for the source's value in the type of the target's column, and how far equal values may be from it."""
     try:
         cast = f"try_cast({name} AS {type_text(spark_type(kind))})"
     except NotSupportedError:
@@ -187,7 +187,7 @@ def enclosing_sql(name: str, source: spark.DataType, kind: IcebergType) -> tuple
         return exact_sql(name, source, kind), 0
     match kind, source:
         case ((FloatType() | DoubleType()), spark.NumericType()):
-            # Compared as float or double. Of a wider number that equals a float, the nearest float is this one.
+            # Spark compares them as float or double. If a wider number equals a float, that is its nearest float.
             return cast, 0
         case UUIDType(), spark.StringType() if source == spark.StringType():
             return f"IF({name} RLIKE '{UUID_TEXT}', unhex(replace({name}, '-')), NULL)", 0
@@ -196,7 +196,7 @@ def enclosing_sql(name: str, source: spark.DataType, kind: IcebergType) -> tuple
         case TimeType(), _ if source == spark_type(kind):
             return name, 0
         case TimestampType(), spark.TimestampType():
-            # Spark compares instants: a local time that a change of the clock skips is that of another instant.
+            # Spark compares instants. A local time that a clock change skips belongs to another instant.
             return cast, DAY
         case DateType(), (spark.TimestampType() | spark.TimestampNTZType()):
             return cast, 1

@@ -73,7 +73,7 @@ class SourceKeys:
 
     Attributes:
         key_filter: The keys, for the reader; None where they only prune files, or are too many.
-        row_filter: What they say of the target's rows, for pruning files.
+        row_filter: A filter for the target's rows that may match a key, for pruning files.
         rows: How many rows of the source have a key.
     """
 
@@ -90,10 +90,10 @@ class MergeSourceFrame:
         described: Its placeholder, alias and columns.
         frame: Its rows.
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
-        pruning_keys: What the equalities say of files; those of `pushable` first.
-        may_be_kept: Whether the rows are to be kept where they may be read twice: nobody else keeps them.
-        known_rows: How many there are at most, where Spark makes them of nothing but its plan: evaluating them again
-            gives the same, and costs less than keeping them.
+        pruning_keys: The keys by which the equalities prune files, those of `pushable` first.
+        may_be_kept: Whether to cache the rows if they may be read twice: nothing else caches them.
+        known_rows: The maximum number of rows, if Spark makes them from its plan alone: evaluating them again returns
+            the same rows, and costs less than caching them.
         resources: What is let go of with the source.
     """
 
@@ -107,7 +107,7 @@ class MergeSourceFrame:
 
     @property
     def key_expressions(self) -> tuple[str, ...]:
-        """The values of `pruning_keys`, in the types of the target's columns."""
+        """The SQL of `pruning_keys`, in the types of the target's columns."""
         return tuple(key.sql for key in self.pruning_keys)
 
     @property
@@ -122,9 +122,9 @@ class MergeSourceFrame:
             self.resources.callback(forget, self.frame)
 
     def keys(self) -> SourceKeys | None:
-        """Evaluate the source once, keep its rows, and collect its keys on the driver; None where ON equates nothing.
+        """Evaluate the source once, cache its rows, and collect its keys on the driver; None if ON has no equality.
 
-        Of more keys than `most_keys` the driver gets the least and the greatest alone.
+        If there are more keys than `most_keys`, the driver gets only the least and the greatest.
         """
         if not self.pruning_keys:
             return None
@@ -140,7 +140,7 @@ class MergeSourceFrame:
         return source_keys(self, keys)
 
     def ends_of(self, keys: DataFrame) -> SourceKeys:
-        """What the least and the greatest of the keys say, where they are too many for the driver."""
+        """Return a filter from the least and the greatest of the keys, if they are too many for the driver."""
         aggregates = [sql for place, key in enumerate(self.pruning_keys) for sql in key.ends(key_name(place), place)]
         ends = arrow_table(keys.selectExpr("count(*) AS rows", *aggregates))
         filters = (key.row_filter(key.between(ends, place)) for place, key in enumerate(self.pruning_keys))
@@ -272,7 +272,7 @@ def source_qualifiers(statement: MergeStatement, views: StatementViews) -> tuple
 def join_keys(
     statement: MergeStatement, context: PlanContext, alias: str, frame: DataFrame
 ) -> tuple[tuple[tuple[NestedField, str], ...], tuple[PruningKey, ...]]:
-    """The equalities of the ON condition that tasks can decide row by row, and what all of them say of files."""
+    """Return the equalities of the ON condition that tasks can decide row by row, and the keys of all for pruning."""
     described = MergeSource(view="", alias=alias, columns=tuple(frame.columns))
     folded = context.names.folded
     types = {folded(field.name): field.dataType for field in frame.schema.fields}
@@ -293,11 +293,11 @@ def join_keys(
 
 
 def source_keys(source: MergeSourceFrame, keys: pa.Table) -> SourceKeys:
-    """Keys as the reader and the planner take them.
+    """Return keys in the form that the reader and the planner take.
 
     Args:
         source: The source.
-        keys: A column for each of `key_expressions`, without rows that match nothing.
+        keys: A column for each of `key_expressions`, without rows that cannot match.
     """
     filters = (key.row_filter(key.ranges(keys.column(place))) for place, key in enumerate(source.pruning_keys))
     pushable = [column.field_id for column, _ in source.pushable]
@@ -309,7 +309,7 @@ def source_keys(source: MergeSourceFrame, keys: pa.Table) -> SourceKeys:
 
 
 def key_filter(column_ids: Sequence[int], keys: pa.Table) -> KeyFilter:
-    """Keys as the reader takes them."""
+    """Return keys in the form that the reader takes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, keys.schema) as writer:
         writer.write_table(keys)
@@ -317,7 +317,7 @@ def key_filter(column_ids: Sequence[int], keys: pa.Table) -> KeyFilter:
 
 
 def key_name(place: int) -> str:
-    """What a key is called: a name that no expression of the user's means."""
+    """Return the column name of a key, which no expression of the user can refer to."""
     return f"{INTERNAL_PREFIX}k{place}"
 
 

@@ -143,10 +143,10 @@ def write_delta(
     """Run the statement's one job: tasks that read, compute and write, or writers behind Spark's query.
 
     Returns:
-        What was written, and the write that it belongs to: a second attempt has an id of its own.
+        What was written, and its write: a second attempt has a new id.
 
     Raises:
-        SourceGoneError: a second attempt is needed, and the source of the MERGE is not there for it.
+        SourceGoneError: a second attempt is needed, but the source of the MERGE cannot be read again.
         DmlError: the job failed.
     """
     table = planned.target.table
@@ -268,7 +268,7 @@ def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = 
 
 
 def most_sent(engine: Engine, planned: PlannedStatement) -> int:
-    """The limit, in bytes, for the source of a MERGE that tasks receive."""
+    """Return the limit, in bytes, for the source of a MERGE that tasks receive."""
     default = default_limit(engine.spark, planned.settings.parallelism)
     most = sent_source_bytes(planned.target.table.properties, default)
     if planned.plan.inserts and distribution_of(planned).mode is DistributionMode.RANGE:
@@ -314,12 +314,12 @@ def written_groups(planned: PlannedStatement, delta: Delta) -> tuple[tuple[ScanT
 def writer_spec(
     engine: Engine, planned: PlannedStatement, delta: Delta, groups: int, context: WriteContext
 ) -> WriterSpec:
-    """What the statement's tasks write.
+    """Specify what the statement's tasks write.
 
     Args:
         engine: The session and its catalogs.
         planned: The statement.
-        delta: Its delta.
+        delta: The delta of the statement.
         groups: The number of groups of data files that tasks read.
         context: The write.
     """

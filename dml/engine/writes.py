@@ -172,7 +172,7 @@ def write_context(
 
 
 MoreCommits = Callable[[Sequence[TaskCommit]], Sequence[TaskCommit]]
-"""Makes more rows of what tasks did: by another job, or rows for the driver, as if a task had left them to it."""
+"""Takes the commits of all tasks and returns more: of another job, or of rows that are left to the driver."""
 
 
 def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: WriterSpec) -> WriteOutcome:
@@ -246,7 +246,7 @@ def written_by(
         commits: Of each task.
         table: The table.
         spec: The job.
-        more: Adds to what the tasks did, unless one of them failed.
+        more: Returns more commits to add, unless a task failed.
 
     Raises:
         DmlError: the first failure that a task reported, or that of the driver; the files of all tasks are deleted.
@@ -254,7 +254,7 @@ def written_by(
     try:
         if more is not None and not any(commit.failure for commit in commits):
             commits = [*commits, *more(commits)]
-        table, spec = with_live_storage(table, spec)  # jobs may have outlived the credentials that they began with
+        table, spec = with_live_storage(table, spec)  # a job may have outlived the credentials that it started with
     except BaseException:  # also an interrupt: nothing of this statement has been committed
         delete_uncommitted(table, spec.context, new_paths(commits))
         raise
@@ -281,7 +281,7 @@ def written_by(
 
 
 def with_live_storage(table: Table, spec: WriterSpec) -> tuple[Table, WriterSpec]:
-    """Return a table and its write with new credentials, if a job has outlived those that it began with.
+    """Return a table and its write, with new credentials if the old ones have expired.
 
     Raises:
         DmlError: The catalog does not answer, or the table is no longer there.
@@ -297,15 +297,18 @@ def with_live_storage(table: Table, spec: WriterSpec) -> tuple[Table, WriterSpec
 
 
 def check_visible_files(files: Iterable[ContentFile]) -> None:
-    """Refuse to commit local files that the driver does not see as the tasks wrote them.
+    """Refuse to commit local files that the driver does not see with the size that the tasks wrote.
 
-    `check_writes` has looked at the location before, but an executor may have joined since on a host without the mount.
+    `check_writes` checked the location earlier, but an executor may have joined since on a host without the mount.
+
+    Raises:
+        SetupError: the driver does not see a file.
     """
     for file in files:
         path = local_path(file.path)
         if path is not None and not has_size(path, file.file_size_in_bytes):
             raise SetupError(
-                f"A task wrote '{file.path}', and the driver does not see the file: nothing was committed",
+                f"A task wrote '{file.path}', but the driver does not see the file; nothing was committed",
                 hint="Keep the tables of a cluster in object storage or HDFS, or mount one shared file system at this "
                 "path on the driver and on every worker",
                 file=file.path,

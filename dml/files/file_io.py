@@ -21,7 +21,7 @@ __all__ = ["check_size", "file_errors", "file_io", "open_file", "read_range"]
 
 
 OBJECT_STORE_ERROR: Final = re.compile(r"\bAWS Error\b|\bgoogle::cloud\b|\bAzure\b|\bcurl")
-"""What Arrow's file systems of S3, Google Cloud Storage and Azure put into their errors."""
+"""Texts by which Arrow's errors of S3, Google Cloud Storage and Azure are recognized."""
 
 
 @lru_cache(maxsize=16)
@@ -90,11 +90,11 @@ def read_range(io: FileIO, location: str, offset: int, length: int, *, size: int
 
 @contextmanager
 def file_errors(location: str, io_properties: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Turn what goes wrong inside into an error that names the file.
+    """Turn exceptions inside the block into an error that names the file.
 
     Args:
         location: The file.
-        io_properties: Of the FileIO that reads it, where it is opened inside.
+        io_properties: The properties of the FileIO that reads it, if the block opens it.
 
     Raises:
         CorruptFileError: the file is not there, or its content breaks its format.
@@ -111,8 +111,8 @@ def file_errors(location: str, io_properties: Mapping[str, str] | None = None) -
             file=location,
         ) from error
     except OSError as error:
-        # Arrow reports a broken file as an OSError too. The number of a system error, or the name of an object store's
-        # client in the text, tells the failure of a storage.
+        # Arrow reports a broken file as an OSError too. An errno, or the name of an object store's client in the text,
+        # indicates a failure of the storage.
         if error.errno is not None or OBJECT_STORE_ERROR.search(str(error)):
             raise storage_failure("Reading the file", location, error, io_properties) from error
         raise broken(location, error) from error

@@ -1,12 +1,12 @@
-"""Folders for temporary files, on the disks that Spark uses for its own. Driver and workers.
+"""Make folders for temporary files on the disks that Spark uses for its own. Driver and workers.
 
-Output: a new folder below one of Spark's local directories; it is removed at the end of its block. The system's
-temporary folder is often small, or in memory, on the machines of a cluster.
+Output: a new folder in one of Spark's local directories; the end of its block removes it. The system's temporary
+directory is often small, or in memory, on the machines of a cluster.
 
-Spark gives every Python worker the local directories of its executor in `SPARK_LOCAL_DIRS`, under each cluster manager
+Under every cluster manager Spark passes the executor's local directories to its Python workers in `SPARK_LOCAL_DIRS`
 (`BasePythonRunner` in Spark's `PythonRunner.scala`): those of `spark.local.dir`, of standalone and Kubernetes, and of
-YARN's containers, which has them in `LOCAL_DIRS` too. They go when the executor ends, so that what a killed worker
-leaves does not stay.
+YARN's containers, which also have them in `LOCAL_DIRS`. Spark removes them when the executor ends, and with them the
+files of killed workers.
 """
 
 import os
@@ -26,7 +26,7 @@ LOCK: Final = threading.Lock()
 
 
 def local_folders() -> list[str]:
-    """Spark's local directories on a worker; none outside of one."""
+    """Return Spark's local directories on a worker; none in other processes."""
     for variable in VARIABLES:
         found = [folder.strip() for folder in os.environ.get(variable, "").split(",") if folder.strip()]
         if found:
@@ -35,28 +35,28 @@ def local_folders() -> list[str]:
 
 
 def scratch_folder(folders: Sequence[str] | None = None) -> "tempfile.TemporaryDirectory[str]":
-    """Make a new folder, each time on another of the disks.
+    """Make a new folder, on each of the disks in turn.
 
     Args:
-        folders: Where it may be; None for Spark's local directories on a worker. A folder that cannot be written is
-            passed over, and after all of them the system's temporary folder is taken.
+        folders: The directories to use; None for Spark's local directories on a worker. Directories that cannot be
+            written are skipped; if none is left, the system's temporary directory is used.
 
     Raises:
         OSError: none of them can be written.
     """
     places = local_folders() if folders is None else folders
     with LOCK:
-        first = os.getpid() + next(COUNTER)  # workers are forked: each begins with another disk
+        first = os.getpid() + next(COUNTER)  # workers are forked: each starts with a different disk
     for step in range(len(places)):
         place = places[(first + step) % len(places)]
         try:
             Path(place).mkdir(parents=True, exist_ok=True)
             return new_folder(place)
         except OSError:
-            continue  # a disk that has failed or is full: Spark goes on without it too
+            continue  # a failed or full disk: Spark skips it too
     return new_folder(None)
 
 
 def new_folder(place: str | None) -> "tempfile.TemporaryDirectory[str]":
-    """A new folder in a place, or in the system's temporary folder."""
+    """Make a new folder in a directory; None for the system's temporary directory."""
     return tempfile.TemporaryDirectory(prefix="rowdelta-", dir=place, ignore_cleanup_errors=True)

@@ -1,4 +1,4 @@
-"""Look for files from a worker, to find out whether a local folder is the same folder on every machine. Worker-safe.
+"""Look for files from a worker, to check whether all machines share a local folder. Worker-safe.
 
 Files are opened by name and never listed: a network file system may list a folder from a cache.
 """
@@ -16,10 +16,10 @@ class Sighting:
     """What one machine sees.
 
     Attributes:
-        host: Its name.
+        host: The machine's name.
         missing: The first file that it does not see; empty if it sees all.
-        mark: The file that it wrote; empty if it did not.
-        error: Why it could not write.
+        mark: The file that it wrote; empty if it wrote none.
+        error: Why it could not write; empty if it could.
     """
 
     host: str
@@ -29,9 +29,9 @@ class Sighting:
 
 
 def look_for(files: Sequence[str], mark: str = "") -> Sighting:
-    """Look for files on this machine, and where it sees all of them, write one more.
+    """Look for files on this machine, and write one more if all of them are there.
 
-    A machine that does not see them writes nothing: its folder is another one, and nobody would clean it up.
+    A machine that misses one writes nothing: its folder is a different one, which nothing would clean up.
 
     Args:
         files: Local paths.

@@ -1,9 +1,9 @@
-"""Small files are written to S3 by one request. Worker-safe.
+"""Write small files to S3 in one request. Worker-safe.
 
-Input: a FileIO. Output: the same FileIO. PyIceberg opens PyArrow's S3 so that opening a file begins a multipart upload:
-three requests for a deletion vector of some kilobytes. With `allow_delayed_open` PyArrow sends what fits into one part
-(10 MB) as one PUT when the file is closed, and begins a multipart upload only beyond that. FsspecFileIO does so by
-itself.
+Input: a FileIO. Output: the same FileIO. With PyIceberg's settings for PyArrow's S3, opening a file starts a multipart
+upload: three requests for a deletion vector of a few kilobytes. With `allow_delayed_open` PyArrow sends a file of one
+part (10 MB) as one PUT when it is closed, and starts a multipart upload only for larger ones. FsspecFileIO always does
+so.
 """
 
 from functools import lru_cache, partial
@@ -19,13 +19,16 @@ RETRY_STRATEGY: Final = "s3.retry-strategy-impl"
 
 
 def with_single_puts(io: FileIO) -> FileIO:
-    """Let a FileIO write small files to S3 by one request.
+    """Make a FileIO write small files to S3 in one request.
 
     Args:
-        io: A FileIO that nobody else uses; nothing changes if it does so already.
+        io: A FileIO that no other code uses; calling this again changes nothing.
+
+    Returns:
+        The same FileIO.
     """
     open_filesystem = getattr(io, "fs_by_scheme", None)
-    # FsspecFileIO keeps its file systems by thread, and finds them by another method.
+    # FsspecFileIO caches its file systems by thread, under another method.
     if open_filesystem is not None and not hasattr(io, MARK):
         setattr(io, "fs_by_scheme", lru_cache(partial(delayed, io, open_filesystem)))  # noqa: B010 - this object alone
         setattr(io, MARK, True)
@@ -33,11 +36,11 @@ def with_single_puts(io: FileIO) -> FileIO:
 
 
 def delayed(io: FileIO, open_filesystem: Any, scheme: str, netloc: str | None = None) -> Any:
-    """The file system of a scheme; one on S3 opens a file when its bytes are sent."""
+    """Return the file system of a scheme; on S3, one that opens a file only when it sends bytes."""
     found = open_filesystem(scheme, netloc)
     if found.type_name != "s3":
         return found
-    # Pickling is the public way to the options of a file system; it leaves the retry strategy out.
+    # Pickling is the only public access to the options of a file system; it omits the retry strategy.
     make, (options,) = found.__reduce__()
     retries = (
         {"retry_strategy": retry_strategy(io.properties[RETRY_STRATEGY])} if RETRY_STRATEGY in io.properties else {}
@@ -46,6 +49,6 @@ def delayed(io: FileIO, open_filesystem: Any, scheme: str, netloc: str | None = 
 
 
 def retry_strategy(name: str) -> Any:
-    """The strategy of a class that a catalog names, which PyIceberg has loaded already."""
+    """Return an instance of the class that a catalog names, which PyIceberg has loaded already."""
     module, _, kind = name.rpartition(".")
     return getattr(import_module(module), kind)()

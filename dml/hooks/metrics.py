@@ -24,7 +24,7 @@ METRICS: Final = logging.getLogger("dml.metrics")
 COUNTS: Final = tuple(
     field.name for field in fields(Result) if field.type in {int, int | None} and field.name != "snapshot_id"
 )
-"""All counts of rows, files and bytes of a result, taken from its fields so that none can be missing."""
+"""The counts of rows, files and bytes of a result, derived from its fields so that none is missing."""
 
 
 def tracer() -> Any:

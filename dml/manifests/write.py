@@ -491,7 +491,7 @@ def avro_bytes(
 
 def store(io: FileIO, location: str, data: bytes) -> None:
     try:
-        # The name is unique: no look before.
+        # The name is unique, so no check that the file is new.
         with io.new_output(location).create(overwrite=True) as stream:
             stream.write(data)
     except OSError as error:

@@ -27,7 +27,7 @@ def value_array(values: Sequence[Any], kind: IcebergType) -> pa.Array:
         case TimeType():
             return pa.array(values, pa.time64("us")).cast(target)
         case DecimalType(precision=precision):
-            # Truncated decimals of other writers may have a digit more than the type, which Spark cannot hold.
+            # Truncated decimals of other writers may have one digit more than the type, which Spark cannot represent.
             fits = (value is not None and len(value.as_tuple().digits) <= precision for value in values)
             return pa.array([value if known else None for value, known in zip(values, fits, strict=True)], target)
     return pa.array(values, target)

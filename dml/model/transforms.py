@@ -1,11 +1,11 @@
-"""Iceberg's partition transforms, exact for every value of their source types. Worker-safe, pure.
+"""Compute Iceberg's partition transforms exactly, for every value of their source types. Worker-safe, pure.
 
 Input: values in Iceberg's internal form (days, microseconds, unscaled numbers). Output: the transformed numbers.
 Spec: "Partition Transforms".
 
-PyIceberg transforms literals by Python's dates, which end with the year 9999, and arrays by Rust's, which end with the
+PyIceberg transforms literals with Python's dates, which end in the year 9999, and arrays with Rust's, which end in the
 year 262142 and yield NULL beyond. The results of `truncate` and `hour` may not fit their types: other libraries wrap
-them silently. Here numbers are exact, and `exact_range` tells which values have a result that fits.
+them silently. Here numbers are exact, and `exact_range` returns the values whose result fits.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from pyiceberg.types import (
 __all__ = ["INTEGER_LIMITS", "array_transform", "calendar_units", "exact_range", "exact_spec", "is_reproducible"]
 
 INTEGER_LIMITS: Final[dict[type[IcebergType], int]] = {IntegerType: 1 << 31, LongType: 1 << 63}
-"""For whole numbers, the first that is too large; its negation is the least."""
+"""The first number that is too large for an integer type; its negation is the type's minimum."""
 
 DAY_MICROS: Final = 86_400_000_000
 HOUR_MICROS: Final = 3_600_000_000
@@ -48,17 +48,17 @@ Numbers = npt.NDArray[np.int64]
 
 
 def ticks_per_micro(source: IcebergType) -> int:
-    """How many units of a timestamp type make a microsecond."""
+    """Return how many units of a timestamp type a microsecond has."""
     return 1000 if isinstance(source, TimestampNanoType | TimestamptzNanoType) else 1
 
 
 def calendar_units(days: Numbers, unit: str) -> Numbers:
-    """Months ("M") or years ("Y") since 1970 of days since 1970."""
+    """Return months ("M") or years ("Y") since 1970 for days since 1970."""
     return np.asarray(days.view("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.int64))
 
 
 def units_of(transform: TimeTransform[Any], source: IcebergType, values: Numbers) -> Numbers:
-    """Years, months, days or hours since 1970."""
+    """Return years, months, days or hours since 1970."""
     if isinstance(transform, HourTransform):
         return values // (HOUR_MICROS * ticks_per_micro(source))
     days = values if isinstance(source, DateType) else values // (DAY_MICROS * ticks_per_micro(source))
@@ -71,12 +71,7 @@ def units_of(transform: TimeTransform[Any], source: IcebergType, values: Numbers
 
 
 def exact_range(transform: Transform[Any, Any], source: IcebergType) -> tuple[Any, Any] | None:
-    """The least and the greatest value whose transform fits its result type; None where all do.
-
-    Args:
-        transform: The transform.
-        source: The type of the column.
-    """
+    """Return the least and the greatest value whose transform fits the result type; None if all do."""
     match transform:
         case HourTransform() if ticks_per_micro(source) == 1:
             return -(1 << 31) * HOUR_MICROS, (1 << 31) * HOUR_MICROS - 1
@@ -90,13 +85,13 @@ def exact_range(transform: Transform[Any, Any], source: IcebergType) -> tuple[An
 
 
 def decimal(unscaled: int, scale: int) -> Decimal:
-    """The decimal of an unscaled number: exact, whatever the precision of the context."""
+    """Return the decimal of an unscaled number, exactly, whatever the precision of the context."""
     sign, digits, _ = Decimal(unscaled).as_tuple()
     return Decimal((sign, digits, -scale))
 
 
 def is_reproducible(transform: Transform[Any, Any], source: IcebergType) -> bool:
-    """Whether all engines compute the same partition values.
+    """Return whether all engines compute the same partition values.
 
     Java and Rust add the width to the remainder in 32 bits. Beyond 2^30 that wraps around: Java's
     `truncate[2147483647]` of 5 is -2147483647.
@@ -110,10 +105,10 @@ def is_reproducible(transform: Transform[Any, Any], source: IcebergType) -> bool
 
 
 def array_transform(transform: Transform[Any, Any], source: IcebergType) -> Callable[[pa.Array], pa.Array]:
-    """A transform of all values of an array.
+    """Return a function that transforms all values of an array.
 
-    Values outside of `exact_range` get a result that does not fit the result type, or the least of the type: their
-    order is kept, as sorting wants it.
+    Values outside of `exact_range` get a result that does not fit the result type, or the type's minimum. Their order
+    is preserved, because sorting relies on it.
     """
     if isinstance(transform, TimeTransform):
         return lambda values: time_units(transform, source, values)
@@ -123,13 +118,13 @@ def array_transform(transform: Transform[Any, Any], source: IcebergType) -> Call
 
 
 def time_units(transform: TimeTransform[Any], source: IcebergType, values: pa.Array) -> pa.Array:
-    """`units_of` of an array of dates or timestamps."""
+    """Apply `units_of` to an array of dates or timestamps."""
     numbers, mask = integers(values.view(pa.int32() if pa.types.is_date32(values.type) else pa.int64()))
     return pa.array(units_of(transform, source, numbers), mask=mask)
 
 
 def multiples(values: pa.Array, width: int) -> pa.Array:
-    """The greatest multiples of a width that are not above whole numbers."""
+    """Round integers down to multiples of a width."""
     numbers, mask = integers(values)
     found = numbers - numbers % width
     found[found > numbers] = np.iinfo(np.int64).min
@@ -137,7 +132,7 @@ def multiples(values: pa.Array, width: int) -> pa.Array:
 
 
 def integers(values: pa.Array) -> tuple[Numbers, npt.NDArray[np.bool_] | None]:
-    """Whole numbers with 0 for NULL, and which are NULL."""
+    """Return integers with 0 for NULL, and a mask of the NULLs."""
     mask = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
     filled = values.fill_null(0) if values.null_count else values
     return filled.to_numpy(zero_copy_only=False).astype(np.int64), mask
@@ -147,10 +142,10 @@ def integers(values: pa.Array) -> tuple[Numbers, npt.NDArray[np.bool_] | None]:
 
 
 def literal_units(transform: TimeTransform[Any], source: IcebergType) -> Callable[[int | None], int | None]:
-    """`units_of` one value."""
+    """Return a function that applies `units_of` to one value."""
 
     def units(value: int | None) -> int | None:
-        # A literal's successor may lie beyond 64 bits; its day does not.
+        # A literal's successor may exceed 64 bits; its day does not.
         if value is None:
             return None
         if isinstance(transform, HourTransform):
@@ -181,11 +176,11 @@ EXACT: Final[dict[type[Transform[Any, Any]], Transform[Any, Any]]] = {
     MonthTransform: ExactMonthTransform(),
     DayTransform: ExactDayTransform(),
 }
-"""PyIceberg's transforms of hours and whole numbers are exact already."""
+"""PyIceberg's transforms of hours and integers are already exact."""
 
 
 def exact_spec(spec: PartitionSpec) -> PartitionSpec:
-    """The spec with transforms of literals that know all dates, for PyIceberg's projections."""
+    """Return the spec with transforms that are exact for literals of all dates, for PyIceberg's projections."""
     fields = (
         PartitionField(field.source_id, field.field_id, EXACT.get(type(field.transform), field.transform), field.name)
         for field in spec.fields

@@ -1,10 +1,10 @@
-"""Dates, timestamps and partition values as text, for every value of their types. Worker-safe, pure.
+"""Format dates, timestamps and partition values, for every value of their types. Worker-safe, pure.
 
 Input: values in Iceberg's internal form. Output: the text that Spark and Iceberg's Java library write: paths of
 partitions, bounds of partitions in metadata tables, messages. Source: `TransformUtil.java`, `Transform.toHumanString`.
 
-Python's dates end with the year 9999. `9999-12-31 23:59:59` west of Greenwich, the usual mark of current rows, is
-later than that in UTC.
+Python's dates end in the year 9999. `9999-12-31 23:59:59` west of Greenwich, a common marker of current rows, is later
+than that in UTC.
 """
 
 from collections.abc import Sequence
@@ -40,19 +40,19 @@ IDENTITY: IdentityTransform[Any] = IdentityTransform()
 
 
 def date_text(days: int) -> str:
-    """A date in ISO 8601, years after 9999 with a sign: what Spark reads and writes."""
+    """Format a date in ISO 8601 as Spark reads and writes it, with a sign for years after 9999."""
     year, month, day = civil(days)
     sign = "+" if year > 9999 else "-" if year < 0 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
 
 
 def timestamp_text(micros: int, separator: str = "T", nanos: int = 0) -> str:
-    """A timestamp in ISO 8601, with as many digits of a second as it needs.
+    """Format a timestamp in ISO 8601, with as many fractional digits as it needs.
 
     Args:
         micros: Microseconds since 1970.
-        separator: Between date and time.
-        nanos: Nanoseconds after them.
+        separator: The text between date and time.
+        nanos: Nanoseconds after `micros`, 0 to 999.
     """
     days, rest = divmod(micros, DAY_MICROS)
     seconds, part = divmod(rest, 1_000_000)
@@ -62,14 +62,14 @@ def timestamp_text(micros: int, separator: str = "T", nanos: int = 0) -> str:
 
 
 def civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a number of days since 1970."""
+    """Return year, month and day for a number of days since 1970."""
     months = int(calendar_units(np.array([days], np.int64), "M")[0])
     first = int(np.datetime64(months, "M").astype("datetime64[D]").astype(np.int64))
     return 1970 + months // 12, 1 + months % 12, 1 + days - first
 
 
 def partition_value_text(transform: Transform[Any, Any], kind: IcebergType, value: Any) -> str:
-    """A partition value as Iceberg's Java library writes it.
+    """Format a partition value as Iceberg's Java library does.
 
     Args:
         transform: The transform of the partition field.
@@ -93,7 +93,7 @@ def partition_value_text(transform: Transform[Any, Any], kind: IcebergType, valu
 
 
 def source_value_text(kind: IcebergType, value: Any) -> str:
-    """A number, date or timestamp for messages."""
+    """Format a number, date or timestamp for messages."""
     match kind:
         case TimestampType():
             return timestamp_text(value)
@@ -107,17 +107,17 @@ def source_value_text(kind: IcebergType, value: Any) -> str:
 
 
 def day_text(days: int) -> str:
-    """A day in a partition path: Java's `%04d-%02d-%02d`, which counts a sign among the digits of a year."""
+    """Format a day for a partition path as Java's `%04d-%02d-%02d`, where a sign counts as a digit of the year."""
     year, month, day = civil(days)
     return f"{year:04d}-{month:02d}-{day:02d}"
 
 
 def partition_path(spec: PartitionSpec, fields: StructType, values: Sequence[Any]) -> str:
-    """The path of a partition: `day=2026-01-01/kind=a`.
+    """Return the path of a partition: `day=2026-01-01/kind=a`.
 
     Args:
-        spec: The spec.
-        fields: Its partition type.
+        spec: The partition spec.
+        fields: The partition type of the spec.
         values: The partition tuple.
     """
     return "/".join(

@@ -106,8 +106,8 @@ def target_only_pushdown(
 def equi_keys(condition: exp.Expression | None, context: PlanContext, source: MergeSource) -> tuple[EquiKey, ...]:
     """The conjuncts of an ON condition that equate a column of the target with one of the source.
 
-    A target row can only match if, for each of them, its value is among the source's; rows with NULL there match
-    null-safe keys alone. How the two types compare is for the caller to check.
+    A target row can match only if, for each of them, its value is among the source's; rows with NULL match only
+    null-safe keys. The caller checks how the two types compare.
 
     Args:
         condition: The tree; None where there is none to trust.

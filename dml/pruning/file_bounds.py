@@ -93,7 +93,7 @@ class MetricColumn:
     Attributes:
         is_floating: Whether its type has NaN.
         is_nested: Whether it is a field of a struct.
-        is_uuid: Whether its bounds have to be taken together: see `in_byte_order`.
+        is_uuid: Whether its bounds must be interpreted together: see `in_byte_order`.
         fixed: How its serialised bounds lie in memory, if they are numbers of one size.
         decode: A serialised bound to its value; None if it is missing, NaN, or not of the column's type (that of an
             older schema, say).
@@ -118,7 +118,7 @@ class MetricColumn:
         )
 
     def ends(self, lower: bytes | None, upper: bytes | None) -> tuple[Any, Any]:
-        """Both serialised bounds as values, in the order in which predicates compare."""
+        """Return both serialised bounds as values, in the order by which predicates compare."""
         found = self.decode(lower), self.decode(upper)
         return in_byte_order(*found) if self.is_uuid else found
 
@@ -156,10 +156,10 @@ def decoder(field_type: PrimitiveType) -> Callable[[bytes | None], Any]:
 
 
 def in_byte_order(lower: bytes | None, upper: bytes | None) -> tuple[bytes | None, bytes | None]:
-    """Bounds of UUIDs as bounds by their bytes, whichever order their writer had; None where they bound nothing.
+    """Convert bounds of UUIDs to bounds in byte order, whichever order their writer used; None if there is no bound.
 
     The specification orders UUIDs by their bytes, Iceberg's Java library as two signed numbers of 8 bytes. The two
-    orders of the first halves agree where these have one sign, and those of the second halves need not.
+    orders agree on the first halves if these have the same sign, and may disagree on the second halves.
     """
     if lower is None or upper is None or len(lower) != len(upper) or len(lower) != UUID_BYTES:
         return None, None

@@ -1,10 +1,10 @@
-"""The keys of one side of a join as a filter for the rows and files of the other. Worker-safe.
+"""Turn the keys of one side of a join into a filter for the rows and files of the other. Worker-safe.
 
-Input: the keys of a column as an Arrow array, or their least and greatest values. Output: an Iceberg expression that is
-true for every row whose value equals a key, and for few others: the keys themselves where they are few, else ranges.
+Input: the keys of a column as an Arrow array, or their minimum and maximum. Output: an Iceberg expression that is true
+for every row whose value equals a key, and for few others. It lists the keys if they are few, and has ranges otherwise.
 
-A range ends where a wide gap between neighbouring keys begins, so that keys of January and December do not open the
-files of June.
+A range ends where a wide gap between neighbouring keys begins, so keys of January and December do not open the files of
+June.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -51,16 +51,16 @@ from pyiceberg.types import (
 __all__ = ["MAX_LISTED", "KeyRanges", "range_between", "ranges_of"]
 
 MAX_LISTED: Final = 200
-"""Up to this many distinct keys are listed one by one; more become ranges."""
+"""Up to this many distinct keys are listed individually; more become ranges."""
 
 MAX_RANGES: Final = 16
 """Each range costs two comparisons for each file."""
 
 BUCKETS: Final = 1024
-"""The least and greatest key are found in each of this many equal parts of the span, in one pass."""
+"""One pass finds the minimum and maximum key in each of this many equal parts of the span."""
 
 LEAST_GAP: Final = 1 / 100
-"""Narrower gaps, as a fraction of the span, are not worth a range: random keys have them everywhere."""
+"""As a fraction of the span. Narrower gaps do not justify a range: random keys have them everywhere."""
 
 GREATEST: Final[dict[type[IcebergType], float]] = {
     DoubleType: float(np.finfo(np.float64).max),
@@ -75,18 +75,18 @@ LITERALS: Final[dict[type[IcebergType], Callable[[Any], Literal[Any]]]] = {
     TimeType: TimeLiteral,
     UUIDType: UUIDLiteral,
 }
-"""Types whose internal values need a literal of their own; PyIceberg finds the others by the value's Python type."""
+"""Types whose internal values need a specific literal; PyIceberg selects the others by the value's Python type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRanges:
-    """Ranges that hold all keys of a column.
+    """Ranges that contain all keys of a column.
 
     Attributes:
         field_type: The column's type.
-        ranges: Least and greatest value of each range, in Iceberg's internal form, ascending; without NaN.
+        ranges: Minimum and maximum of each range, in Iceberg's internal form, ascending; without NaN.
         nulls: Whether NULL is a key, which only a null-safe join has.
-        nans: Whether NaN is one.
+        nans: Whether NaN is a key.
     """
 
     field_type: IcebergType
@@ -95,12 +95,12 @@ class KeyRanges:
     nans: bool = False
 
     def widened(self, margin: int) -> "KeyRanges":
-        """The ranges, each wider by so many units of the internal form (days or microseconds) at both ends."""
+        """Return the ranges, widened at both ends by a margin in units of the internal form (days or microseconds)."""
         ranges = tuple((least - margin, greatest + margin) for least, greatest in self.ranges)
         return KeyRanges(field_type=self.field_type, ranges=ranges, nulls=self.nulls, nans=self.nans)
 
     def expression(self, name: str) -> BooleanExpression:
-        """A predicate of the column, true for every value that equals a key.
+        """Return a predicate on the column that is true for every value that equals a key.
 
         Args:
             name: The column's full name in its schema.
@@ -139,12 +139,12 @@ class KeyRanges:
 
 
 def ranges_of(field_type: IcebergType, keys: pa.ChunkedArray, *, most_listed: int = MAX_LISTED) -> KeyRanges:
-    """The ranges of some keys.
+    """Return ranges that contain some keys.
 
     Args:
-        field_type: The type of the column that they are compared with.
-        keys: The keys, as Spark gives values of this type; a UUID as its 16 bytes.
-        most_listed: Up to so many distinct keys are ranges of one value each.
+        field_type: The type of the column that the keys are compared with.
+        keys: The keys, as Spark returns values of this type; a UUID as its 16 bytes.
+        most_listed: Up to this many distinct keys, each is a range of one value.
     """
     values = internal(keys)
     nulls, nans = values.null_count > 0, False
@@ -159,21 +159,21 @@ def ranges_of(field_type: IcebergType, keys: pa.ChunkedArray, *, most_listed: in
 def range_between(
     field_type: IcebergType, least: pa.ChunkedArray, greatest: pa.ChunkedArray, *, nulls: bool, nans: bool
 ) -> KeyRanges:
-    """The one range from the least to the greatest key.
+    """Return one range from the least to the greatest key.
 
     Args:
         field_type: The type of the column that the keys are compared with.
-        least: The least key; NULL where there is none.
-        greatest: The greatest one.
+        least: An array of one value, the least key; NULL if there is none.
+        greatest: An array of one value, the greatest key; NULL if there is none.
         nulls: Whether NULL is a key.
-        nans: Whether NaN is one.
+        nans: Whether NaN is a key.
     """
     ends = internal(least)[0].as_py(), internal(greatest)[0].as_py()
     return KeyRanges(field_type=field_type, ranges=() if None in ends else (ends,), nulls=nulls, nans=nans)
 
 
 def internal(keys: pa.ChunkedArray) -> pa.Array:
-    """Values in Iceberg's internal form: dates and times as numbers, which Python's types cannot all hold."""
+    """Return values in Iceberg's internal form: dates and times as numbers, because Python's types cannot hold all."""
     values = pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], keys.type)
     kind = values.type
     if pa.types.is_date32(kind):
@@ -184,7 +184,7 @@ def internal(keys: pa.ChunkedArray) -> pa.Array:
 
 
 def ranges(values: pa.Array, most_listed: int) -> Iterable[tuple[Any, Any]]:
-    """Ranges of values without NULL and NaN."""
+    """Return the ranges of values that have no NULL or NaN."""
     if len(values) <= most_listed * 10 or pa.types.is_boolean(values.type):
         distinct = pc.unique(values)
         if len(distinct) <= most_listed:
@@ -192,11 +192,11 @@ def ranges(values: pa.Array, most_listed: int) -> Iterable[tuple[Any, Any]]:
     numbers = as_numbers(values)
     spans = pa.table({"part": parts_of(numbers, len(values)), "key": values})
     ends = spans.group_by("part").aggregate([("key", "min"), ("key", "max")]).sort_by("key_min")
-    return apart(ends.column("key_min").combine_chunks(), ends.column("key_max").combine_chunks())
+    return merge_neighbours(ends.column("key_min").combine_chunks(), ends.column("key_max").combine_chunks())
 
 
 def as_numbers(values: pa.Array) -> npt.NDArray[np.float64] | None:
-    """About where values lie among each other; None where they are no numbers, or infinite."""
+    """Return approximate positions of values, to measure gaps; None if they are not numbers, or one is infinite."""
     kind = values.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return None
@@ -205,7 +205,7 @@ def as_numbers(values: pa.Array) -> npt.NDArray[np.float64] | None:
 
 
 def parts_of(numbers: npt.NDArray[np.float64] | None, count: int) -> npt.NDArray[np.int32]:
-    """In which part of the span each value lies. Rounding may put it into the next one: ranges are of true values."""
+    """Return the part of the span that each value is in. Rounding may select a neighbour: ranges use exact values."""
     if numbers is None:
         return np.zeros(count, np.int32)
     least, greatest = float(numbers.min()), float(numbers.max())
@@ -215,12 +215,12 @@ def parts_of(numbers: npt.NDArray[np.float64] | None, count: int) -> npt.NDArray
     return ((numbers / width) - (least / width)).astype(np.int32)
 
 
-def apart(least: pa.Array, greatest: pa.Array) -> list[tuple[Any, Any]]:
-    """Neighbouring ranges put together, but where the gap between them is wide.
+def merge_neighbours(least: pa.Array, greatest: pa.Array) -> list[tuple[Any, Any]]:
+    """Merge neighbouring ranges unless the gap between them is wide.
 
     Args:
         least: The least value of each range, ascending.
-        greatest: The greatest one.
+        greatest: The greatest value of each range.
     """
     lower, upper = as_numbers(least), as_numbers(greatest)
     cuts: Sequence[int] = ()

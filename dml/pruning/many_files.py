@@ -309,7 +309,7 @@ def decoded(entries: PackedEntries, metric: int, field_id: int, column: MetricCo
 
 
 def in_byte_order_of_files(lower: Side, upper: Side) -> tuple[Side, Side]:
-    """`file_bounds.in_byte_order` of each file."""
+    """Apply `file_bounds.in_byte_order` to each file."""
     ends = [in_byte_order(*pair) for pair in zip(listed(lower), listed(upper), strict=True)]
     found = []
     for values in zip(*ends, strict=True) if ends else ((), ()):

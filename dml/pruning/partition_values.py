@@ -1,10 +1,10 @@
-"""What a partition value tells of the rows in its files, whichever writer computed it. Driver.
+"""Derive bounds for the rows of files from partition values, whichever writer computed them. Driver.
 
-Input: the value of a partition field, or the bounds of several. Output: bounds in which the transforms of the rows'
-values lie, computed without rounding or overflow. They are compared with literals that are transformed exactly.
+Input: the value of a partition field, or the bounds of several. Output: bounds for the exact transforms of the rows'
+values, without rounding or overflow. They are compared with literals that are transformed exactly.
 
-Writers differ at the ends of types (decision 037): Java's `truncate` and `hour` wrap around, Java until 0.10 and Rust
-round instants before 1970 up, Rust yields NULL for years and months outside of the years -262143 to 262142.
+Writers differ at the limits of types (decision 037): Java's `truncate` and `hour` wrap around, Java until 0.10 and Rust
+round instants before 1970 up, and Rust yields NULL for years and months outside of the years -262143 to 262142.
 """
 
 from collections.abc import Callable
@@ -27,25 +27,25 @@ from dml.pruning.row_tests import Bounds, ColumnBounds
 __all__ = ["exact_type", "rows_bounds"]
 
 FIRST_WRAPPED_HOUR: Final = (1 << 32) + -(1 << 63) // 3_600_000_000
-"""Hours of 64 bits of microseconds wrap around to numbers from here on, or below its negation."""
+"""Partition values that have wrapped around are at least this, or at most its negation."""
 
 
 def exact_type(transform: Transform[Any, Any], source: IcebergType) -> IcebergType:
-    """A type that holds the exact transform of every value: PyIceberg folds comparisons with others away."""
+    """Return a type that holds the exact transform of every value. PyIceberg folds away comparisons beyond a type."""
     if isinstance(transform, TruncateTransform) and type(source) in INTEGER_LIMITS:
         return DecimalType(38, 0)
     return LongType() if isinstance(transform, HourTransform) else transform.result_type(source)
 
 
 def rows_bounds(transform: Transform[Any, Any], source: IcebergType) -> Callable[[ColumnBounds], ColumnBounds] | None:
-    """Turn bounds of partition values into bounds of what the transform of the rows' values is.
+    """Return a function from bounds of partition values to bounds of the exact transforms of the rows' values.
 
     Args:
         transform: The transform of the partition field.
         source: The type of the column.
 
     Returns:
-        The function; None where both are the same.
+        The function; None if both bounds are the same.
     """
     match transform:
         case TruncateTransform() if type(source) in INTEGER_LIMITS:
@@ -60,7 +60,7 @@ def rows_bounds(transform: Transform[Any, Any], source: IcebergType) -> Callable
 
 
 def unwrapped_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
-    """Bounds of multiples of a width, with the least one where it may have wrapped around to a large number.
+    """Return bounds of multiples of a width, extended to the least multiple if it may have wrapped around.
 
     A column may have been an INT when a file was written, and be a BIGINT now.
     """
@@ -73,24 +73,24 @@ def unwrapped_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
         if least == -limit or not meets(lower, upper, wrapped, wrapped):
             continue
         if lower is not None and lower == upper:
-            lower = upper = least  # it is no multiple of the width, so it has wrapped around
+            lower = upper = least  # it is not a multiple of the width, so it has wrapped around
         elif lower is not None:
             lower = min(lower, least)
     return Bounds(lower=lower, upper=upper, nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
 
 
 def meets(lower: int | None, upper: int | None, first: int, last: int) -> bool:
-    """Whether a value between two bounds may be one of an interval."""
+    """Return whether the range between two bounds overlaps an interval."""
     return (lower is None or lower <= last) and (upper is None or upper >= first)
 
 
 def anything(bounds: ColumnBounds) -> Bounds:
-    """Bounds of values that may be any."""
+    """Return the bounds without limits."""
     return Bounds(nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
 
 
 def unwrapped_hours(bounds: ColumnBounds) -> ColumnBounds:
-    """Bounds of hours: those of the years after 199660 and before -195721 may be any, as others wrap around to them."""
+    """Return bounds of hours, without limits beyond the years -195721 to 199660: other hours wrap around to those."""
     lower, upper = bounds.lower, bounds.upper
     known = lower is not None and upper is not None
     if known and lower > -FIRST_WRAPPED_HOUR and upper < FIRST_WRAPPED_HOUR:
@@ -99,14 +99,14 @@ def unwrapped_hours(bounds: ColumnBounds) -> ColumnBounds:
 
 
 def known_years(bounds: ColumnBounds) -> ColumnBounds:
-    """Bounds of years and months: NULL may be any date outside of Rust's calendar."""
+    """Return bounds of years or months; NULL may be any date outside of the calendar of Rust."""
     if bounds.nulls:
         return Bounds(nans=bounds.nans)
     return rounded_down(bounds)
 
 
 def rounded_down(bounds: ColumnBounds) -> ColumnBounds:
-    """Bounds of years, months, days or hours, less by one before 1970 where writers may have rounded up."""
+    """Return bounds of years, months, days or hours, lowered by one before 1970, where writers may have rounded up."""
     lower = bounds.lower
     if lower is None or lower > 0:
         return bounds

@@ -212,7 +212,7 @@ class SpecPruner:
             for field in spec.fields
             if field.source_id in asked
         }
-        # Partition values that say nothing of the asked columns are compared with nothing.
+        # Other partition fields are in no comparison, so they keep their types.
         self._partitions = Schema(
             *(
                 NestedField(field.field_id, field.name, exact_type(*sources[field.field_id]), required=False)
@@ -233,7 +233,7 @@ class SpecPruner:
         self._rows_bounds = {field_id: convert for field_id, convert in converters.items() if convert is not None}
 
     def of_rows(self, bounds: BoundsOf) -> BoundsOf:
-        """What partition values say of their rows, whoever wrote them."""
+        """Functions from bounds of partition values to bounds of their rows, for values of any writer."""
         converters = self._rows_bounds
         if not converters:
             return bounds

@@ -57,7 +57,7 @@ class KeyIndex:
         return self._index.places(columns)
 
     def contains(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-        """Which rows have a key of the index."""
+        """Return a mask of the rows whose key is in the index."""
         found: npt.NDArray[np.bool_] = self.places(columns) != NOWHERE
         return found
 
@@ -105,15 +105,15 @@ class WholeNumbers:
 
 
 class HashedKeys:
-    """The places of keys of any types: their hashes are looked up, and the values behind equal hashes compared.
+    """The places of keys of any type: hashes are looked up, and values with equal hashes are compared.
 
-    A hash table of Arrow's would be built again for each batch: 0.3 s for a million texts.
+    Arrow would build its hash table again for each batch: 0.3 s for a million strings.
     """
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self._columns = columns
         self._longest = [longest(column) for column in columns]
-        # Different keys with one hash count as one that comes twice: rare, and the statement has another way then.
+        # Different keys with the same hash count as duplicates. That is rare, and the statement falls back to Spark.
         self._index = WholeNumbers(key_hashes(columns, self._longest))
         self.is_unique = self._index.is_unique
 
@@ -133,7 +133,7 @@ SEED: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def mixed(hashes: Hashes, values: Hashes) -> Hashes:
-    """Hashes with one more value each, by the finalizer of SplitMix64."""
+    """Mix one more value into each hash, by the finalizer of SplitMix64."""
     found = (hashes ^ values) + SEED
     found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -141,7 +141,7 @@ def mixed(hashes: Hashes, values: Hashes) -> Hashes:
 
 
 def key_hashes(columns: Sequence[pa.Array], longest_texts: Sequence[int]) -> pa.Array:
-    """The hash of each row; NULL for rows that equal no key: with a NULL, or a text that is longer than all of them."""
+    """Return the hash of each row; NULL for rows that equal no key, with a NULL or a string longer than any key's."""
     hashes = np.zeros(len(columns[0]), np.uint64)
     is_key = np.ones(len(hashes), np.bool_)
     for column, most in zip(columns, longest_texts, strict=True):
@@ -156,17 +156,17 @@ def key_hashes(columns: Sequence[pa.Array], longest_texts: Sequence[int]) -> pa.
 
 
 def has_length(kind: pa.DataType) -> bool:
-    """Whether values of a type are texts or bytes of any length."""
+    """Return whether values of a type are strings or bytes of any length."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind))
 
 
 def longest(column: pa.Array) -> int:
-    """Bytes of the longest text of a column; 0 for other types."""
+    """Return the length in bytes of the longest string of a column; 0 for other types."""
     return (pc.max(pc.binary_length(column)).as_py() or 0) if has_length(column.type) else 0
 
 
 def words_of(column: pa.Array) -> list[Hashes]:
-    """Values of a type of fixed width as 64-bit words; anything for NULL."""
+    """Return values of a fixed-width type as 64-bit words; NULL has an arbitrary value."""
     kind = column.type
     if pa.types.is_decimal128(kind) or (pa.types.is_fixed_size_binary(kind) and kind.byte_width == 16):  # a UUID
         data = column.buffers()[1]
@@ -178,13 +178,13 @@ def words_of(column: pa.Array) -> list[Hashes]:
 
 
 def text_hashes(column: pa.Array, hashes: Hashes, is_key: npt.NDArray[np.bool_], most: int) -> Hashes:
-    """Hashes with one more text each, eight bytes at a time.
+    """Mix one more string into each hash, eight bytes at a time.
 
     Args:
-        column: The texts.
+        column: The strings.
         hashes: The hashes so far.
-        is_key: Which rows matter; those with a longer text than `most` are taken out.
-        most: The greatest length of a key, in bytes.
+        is_key: The mask of rows that may equal a key; rows with a string longer than `most` are removed in place.
+        most: The maximum length of a key, in bytes.
     """
     large = column.cast(pa.large_binary())
     _, ends, data = large.buffers()
@@ -197,7 +197,7 @@ def text_hashes(column: pa.Array, hashes: Hashes, is_key: npt.NDArray[np.bool_],
         return found
     padded = np.zeros(int(offsets[-1] - offsets[0]) + 8, np.uint8)
     padded[:-8] = np.frombuffer(data, np.uint8, len(padded) - 8, int(offsets[0]))
-    # A word begins at every byte.
+    # A word starts at every byte.
     words: Hashes = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded, strides=(1,))
     starts, left = offsets[rows] - offsets[0], lengths[rows]
     while len(rows):

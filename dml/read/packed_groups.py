@@ -54,11 +54,11 @@ class PackedGroups:
         return tasks
 
     def read(self, numbers: Iterable[pa.RecordBatch], keys: KeyLookup | None = None) -> Iterator[pa.RecordBatch]:
-        """Reads the groups whose numbers stand in the first column: what `mapInArrow` calls.
+        """Read the groups whose numbers are in the first column, as a function for `mapInArrow`.
 
         Args:
-            numbers: The numbers.
-            keys: Looks up the keys that matter, in place of the context's key filter.
+            numbers: The numbers of the groups.
+            keys: Looks up the keys that matter, instead of the context's key filter.
         """
         settle()
         context: ScanContext = unpack(self.context)

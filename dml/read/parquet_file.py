@@ -122,7 +122,7 @@ def minimum_maximum(statistics: Any, field_type: pa.DataType) -> tuple[Any, Any]
     if not statistics.has_min_max or not has_usable_order(field_type):
         return None, None
     if pa.types.is_temporal(field_type):
-        # Not as Python's dates, which end with the year 9999.
+        # Numbers, because Python's dates end in the year 9999.
         micros = 1000 if pa.types.is_timestamp(field_type) and field_type.unit == "ms" else 1
         return statistics.min_raw * micros, statistics.max_raw * micros
     lower, upper = internal(statistics.min), internal(statistics.max)

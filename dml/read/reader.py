@@ -45,7 +45,7 @@ Columns = Callable[[int], pa.Array]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyLookup:
-    """Tells which rows have one of the keys that matter.
+    """A lookup of the rows that have one of the keys that matter.
 
     Attributes:
         column_ids: Field ids of the key columns.
@@ -126,7 +126,7 @@ class TaskReader:
     Args:
         context: The scan.
         spark_types: True for types that Spark takes; False for those that lose nothing from file to file.
-        keys: Looks up the keys that matter, in place of the context's key filter.
+        keys: Looks up the keys that matter, instead of the context's key filter.
 
     Attributes:
         output_schema: The schema of the batches of `read`.

@@ -76,14 +76,14 @@ def is_sparks(engine: Engine, parts: Parts) -> bool:
 
 
 Answer = Callable[[Callable[[], Any]], Any]
-"""Answers a call, given PySpark's own answer to it."""
+"""Runs a call, given PySpark's own method."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentCatalog:
     """Methods of `spark.catalog` that name no table.
 
-    Each gets the arguments of a call and returns what answers it, or None where the call is Spark's.
+    Each takes the arguments of a call and returns a function that runs it, or None if the call is Spark's.
 
     Attributes:
         engine: The session and its catalogs.

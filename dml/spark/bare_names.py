@@ -1,8 +1,8 @@
-"""Notes on Spark's errors about names without a catalog. Driver; classic Spark.
+"""Add notes to Spark's errors about names without a catalog. Driver; classic Spark.
 
-Input: an exception that PySpark made of one of the JVM's. Output: the same, with a note if its name may be one of a
-catalog of ours. In statements a name without a catalog finds our tables too; in `spark.table`, `df.write` and
-`spark.catalog` Spark looks it up, in its current catalog alone.
+Input: an exception that PySpark converted from a JVM exception. Output: the same, with a note if the name may belong to
+one of our catalogs. In statements a name without a catalog finds our tables too; in `spark.table`, `df.write` and
+`spark.catalog` Spark looks it up in its current catalog only.
 """
 
 import re
@@ -21,11 +21,11 @@ NAME: Final = re.compile(r"(?:`spark_catalog`\.)?((?:`(?:[^`]|``)+`)(?:\.`(?:[^`
 
 
 def with_note(error: BaseException) -> BaseException:
-    """Add the note, from what is known without asking a catalog: such an error may be one that its caller expects."""
+    """Add the note without a request to a catalog, because callers may expect such errors."""
     catalog = catalog_of_bare_names()
     if catalog is None or not isinstance(error, PySparkException):
         return error
-    with suppress(Exception):  # the error may be of a call that has nothing to do with us, and must arrive
+    with suppress(Exception):  # the error may have nothing to do with us, and must reach its caller
         note = note_of(error, catalog)
         if note is not None:
             error.add_note(note)
@@ -33,7 +33,7 @@ def with_note(error: BaseException) -> BaseException:
 
 
 def note_of(error: PySparkException, catalog: str) -> str | None:
-    """What to write instead; None where the name is not missing, or was looked up in our catalog."""
+    """Return what to write instead; None if no name is missing, or it was looked up in our catalog."""
     failure = sql_failure(error)
     what = CONDITIONS.get(failure.condition or "")
     found = NAME.search(failure.message)

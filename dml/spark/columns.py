@@ -104,7 +104,7 @@ class ClassicReader:
         self.converter = getattr(getattr(package, "ColumnNodeToExpressionConverter$"), "MODULE$")
 
     def expression(self, node: Any) -> Any:
-        """The expression of a `ColumnNode`."""
+        """Convert a `ColumnNode` to an expression."""
         with internals("org.apache.spark.sql.classic.ColumnNodeToExpressionConverter"):
             return self.converter.apply(node)
 

@@ -94,25 +94,25 @@ def parts_of(name: object) -> tuple[str, ...]:
 
 
 def table_read(self: Any, tableName: str) -> FoundCalls | None:  # noqa: N803  PySpark's name
-    """Find what answers `spark.read.table(name)`, which `spark.table` calls too."""
+    """Find the calls for `spark.read.table(name)`, which `spark.table` uses too."""
     return find_calls(self._client, parts_of(tableName))
 
 
 def read(_: Method, found: FoundCalls, /, self: Any, tableName: str) -> DataFrame:  # noqa: ARG001, N803
-    """Answer `spark.read.table(name)`."""
+    """Run `spark.read.table(name)`."""
     calls, parts = found
     return calls.read(parts, self._options)
 
 
 def table_written(self: Any, *_: Any, **__: Any) -> FoundCalls | None:
-    """Find what answers the methods of `df.writeTo(name)`."""
+    """Find the calls for the methods of `df.writeTo(name)`."""
     return find_calls(self._spark, parts_of(self._table_name))
 
 
 def write(
     action: WriteAction, original: Method, found: FoundCalls, /, self: Any, *condition: Any, **named: Any
 ) -> None:
-    """Answer a method of `df.writeTo(name)` that writes."""
+    """Run a method of `df.writeTo(name)` that writes."""
     calls, parts = found
     arguments = signature(original).bind(self, *condition, **named).arguments
     wanted, given = arguments.get("condition"), self._write
@@ -133,7 +133,7 @@ def write(
 
 
 def table_inserted(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
-    """Find what answers `df.write.insertInto(name)`."""
+    """Find the calls for `df.write.insertInto(name)`."""
     return find_calls(self._spark, parts_of(tableName))
 
 
@@ -145,13 +145,13 @@ def insert_into(
     tableName: str,  # noqa: ARG001, N803  PySpark's name
     overwrite: bool | None = None,
 ) -> None:
-    """Answer `df.write.insertInto(name)`: rows go to columns by their places."""
+    """Run `df.write.insertInto(name)`, which assigns columns by position."""
     calls, parts = found
     if overwrite is not None:
         self.mode("overwrite" if overwrite else "append")
     if self._write.partitioning_cols:
         raise NotSupportedError(
-            "insertInto and partitionBy contradict each other: the table has its partitioning",
+            "insertInto cannot be combined with partitionBy: the table defines its partitioning",
             hint="Leave partitionBy out",
         )
     refuse_evolution(self._write)
@@ -174,7 +174,7 @@ def table_saved(
     *_: Any,
     **__: Any,
 ) -> tuple[FoundCalls, WriteAction] | None:
-    """Find what answers `df.write.saveAsTable(name)`, and what it does; PySpark itself refuses unknown modes."""
+    """Find the calls for `df.write.saveAsTable(name)`, and its action; PySpark itself refuses unknown modes."""
     found = find_calls(self._spark, parts_of(name))
     action = None if found is None else SAVE_ACTIONS.get((mode or mode_of(self._write)).lower())
     return None if found is None or action is None else (found, action)
@@ -191,7 +191,7 @@ def save_as_table(
     partitionBy: Any = None,  # noqa: N803  PySpark's name
     **options: Any,
 ) -> None:
-    """Answer `df.write.saveAsTable(name)`: rows go to columns by their names, or make the table."""
+    """Run `df.write.saveAsTable(name)`, which assigns columns by name, or creates the table."""
     (calls, parts), action = answer
     self.options(**options)
     if partitionBy is not None:
@@ -213,7 +213,7 @@ def save_as_table(
 
 
 def table_streamed(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
-    """Find what answers `df.writeStream.toTable(name)`."""
+    """Find the calls for `df.writeStream.toTable(name)`."""
     return find_calls(self._session, parts_of(tableName))
 
 
@@ -229,7 +229,7 @@ def to_table(
     queryName: str | None = None,  # noqa: N803
     **options: Any,
 ) -> StreamingQuery:
-    """Answer `df.writeStream.toTable(name)`."""
+    """Run `df.writeStream.toTable(name)`."""
     calls, parts = found
     self.options(**options)
     given = self._write_proto
@@ -242,7 +242,7 @@ def to_table(
     refuse_clustering(list(getattr(given, "clustering_column_names", ())))
     if given.WhichOneof("trigger") == "continuous_checkpoint_interval":
         raise NotSupportedError(
-            "Tables take the rows of a stream in micro-batches, not in continuous mode",
+            "Streams write to tables in micro-batches, not in continuous mode",
             hint="Use trigger(processingTime=...) or trigger(availableNow=True)",
         )
     partitioning = tuple(parts_of(name) for name in given.partitioning_column_names)
@@ -321,7 +321,7 @@ Answer = Callable[[], Any]
 
 
 def about_a_table(method: str, self: Any, /, *given: Any, **named: Any) -> Answer | None:
-    """Find what answers a method of `spark.catalog` that names a table or namespace."""
+    """Return the call that runs a method of `spark.catalog` with the name of a table or namespace."""
     calls = calls_of(self._sparkSession)
     if calls is None:
         return None
@@ -341,23 +341,23 @@ def about_a_table(method: str, self: Any, /, *given: Any, **named: Any) -> Answe
 
 
 def parameters_of(owner: Any, method: str) -> Signature:
-    """The parameters of a method of PySpark, `self` included: what replaced it has them too."""
+    """Return the signature of a method of PySpark, including `self`; its replacement has the same one."""
     return signature(getattr(owner, method))
 
 
 def answered(_: Method, answer: Answer, /, *__: Any, **___: Any) -> Any:
-    """Answer a method of `spark.catalog` that names a table or namespace."""
+    """Run a method of `spark.catalog` with the name of a table or namespace."""
     return answer()
 
 
 def about_current(method: str, self: Any, /, *given: Any, **named: Any) -> Callable[[Answer], Any] | None:
-    """Find what answers a method of `spark.catalog` about current catalogs and namespaces, or about all."""
+    """Return the call that runs a method of `spark.catalog` about current, or about all, catalogs and namespaces."""
     calls = calls_of(self._sparkSession)
     return None if calls is None else calls.current[method](*given, **named)
 
 
 def answered_current(original: Method, answer: Callable[[Answer], Any], /, *given: Any, **named: Any) -> Any:
-    """Answer such a method, which may ask PySpark's own."""
+    """Run such a method, which may call PySpark's own."""
     return answer(functools.partial(original, *given, **named))
 
 
@@ -379,4 +379,4 @@ CONNECT_REPLACEMENTS: Final = (
         for name in CURRENT_METHODS
     ),
 )
-"""The methods of Spark Connect's client that look for tables of ours."""
+"""The methods of Spark Connect's client that are replaced."""

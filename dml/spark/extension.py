@@ -117,14 +117,14 @@ class InjectedParser:
         return call
 
     def inherit(self) -> None:
-        """Give the session what it inherits. A failure is logged: other statements than ours must be parsed anyway."""
+        """Let the session inherit its handler. Failures are only logged: Spark's statements must still be parsed."""
         try:
             inherit(self.key, self.session)
-        except Exception as error:  # noqa: BLE001  whatever fails here is not the caller's
+        except Exception as error:  # noqa: BLE001  no failure here concerns the caller
             warn_unanswered(PARSER_INTERFACE, error)
 
     def handler_of(self, text: str) -> StatementHandler | None:
-        """Return the handler of a statement; None for one of Spark's, or if Spark's private state has changed."""
+        """Return the handler of a statement; None if Spark runs it, or if Spark's private state has changed."""
         try:
             inherit(self.key, self.session)
             return find_handler(self.key, text, self.session)
@@ -285,18 +285,18 @@ def command_result(execution: JavaObject) -> JavaObject:
 
 
 def check_command_results(spark: SparkSession) -> None:
-    """Check that the result of a command can be given to Spark, before the command runs.
+    """Check that Spark can take the result of a command, before the command runs.
 
     Raises:
-        UnknownInternalsError: it cannot; the command would run, and its caller would see an error.
+        UnknownInternalsError: it cannot. Otherwise the command would run, and its caller would see an error.
     """
 
     def trial() -> None:
         with running():
             command_result(cast("Any", spark.sql("SELECT 1"))._jdf.queryExecution())
 
-    if not works(COMMAND_RESULT, trial, "statements that come from the JVM and change something are refused"):
-        raise unknown_internals(COMMAND_RESULT, "the result of a command cannot be made")
+    if not works(COMMAND_RESULT, trial, "statements issued from the JVM that change something are refused"):
+        raise unknown_internals(COMMAND_RESULT, "it cannot hold the result of a command")
 
 
 def stand_in(error: Exception) -> JavaObject | None:

@@ -37,11 +37,11 @@ def take_format_calls(spark: SparkSession, register: Callable[[SparkSession], No
 
 
 def format_replacements(register: Callable[[SparkSession], None], *, is_classic: bool) -> tuple[Replacement, ...]:
-    """The methods of readers and writers that look for tables of ours.
+    """Return the replacements for methods of readers and writers.
 
     Args:
-        register: Lets a classic session have the format.
-        is_classic: Whether it is classic Spark's readers and writers, or those of Spark Connect.
+        register: Registers the format in a classic session.
+        is_classic: Whether to replace methods of classic Spark, or of Spark Connect.
     """
     readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.readwriter"
     table_loaded, load = loading(state_of_reader)
@@ -54,7 +54,7 @@ def format_replacements(register: Callable[[SparkSession], None], *, is_classic:
 
 
 def registering(register: Callable[[SparkSession], None], self: Any, source: str, /) -> None:
-    """Register the format before `df.write.format(source)` names it, which then is PySpark's call."""
+    """Register the format before PySpark's `df.write.format(source)` looks it up."""
     if str(source).lower() == ICEBERG and calls_of(self._spark) is not None:
         register(self._spark)
 
@@ -65,10 +65,10 @@ def no_action(original: Method, _: Any, /, *given: Any, **named: Any) -> Any:
 
 
 def loading(state: Callable[[Any], tuple[Any, str | None, bool]]) -> tuple[Question, Action]:
-    """The question and the action of `spark.read.load(path)`, or of `spark.readStream.load(path)`.
+    """Return the question and the action for `spark.read.load(path)`, or for `spark.readStream.load(path)`.
 
     Args:
-        state: What their readers hold: the session, the format, and whether a schema was given.
+        state: Returns the state of a reader: the session, the format, and whether a schema was given.
     """
 
     def table_loaded(
@@ -109,7 +109,7 @@ def table_saved(
     *_: Any,
     **__: Any,
 ) -> str | None:
-    """Find whether `df.write.save(path)` names a table of ours; the table's name."""
+    """Return the name of the table if `df.write.save(path)` names one of ours."""
     if path is None or not is_name(path):
         return None
     state = state_of_writer(self)
@@ -127,7 +127,7 @@ def save(
     partitionBy: Any = None,  # noqa: N803  PySpark's name
     **options: Any,
 ) -> None:
-    """Answer `df.write.save(name)`."""
+    """Run `df.write.save(name)`."""
     self.mode(mode).options(**options)
     if partitionBy is not None:
         self.partitionBy(partitionBy)

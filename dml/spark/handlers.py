@@ -56,7 +56,7 @@ Arguments = Mapping[str, Any] | Sequence[Any] | None
 Binding = Callable[[SparkSession], "StatementHandler"]
 """Gives a session the handler that is its own."""
 FoundCalls = tuple[TableCalls, tuple[str, ...]]
-"""What takes a session's calls, and the name of the table with its catalog first."""
+"""The calls of a session, and the name of the table with its catalog first."""
 
 ORIGIN: Final = "spark.rowdelta.session"
 """Setting with the key of the session that was enabled: clones of a session have its settings, new sessions do not."""
@@ -73,8 +73,8 @@ class StatementHandler:
         bequeath: What another session that is made of this one gets, once: the same catalogs, and a current namespace
             that is from then on its own.
         calls: What takes PySpark's calls on our tables, where something does.
-        catalog: The name of the catalog that statements look names without a catalog up in.
-        release: Undoes what else was done to the session for the handler, when the session is left to Spark again.
+        catalog: Returns the name of the catalog in which statements look up names without a catalog.
+        release: Undoes everything else that was done to the session for the handler, when the handler is removed.
     """
 
     handles: Callable[[str], bool]
@@ -148,10 +148,10 @@ def register_handler(spark: SparkSession, handler: StatementHandler) -> None:
 
 
 def unregister_handler(spark: SparkSession) -> StatementHandler | None:
-    """Leave a session's statements to Spark; nothing happens if they are.
+    """Leave a session's statements to Spark; nothing happens if they are left to Spark already.
 
     Returns:
-        The handler that took them, its own or one that it inherited.
+        The handler that the session had, its own or an inherited one; None if it had none.
     """
     key = session_key(spark)
     own, inherited = ENABLED.pop(key, None), INHERITED.pop(key, None)
@@ -222,9 +222,10 @@ def find_calls(spark: SparkSession, parts: Sequence[str]) -> FoundCalls | None:
 
 
 def catalog_of_bare_names() -> str | None:
-    """The catalog in which statements find names without a catalog and Spark's own calls do not; None inside of both.
+    """Return the catalog in which statements, but not Spark's own calls, look up names without a catalog.
 
-    It is that of the session that was enabled last: who converts an exception of the JVM does not know its session.
+    It is that of the session that was enabled last: an exception of the JVM does not tell its session. None while a
+    statement runs or is passed on to Spark.
     """
     if not ENABLED or STATE.running or PASSING:
         return None
@@ -280,10 +281,10 @@ def is_classic(spark: SparkSession) -> bool:
 
 
 def check_not_stopped(spark: SparkSession) -> None:
-    """Refuse a session that cannot run anything any more.
+    """Refuse a stopped session.
 
     Raises:
-        SetupError: it has been stopped.
+        SetupError: the session has been stopped.
     """
     session: Any = spark
     stopped = session.sparkContext._jsc is None if is_classic(spark) else session.is_stopped  # noqa: SLF001  no public name

@@ -302,15 +302,15 @@ def date_of(value: str, kind: SparkType) -> str:
 
 
 def hour_number(value: str, kind: SparkType) -> str:
-    """Hours since 1970 of a timestamp, in UTC, as a BIGINT: those of the last timestamps are no INT."""
+    """Return SQL for the hours since 1970 of a timestamp, in UTC, as a BIGINT: late timestamps do not fit an INT."""
     if kind.name == "TIMESTAMP":
         return units_of(value, HOUR)
     return f"(CAST(unix_date(CAST({value} AS DATE)) AS BIGINT) * 24 + hour({value}))"
 
 
 def units_of(value: str, unit: int) -> str:
-    """Whole days or hours since 1970 of an instant, as a BIGINT."""
-    # `div` rounds towards 0. Adding an offset first would overflow for the last timestamps.
+    """Return SQL for the whole days or hours since 1970 of an instant, as a BIGINT."""
+    # `div` rounds towards 0. Adding an offset first would overflow for late timestamps.
     micros = f"unix_micros({value})"
     return f"({micros} div {unit}L - CAST({micros} % {unit}L < 0 AS BIGINT))"
 

@@ -47,9 +47,9 @@ def enable(spark: SparkSession, handler: StatementHandler) -> None:
 
 
 def disable(spark: SparkSession) -> None:
-    """Leave a session's statements, and its calls on our tables, to Spark again; nothing happens if they are.
+    """Leave a session's statements, and its calls on our tables, to Spark again; nothing happens if they are already.
 
-    With the last session, what was changed in PySpark and py4j for all of them is restored too.
+    With the last session, the changes to PySpark and py4j that all sessions share are undone too.
     """
     handler = unregister_handler(spark)
     restore_methods()
@@ -65,21 +65,21 @@ def class_with_sql(spark: SparkSession) -> Any:
 
 
 def sql_replacement(owner: Any) -> Replacement:
-    """PySpark's `SparkSession.sql`, which asks the handler first, of a class of sessions."""
+    """Return the replacement of `SparkSession.sql`, which asks the handler first, for a class of sessions."""
     return Replacement(owner, "sql", read_statement, run_or_pass_on)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenStatement:
-    """A statement that `spark.sql` was given.
+    """A statement that was passed to `spark.sql`.
 
     Attributes:
-        key: The session.
-        text: The statement, with its `{name}` filled in.
+        key: The key of the session.
+        text: The statement, with its `{name}` placeholders filled in.
         arguments: The values of its parameters.
-        handler: What takes it; None for a statement that is Spark's.
-        has_key: Whether it was given an idempotency key, which is no value of the text.
-        views: Ends the views of the DataFrames that were filled in.
+        handler: The handler that runs it; None if Spark does.
+        has_key: Whether an idempotency key was passed, rather than a value for a placeholder of that name.
+        views: Drops the views of the DataFrames that were filled in.
     """
 
     key: str
@@ -96,7 +96,7 @@ def read_statement(
     args: Arguments = None,
     **values: Any,
 ) -> GivenStatement | None:
-    """Read what `spark.sql` was given, and find its handler."""
+    """Read the arguments of `spark.sql`, and find the statement's handler."""
     if not isinstance(sqlQuery, str):
         return None
     key = session_key(self)
@@ -113,7 +113,7 @@ def read_statement(
 
 
 def run_or_pass_on(original: Method, statement: GivenStatement, /, *given: Any, **named: Any) -> DataFrame | Result:
-    """Answer `spark.sql`."""
+    """Run a statement by its handler, or pass it on to PySpark."""
     with statement.views:
         if statement.handler is not None:
             if statement.has_key:
@@ -133,9 +133,9 @@ def refuse_key() -> NoReturn:
     """Refuse an idempotency key: to PySpark it is a value for the text, and one that the text does not name is ignored.
 
     Raises:
-        NotSupportedError: always, or the statement would run without the safety that was asked for.
+        NotSupportedError: always. Otherwise the statement would run without the safety that the key promises.
     """
-    raise NotSupportedError("spark.sql takes no idempotency key", hint="Give it to `sql` of a session of dml.connect")
+    raise NotSupportedError("spark.sql takes no idempotency key", hint="Pass it to `sql` of a session from dml.connect")
 
 
 @contextmanager

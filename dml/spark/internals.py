@@ -1,9 +1,9 @@
-"""Private classes of Spark: whether they are as we know them, and what happens otherwise. Driver, classic only.
+"""Detect changed private classes of Spark, and fall back or report them. Driver, classic only.
 
-RowDelta is built on classes and constructors that are no interface of Spark's. A later release or a vendor's build may
-have changed them. A use with a fallback is tried once in each JVM (`works`): where the trial fails, a warning says what
-is missing and what is done instead. A use without a fallback runs inside `internals`, whose error names the class and
-the version of PySpark.
+RowDelta uses classes and constructors that are not part of Spark's public API. A later release or a vendor's build may
+have changed them. A use with a fallback is tried once in each JVM (`works`): if the trial fails, a warning names what
+is missing and the fallback. A use without a fallback runs inside `internals`, whose error names the class and the
+version of PySpark.
 """
 
 import logging
@@ -32,23 +32,23 @@ __all__ = [
 LOG: Final = logging.getLogger(__name__)
 
 FAILURES: Final = (Py4JError, PySparkException, SetupError, AttributeError, LookupError, TypeError, ValueError)
-"""What using a class that Spark does not have, or has otherwise, raises: `JavaPackage` is not callable, and so on."""
+"""Errors of using a class that is missing or changed: `JavaPackage` is not callable, and so on."""
 
 TRIED: Final[dict[tuple[object, str], bool]] = {}
 WARNED: Final[set[str]] = set()
 
 
 class UnknownInternalsError(SetupError):
-    """A private class of Spark is not as RowDelta knows it."""
+    """A private class of Spark is missing, or differs from what RowDelta expects."""
 
 
 def works(what: str, trial: Callable[[], object], fallback: str) -> bool:
-    """Whether a use of Spark's private classes works; tried once in each JVM.
+    """Return whether a use of Spark's private classes works; it is tried once in each JVM.
 
     Args:
-        what: What is tried, for the warning.
-        trial: Uses them.
-        fallback: What is done instead, for the warning: "Python workers read all files".
+        what: The part of Spark that is tried, as the warning names it: "the registry of catalogs".
+        trial: Uses it.
+        fallback: What happens instead, for the warning: "Python workers read all files".
     """
     key = gateway(), what
     if key not in TRIED:
@@ -62,32 +62,30 @@ def works(what: str, trial: Callable[[], object], fallback: str) -> bool:
 
 
 def warn_degraded(what: str, error: Exception, fallback: str) -> None:
-    """Log that Spark is not as known, once for each use.
+    """Log a warning about a part of Spark that RowDelta cannot use, once for each.
 
     Args:
-        what: What was tried.
+        what: The part of Spark.
         error: Why it failed.
-        fallback: What is done instead.
+        fallback: What happens instead.
     """
     if what not in WARNED:
         WARNED.add(what)
         reason = str(error).strip().partition("\n")[0]
-        LOG.warning(
-            "PySpark %s does not have %s as RowDelta knows it (%s): %s", pyspark.__version__, what, reason, fallback
-        )
+        LOG.warning("RowDelta cannot use %s of PySpark %s (%s): %s", what, pyspark.__version__, reason, fallback)
 
 
 @contextmanager
 def internals(name: str) -> Iterator[None]:
-    """Name the class whose use fails inside, where Spark has no such class, method or constructor.
+    """Name the class in the error if Spark lacks the class, method or constructor that the block uses.
 
-    What Spark raises when it has run the method passes unchanged.
+    Exceptions that a method of Spark raises while it runs pass unchanged.
 
     Args:
         name: The class.
 
     Raises:
-        UnknownInternalsError: Spark does not have it as we know it.
+        UnknownInternalsError: Spark lacks the class, or has it in another form.
     """
     try:
         yield
@@ -98,20 +96,20 @@ def internals(name: str) -> Iterator[None]:
 
 
 def unknown_internals(name: str, reason: str) -> UnknownInternalsError:
-    """The error for a class that is not as we know it."""
+    """Return the error for a class that is missing or changed."""
     return UnknownInternalsError(
-        f"Spark's class {name} is not as RowDelta knows it in PySpark {pyspark.__version__}: {reason}",
+        f"Spark's class {name} differs in PySpark {pyspark.__version__} from what RowDelta expects: {reason}",
         hint="Use a PySpark release that this release of RowDelta was tested with, or a newer RowDelta",
     )
 
 
 def further_arguments(name: str, known: Sequence[str], fillers: Mapping[str, Callable[[], Any]]) -> list[Any]:
-    """The arguments that a class's constructor takes after those that we know: releases add some.
+    """Return the arguments that a class's constructor takes after the known ones: later releases add some.
 
     Args:
         name: The class; it has one public constructor.
         known: The simple names of the types of the first parameters.
-        fillers: Make the arguments after these, by the simple names of their types.
+        fillers: Makers of the arguments after these, by the simple names of their types.
 
     Raises:
         UnknownInternalsError: there is no such class, or its constructor takes something else.
@@ -125,11 +123,11 @@ def further_arguments(name: str, known: Sequence[str], fillers: Mapping[str, Cal
 
 @cache
 def constructor_types(_: object, name: str) -> tuple[str, ...]:
-    """The simple names of the types that the one public constructor of a class takes, in a gateway's JVM."""
+    """Return the simple names of the parameter types of a class's one public constructor, in a gateway's JVM."""
     try:
         constructors = jvm_view().java.lang.Class.forName(name).getConstructors()
     except Py4JJavaError as error:
-        raise unknown_internals(name, "there is no such class") from error
+        raise unknown_internals(name, "the class does not exist") from error
     if len(constructors) != 1:
         raise unknown_internals(name, f"it has {len(constructors)} public constructors")
     return tuple(str(kind.getSimpleName()) for kind in constructors[0].getParameterTypes())

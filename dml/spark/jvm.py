@@ -196,7 +196,7 @@ def carried_by(exception: JavaObject | None) -> BaseException | None:
 LOGGERS: Final = ("py4j.clientserver", "py4j.java_gateway")
 
 PARSER_STAYS: Final = threading.Event()
-"""Whether a session has a parser of ours: it is called with every statement as long as the session lives."""
+"""Set once a session has our parser, which is called with every statement as long as the session lives."""
 
 
 def take_callbacks() -> None:
@@ -213,7 +213,7 @@ def take_callbacks() -> None:
 
 
 def restore_python_side() -> None:
-    """Undo what `take_callbacks` changed in PySpark and py4j, unless a parser of ours is in a session for good."""
+    """Undo what `take_callbacks` changed in PySpark and py4j, unless a session has our parser."""
     if PARSER_STAYS.is_set() or gateway() is None:
         return
     convert = getattr(captured.convert_exception, "__wrapped__", None)
@@ -253,7 +253,7 @@ def converting(original: Callable[[JavaObject], BaseException]) -> Callable[[Jav
     def convert(exception: JavaObject) -> BaseException:
         try:
             carried = carried_by(exception)
-        except Exception:  # noqa: BLE001  what cannot be looked up is PySpark's to convert
+        except Exception:  # noqa: BLE001  PySpark converts what cannot be looked up
             carried = None
         return carried or with_note(original(exception))
 

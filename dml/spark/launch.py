@@ -40,8 +40,8 @@ WORKER_SETTINGS: Final = {
     # Over TCP a task waits about 40 ms for its first rows; over Unix sockets it does not.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-"""What makes Python workers quick, on every kind of master. Executors read it when they start: a session that is there
-already keeps what it has."""
+"""Settings that make Python workers fast, for every master. Executors read them when they start, so an existing session
+keeps its own."""
 
 
 def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -97,17 +97,17 @@ def started(settings: Mapping[str, str]) -> SparkSession:
 
 
 def default_settings(environment: Mapping[str, str], chosen: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the settings of a new session that its user did not choose.
+    """Return default settings for a new session; the user's settings override them.
 
-    With a local master they fit Spark to this machine. On a cluster the size of this machine says nothing about the
-    executors, and they must reach the driver by its own address, so address, memory and widths are left to Spark.
+    With a local master they fit Spark to this machine. On a cluster the executors may differ from this machine and must
+    reach the driver by its network address, so address, memory and shuffle partitions are left to Spark.
 
     Args:
         environment: The process's environment variables; `MASTER` names a master.
         chosen: The user's settings. Only `spark.master` matters: it decides which defaults apply.
 
     Returns:
-        Spark settings, `spark.master` among them. The time zone is left to Spark and the user: it decides what
+        Spark settings, including `spark.master`. The time zone is left to Spark and the user, because it decides what
         timestamps mean.
     """
     master = (chosen or {}).get("spark.master") or environment.get("MASTER", "local[*]")
@@ -133,7 +133,7 @@ def default_settings(environment: Mapping[str, str], chosen: Mapping[str, str] |
 
 
 def unsubmitted_settings() -> dict[str, str]:
-    """Return the worker settings that spark-submit, which has started the JVM, was not given."""
+    """Return the worker settings that spark-submit, which has started the JVM, does not set."""
     SparkContext._ensure_initialized()  # noqa: SLF001  until then Python does not know what was submitted
     submitted = SparkConf()
     return {key: value for key, value in WORKER_SETTINGS.items() if not submitted.contains(key)}

@@ -44,7 +44,7 @@ def rebalanced(frame: DataFrame, size: int) -> DataFrame:
         )
         return DataFrame(getattr(jvm, f"{CLASSIC_PACKAGE}.Dataset").ofRows(classic_session(spark), plan), spark)
     except FAILURES as error:  # a plan is no interface of Spark's: a vendor's may differ
-        warn_degraded("a plan of tasks of a size", error, "the tasks of a write are as many as its rows were given to")
+        warn_degraded("the plan that rebalances tasks", error, "writes do not split large tasks or combine small ones")
         return frame
 
 

@@ -1,13 +1,13 @@
-"""Methods of PySpark's classes that first ask whether a call is about one of our tables. Driver.
+"""Replace methods of PySpark's classes by ones that first ask whether a call is about one of our tables. Driver.
 
-Input: `Replacement`s, each a method, a question and an action. Output: the classes with these methods in front of their
-own, until no session has a handler any more. Classes are changed, not objects: PySpark makes several Python objects for
-one session, and new readers and writers with each call.
+Input: `Replacement`s, each a method, a question and an action. Output: classes with the replaced methods, until no
+session has a handler. Classes are changed, not objects: PySpark makes several Python objects for one session, and new
+readers and writers with each call.
 
-The question reads private state of PySpark, so it may fail on calls that have nothing to do with us. Such a failure
-counts as "not ours": PySpark's own method runs with the arguments of the caller, and a warning says once that RowDelta
-could not look. An error of RowDelta itself, such as a catalog that does not answer, is raised: Spark may have a table
-of the same name, which must not be read or changed in place of ours.
+The question reads private state of PySpark, so it may fail on calls that have nothing to do with us. After such a
+failure PySpark's own method runs with the caller's arguments, and one warning reports the failure. An error of RowDelta
+itself, such as a catalog that does not answer, is raised: Spark may have a table of the same name, which must not be
+read or changed instead of ours.
 """
 
 import functools
@@ -40,9 +40,9 @@ LOG: Final = logging.getLogger(__name__)
 
 Method = Callable[..., Any]
 Question = Callable[..., Any]
-"""Takes the arguments of a call, `self` first; returns what the action needs, or None for a call that is not ours."""
+"""Takes the arguments of a call, `self` first. Returns the input of the action, or None if the call is not ours."""
 Action = Callable[..., Any]
-"""Takes PySpark's method, the answer to the question, and the arguments of the call; answers the call."""
+"""Takes PySpark's method, the result of the question, and the arguments of the call; returns the call's result."""
 
 ORIGINALS: Final[dict[tuple[Any, str], Method]] = {}
 LOCK: Final = threading.Lock()
@@ -51,13 +51,13 @@ WARNED: Final[set[tuple[str, type[BaseException]]]] = set()
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A method of PySpark, and what is put in front of it.
+    """A method of PySpark and its replacement.
 
     Attributes:
         owner: The class that defines the method, or its full name: `pyspark.sql.readwriter.DataFrameReader`.
         name: The method's name.
-        question: Whether a call is ours.
-        action: What answers a call that is ours.
+        question: Decides whether a call is ours.
+        action: Runs a call that is ours.
     """
 
     owner: Any
@@ -67,7 +67,7 @@ class Replacement:
 
     @property
     def owner_class(self) -> Any:
-        """The class; None where this PySpark has none of the name, or lacks what its module needs."""
+        """The class; None if this PySpark has no such class, or its module cannot be imported."""
         if not isinstance(self.owner, str):
             return self.owner
         module, _, name = self.owner.rpartition(".")
@@ -78,7 +78,7 @@ class Replacement:
 
 
 def replace_methods(replacements: Iterable[Replacement]) -> None:
-    """Put questions in front of methods of PySpark, once each; methods that this PySpark does not have are left out."""
+    """Replace methods of PySpark, each once; methods that this PySpark lacks are skipped."""
     for replacement in replacements:
         owner, name = replacement.owner_class, replacement.name
         with LOCK:
@@ -97,7 +97,7 @@ def restore_methods() -> None:
 
 
 def guarded(original: Method, question: Question, action: Action) -> Method:
-    """A method with a question in front that cannot fail a call which is not ours."""
+    """Return the replacement of a method, in which a failed question does not fail a call that is not ours."""
 
     @functools.wraps(original)
     def call(*given: Any, **named: Any) -> Any:
@@ -131,7 +131,7 @@ def call_unanswered(original: Method, error: Exception, /, *given: Any, **named:
 
 
 def is_about_tables(error: Exception) -> bool:
-    """Return whether a failed question says something of a table, as errors of ours do but those of Spark's insides."""
+    """Return whether the error of a question is about a table: an error of ours that is not about Spark's internals."""
     return isinstance(error, DmlError) and not isinstance(error, UnknownInternalsError)
 
 
@@ -139,7 +139,7 @@ def warn_unanswered(what: str, error: Exception) -> None:
     """Log that a question failed, once for each kind of failure.
 
     Args:
-        what: The call, as users know it.
+        what: The method that was called, as users know it.
         error: The failure.
     """
     key = what, type(error)
@@ -154,5 +154,5 @@ def warn_unanswered(what: str, error: Exception) -> None:
 
 
 def reason(error: Exception) -> str:
-    """An error on one line."""
+    """Format an error on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,13 +1,13 @@
 """Check that all machines of a cluster see the local files of a table. Driver; classic Spark and Spark Connect.
 
-With a `file:` location and a cluster, each task writes to its own machine's disk. The driver would commit paths that no
-other machine can read, and the rows would be lost. A shared mount (NFS, EFS, Lustre ...) is fine, and only a look at
-the files tells the two apart. So before the first job on a location one or two tiny jobs look: workers must see what
-the driver wrote, the driver what each worker wrote, and workers what other workers wrote. Reads look for the table's
-metadata file alone, so that a mount may be read-only.
+With a `file:` location on a cluster, each task writes to its own machine's disk. The driver would commit paths that no
+other machine can read, and the rows would be lost. A shared mount (NFS, EFS, Lustre ...) is fine, and only a test
+with files tells the two apart. So one or two tiny jobs run before the first job on a location. They check that workers
+see what the driver wrote, that the driver sees what each worker wrote, and that workers see what other workers wrote.
+Reads check only for the table's metadata file, because a mount may be read-only.
 
-The answer is kept for each session and location, until executors start on hosts that it does not cover. With a local
-master, where tasks run in the driver's JVM, nothing is asked.
+The result is kept for each session and location, until executors start on hosts that it does not cover. With a local
+master, where tasks run in the driver's JVM, nothing is checked.
 """
 
 import json
@@ -43,35 +43,31 @@ HINT: Final = (
     "file system at this path on the driver and on every worker"
 )
 TASKS_PER_HOST: Final = 2
-"""Spark gives the tasks of a job to executors in turn: with some to spare each host gets one."""
+"""Spark assigns the tasks of a job to executors in turn: with a few extra tasks, each host gets one."""
 LEAST_TASKS: Final = 2
 WAREHOUSE: Final = "warehouse"
 
 COVERED: Final[dict[tuple[str, str, bool], frozenset[str]]] = {}
-"""The hosts of the executors there were when a session's location was checked; by session, location, and whether for
+"""The hosts that had executors when a location was checked; by session, location, and whether it was checked for
 writes."""
 LOCK: Final = threading.Lock()
 
 
 def check_reads(spark: SparkSession, table: Table) -> None:
-    """Check that workers can run our tasks and see a table's files. Asked once for each session and location.
-
-    Args:
-        spark: The session.
-        table: The table.
+    """Check that workers can run our tasks and see a table's files, once for each session and location.
 
     Raises:
-        SetupError: they cannot, or its files are local and a worker does not see the same ones as the driver.
+        SetupError: workers cannot run our tasks, or the files are local and a worker does not see the driver's.
     """
     check_workers(spark)
     check_files(spark, table)
 
 
 def check_files(spark: SparkSession, table: Table) -> None:
-    """Check that executors see a table's files, where Spark's own reader needs no Python worker to read them.
+    """Check that executors see a table's files, for Spark's own reader, which needs no Python worker.
 
     Raises:
-        SetupError: the files are local and a worker does not see the same ones as the driver, or cannot be asked.
+        SetupError: the files are local and a worker does not see the driver's, or the check cannot run there.
     """
     metadata = local_path(table.metadata_location or "")
     if metadata is not None and Path(metadata).exists():  # an old metadata file may have been removed since
@@ -79,15 +75,15 @@ def check_files(spark: SparkSession, table: Table) -> None:
 
 
 def check_writes(spark: SparkSession, table: Table, context: WriteContext) -> None:
-    """Check that workers can run our tasks, and that files that they write are seen by the driver and by each other.
+    """Check that workers can run our tasks, and that the driver and all workers see files that a worker writes.
 
     Args:
         spark: The session.
         table: The table.
-        context: The write; its data location is what is checked.
+        context: The write, whose data location is checked.
 
     Raises:
-        SetupError: they cannot run tasks, or the location is local and not the same folder on every machine.
+        SetupError: workers cannot run our tasks, or the location is local and not shared by all machines.
     """
     check_workers(spark)
     folder = local_path(context.data_location)
@@ -96,14 +92,14 @@ def check_writes(spark: SparkSession, table: Table, context: WriteContext) -> No
 
 
 def root_of(table: Table, path: str) -> str:
-    """Return the folder whose answer covers a path: the catalog's warehouse, or what holds the path itself."""
+    """Return the folder whose check covers a path: the catalog's warehouse, or the path's parent if it is outside."""
     warehouse = local_path(str(table.catalog.properties.get(WAREHOUSE) or ""))
     inside = warehouse is not None and Path(path).is_relative_to(warehouse)
     return str(warehouse) if inside else str(Path(path).parent)
 
 
 def check_once(spark: SparkSession, root: str, check: Callable[[int], None], *, writes: bool) -> None:
-    """Run a check unless its answer is known for all hosts that now have executors."""
+    """Run a check unless its result is known for all hosts that now have executors."""
     context = spark.sparkContext if is_classic(spark) else None
     if context is not None and is_local(context.master):
         return
@@ -119,14 +115,14 @@ def check_once(spark: SparkSession, root: str, check: Callable[[int], None], *, 
 
 
 def is_covered(key: tuple[str, str, bool], hosts: frozenset[str]) -> bool:
-    """Return whether a location was checked while these hosts had executors."""
+    """Return whether these hosts had executors when a location was checked."""
     covered = COVERED.get(key)
     return covered is not None and hosts <= covered
 
 
 def executor_hosts(spark: SparkSession) -> frozenset[str]:
-    """Return the hosts of the executors that have registered, the driver's among them."""
-    tracker = classic_session(spark).sparkContext().statusTracker()  # Python's does not know executors
+    """Return the hosts of the registered executors, and the driver's."""
+    tracker = classic_session(spark).sparkContext().statusTracker()  # Python's lacks executors
     return frozenset(str(info.host()) for info in tracker.getExecutorInfos())
 
 
@@ -134,7 +130,7 @@ def check_visible(spark: SparkSession, metadata: str, tasks: int) -> None:
     """Check that every worker sees the table's metadata file, which the driver has read.
 
     Raises:
-        SetupError: one does not.
+        SetupError: a worker does not.
     """
     for seen in sightings(spark, [metadata], "", tasks):
         if seen.missing:
@@ -142,10 +138,10 @@ def check_visible(spark: SparkSession, metadata: str, tasks: int) -> None:
 
 
 def check_shared(spark: SparkSession, folder: str, tasks: int) -> None:
-    """Check that driver and workers see what each of them writes into a folder.
+    """Check that the driver and all workers see what each of them writes to a folder.
 
     Raises:
-        SetupError: one does not, or cannot write there.
+        SetupError: one of them does not, or cannot write there.
     """
     with probe_folder(folder) as probe:
         mark = f"{probe}/driver"
@@ -155,7 +151,7 @@ def check_shared(spark: SparkSession, folder: str, tasks: int) -> None:
             if seen.error:
                 raise SetupError(
                     f"The worker on {seen.host} cannot write to '{folder}': {seen.error}",
-                    hint="Let the user that runs the executors write to the table's location",
+                    hint="Give the user that runs the executors write access to the table's location",
                 )
             if seen.missing:
                 raise not_shared(folder, f"the worker on {seen.host} does not see a file that the driver wrote")
@@ -168,7 +164,7 @@ def check_shared(spark: SparkSession, folder: str, tasks: int) -> None:
 
 @contextmanager
 def probe_folder(folder: str) -> Iterator[str]:
-    """Make a folder for marks; it leaves with the block, and with it the folders above that had to be made for it.
+    """Make a folder for marks; the end of the block removes it and the parents that were created for it.
 
     Raises:
         SetupError: the driver cannot write there.
@@ -181,7 +177,7 @@ def probe_folder(folder: str) -> Iterator[str]:
     except OSError as error:
         raise SetupError(
             f"The driver cannot write to '{folder}': {error.strerror}",
-            hint="Let the user that runs the driver write to the table's location",
+            hint="Give the user that runs the driver write access to the table's location",
         ) from error
     try:
         yield probe
@@ -195,13 +191,13 @@ def probe_folder(folder: str) -> Iterator[str]:
 
 
 def sightings(spark: SparkSession, files: Sequence[str], probe: str, tasks: int) -> list[Sighting]:
-    """Return what workers see, one answer for each task.
+    """Return what workers see, one sighting for each task.
 
     Args:
         spark: The session.
-        files: What they look for.
-        probe: The folder in which each writes a mark; empty writes none.
-        tasks: How many of them.
+        files: Local paths that they look for.
+        probe: The folder in which each task writes a mark; empty writes none.
+        tasks: The number of tasks.
     """
     ask = udf(partial(sighting_text, tuple(files), probe), StringType(), useArrow=False)
     rows = spark.range(0, tasks, 1, tasks).select(ask("id")).collect()
@@ -213,9 +209,9 @@ def sighting_text(files: Sequence[str], probe: str, _: int) -> str:
     return json.dumps(asdict(look_for(files, f"{probe}/{uuid.uuid4().hex}" if probe else "")))
 
 
-def not_shared(folder: str, reason: str) -> SetupError:
+def not_shared(location: str, reason: str) -> SetupError:
     return SetupError(
-        f"'{folder}' is not the same folder on every machine of the cluster: {reason}",
+        f"'{location}' is not shared by all machines of the cluster: {reason}",
         hint=HINT,
-        location=folder,
+        location=location,
     )

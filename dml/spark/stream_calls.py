@@ -32,16 +32,16 @@ PATH: Final = "path"
 
 
 def take_stream_calls(spark: SparkSession) -> None:
-    """Let the readers and writers of streams look whether a table of ours is meant."""
+    """Replace the methods of stream readers and writers that may name one of our tables."""
     replace_methods(stream_replacements(is_classic=is_classic(spark), has_catalogs=has(Feature.DATA_SOURCE_V2)))
 
 
 def stream_replacements(*, is_classic: bool, has_catalogs: bool) -> tuple[Replacement, ...]:
-    """The methods of the readers and writers of streams that look for tables of ours.
+    """Return the replacements for methods of stream readers and writers.
 
     Args:
-        is_classic: Whether it is classic Spark's readers and writers, or those of Spark Connect.
-        has_catalogs: Whether classic Spark of this version finds our tables in its catalogs.
+        is_classic: Whether to replace methods of classic Spark, or of Spark Connect.
+        has_catalogs: Whether this version of classic Spark finds our tables in its catalogs.
     """
     readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.streaming.readwriter"
     table_loaded, load = loading(state_of_reader)
@@ -56,7 +56,7 @@ def stream_replacements(*, is_classic: bool, has_catalogs: bool) -> tuple[Replac
 
 
 def table_read(self: Any, tableName: str) -> str | None:  # noqa: N803  PySpark's name
-    """Find whether `spark.readStream.table(name)` names a table of ours, where Spark has no catalog of ours."""
+    """Return the name if `spark.readStream.table(name)` names one of our tables, and Spark lacks our catalogs."""
     if not is_name(tableName):
         return None
     session, _, _ = state_of_reader(self)
@@ -75,7 +75,7 @@ def table_started(
     *_: Any,
     **options: Any,
 ) -> tuple[Any, str] | None:
-    """Find whether `df.writeStream.start(path)` names a table of ours; the session and the table's name."""
+    """Return the session and the table's name if `df.writeStream.start(path)` names one of our tables."""
     session, source, told_path = state_of_writer(self)
     name = next((given for key, given in options.items() if key.lower() == PATH), told_path) if path is None else path
     return (session, name) if name and is_name(name) and names_ours(session, name, format or source) else None
@@ -93,12 +93,12 @@ def start(
     queryName: str | None = None,  # noqa: N803
     **options: Any,
 ) -> StreamingQuery:
-    """Answer `df.writeStream.start(name)`."""
+    """Run `df.writeStream.start(name)`."""
     session, name = found
-    if not session.catalog.tableExists(name):  # as with the JAR: a path would make the table at a place of its name
+    if not session.catalog.tableExists(name):  # as with the JAR: a path would create a table at that path
         raise NotFoundError(
             f"There is no table '{name}' to write the stream to",
-            hint=f"Create it, or let toTable('{name}') make it with the columns of the stream",
+            hint=f"Create it, or use toTable('{name}'), which creates it with the columns of the stream",
         )
     return self.toTable(name, format, outputMode, partitionBy, queryName, **options)  # type: ignore[no-any-return]
 
@@ -117,7 +117,7 @@ def refuse(name: str) -> NoReturn:
 
 
 def table_written(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
-    """Find what answers `df.writeStream.toTable(name)` on classic Spark that has no catalog of ours."""
+    """Find the calls for `df.writeStream.toTable(name)` on classic Spark that lacks our catalogs."""
     return find_calls(self._spark, name_parts(tableName) if is_name(tableName) else ())
 
 
@@ -133,7 +133,7 @@ def to_table(
     queryName: str | None = None,  # noqa: N803
     **options: Any,
 ) -> StreamingQuery:
-    """Answer `df.writeStream.toTable(name)`."""
+    """Run `df.writeStream.toTable(name)`."""
     calls, parts = found
     self.options(**options)
     if outputMode is not None:

@@ -105,8 +105,8 @@ class TableCalls:
         stream: Takes a stream.
         catalog: What answers methods of `spark.catalog`, by their names: of the name of a table or namespace, and the
             method's other arguments.
-        current: By the names of methods of `spark.catalog` about current catalogs and namespaces, or all: takes the
-            arguments of a call and returns what answers it, given PySpark's own answer as a function; None for calls
+        current: By the names of methods of `spark.catalog` about current, or all, catalogs and namespaces. Each takes
+            the arguments of a call and returns a function that runs it, given PySpark's own method; None for calls
             that are Spark's.
     """
 

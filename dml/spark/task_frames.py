@@ -133,7 +133,7 @@ def known_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
             leaf = known[tasks] = Leaf.of(spark, tasks)
         return leaf.frame(spark, max(-(-size // NUMBER_SIZE), tasks))
     except FAILURES as error:
-        warn_degraded("a plan of rows whose size is known", error, "tasks of a scan count numbers that are filtered")
+        warn_degraded("the plan of rows of known size", error, "scans generate numbers and filter them")
         return filtered_numbers(spark, tasks, size)
 
 

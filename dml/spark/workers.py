@@ -64,12 +64,12 @@ def check_workers(spark: SparkSession) -> None:
 
 
 def run_here(context: SparkContext) -> bool:
-    """Whether the workers run on the driver's machine, as parts of it."""
+    """Return whether the workers run on the driver's machine, as its child processes."""
     return is_local(context.master)
 
 
 def shares_files(spark: SparkSession) -> bool:
-    """Whether tasks and driver may exchange rows in files: all run on one machine, and Spark need not encrypt them."""
+    """Return whether tasks and driver may exchange rows in files: one machine, and no encryption of Spark's files."""
     if not is_classic(spark) or not run_here(spark.sparkContext):
         return False
     encrypts: bool = spark.sparkContext._encryption_enabled  # noqa: SLF001  `getConf` copies all settings, one by one
@@ -77,13 +77,13 @@ def shares_files(spark: SparkSession) -> bool:
 
 
 def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
-    """A new folder of the driver, on one of the disks that Spark uses (`spark.local.dir`); removed with the block."""
+    """Make a temporary folder for the driver, on one of Spark's disks (`spark.local.dir`); the block removes it."""
     try:
         utils = getattr(getattr(jvm_view(), "org.apache.spark.util.Utils$"), "MODULE$")
         settings = cast("Any", context)._jsc.sc().conf()  # noqa: SLF001  no public name
         folders = [str(folder) for folder in utils.getOrCreateLocalRootDirs(settings)]
     except FAILURES as error:
-        warn_degraded("its list of local folders", error, "temporary files of the driver are on one disk")
+        warn_degraded("the list of local directories", error, "the driver keeps temporary files on one disk")
         folders = [str(cast("Any", context)._temp_dir)]  # noqa: SLF001  no public name
     return files.scratch_folder(folders)
 
@@ -113,8 +113,8 @@ def python_of_workers(spark: SparkSession) -> tuple[str, str]:
         if not any(sign in str(error) for sign in UNSTARTABLE):
             raise
         raise SetupError(
-            f"Spark's workers cannot run our tasks: the driver's Python is {sys.executable} "
-            f"({'.'.join(map(str, sys.version_info[:2]))}), and theirs does not fit: {first_line(error)}",
+            f"Spark's workers cannot run RowDelta's tasks: {first_line(error)}; the driver's Python is "
+            f"{sys.executable} ({'.'.join(map(str, sys.version_info[:2]))})",
             hint=HINT,
         ) from error
     assert row is not None

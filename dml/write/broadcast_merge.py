@@ -1,8 +1,8 @@
 """Joins the target of a MERGE with a source that every task has, and writes: no row leaves Python. Worker.
 
 Input: groups of scan tasks, of which a Spark task gets its number, each a whole data file; and the rows of the source.
-Output: one `TaskCommit`, with the rows of the source that matched. `dml.engine.broadcast_merge` decides which task, or
-whether the driver, inserts the rows that match nothing.
+Output: one `TaskCommit`, with the rows of the source that matched. `dml.engine.broadcast_merge` decides whether a task,
+and which, or the driver inserts the rows without a match.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,7 +131,7 @@ class Joined:
 
     @cached_property
     def key_lookup(self) -> KeyLookup:
-        """The same keys for the reader, which decodes other columns only where one of them occurs."""
+        """The same keys for the reader, which decodes other columns only if one of the keys occurs."""
         return KeyLookup(column_ids=self.join.key_ids, contains=self.index.contains)
 
     def matched_rows(self) -> bytes:

@@ -86,11 +86,11 @@ class PartitionPath:
 
 @contextmanager
 def write_errors(location: str, io_properties: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Turn what a storage raises inside into an error that names the file.
+    """Turn exceptions of a storage inside the block into an error that names the file.
 
     Args:
         location: The file.
-        io_properties: Of the FileIO that writes it, where it is opened inside.
+        io_properties: The properties of the FileIO that writes it, if the block opens it.
 
     Raises:
         ExecutionError: the storage failed.

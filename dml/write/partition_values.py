@@ -112,7 +112,7 @@ def field_values(field: PartitionField, columns: tuple[NestedField, ...]) -> Fie
     if not is_reproducible(field.transform, source):
         raise NotSupportedError(
             f"Cannot write to the partition field '{field.name}': engines disagree about {field.transform} of an INT",
-            hint="Replace the partition field by one with a width of at most 1073741824",
+            hint="Replace the partition field with one whose width is at most 1073741824",
         )
     limits = exact_range(field.transform, source)
     check = None if limits is None else partial(check_range, field=field, source=source, limits=limits)

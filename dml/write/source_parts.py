@@ -1,7 +1,7 @@
-"""The rows of a MERGE's source between the tasks that compute it and those that read the target. Worker, and driver.
+"""Carry a MERGE's source from the tasks that compute it to those that read the target. Worker and driver.
 
-Input: the rows, task by task. Output: each task returns few rows itself, and writes more to an Arrow file where the
-driver can read it. The driver makes one batch of all parts, which tasks receive with their function, by a broadcast
+Input: the rows, task by task. Output: each task returns a few rows itself, and writes more to an Arrow file that the
+driver can read. The driver combines all parts into one batch, which tasks receive with their function, by a broadcast
 variable, or in a file that they map into memory.
 """
 
@@ -34,7 +34,7 @@ PART_SCHEMA: Final = pa.schema(
 )
 
 FULL: Final = "full"
-"""A file of this name tells the other tasks that one of them found too much."""
+"""The name of the file by which a task tells the others that the limit is exceeded."""
 
 
 class SentBatch(Protocol):
@@ -118,11 +118,11 @@ class PartWriter:
     """Sends the rows of one task to the driver. It can be pickled.
 
     Attributes:
-        folder: Where files are written; empty where tasks share no folder with the driver, and return all rows.
-        most_bytes: The limit for all tasks together. With a folder each task compares it with what all have written;
-            without one a task cannot see the others, and its share shrinks with its number (`share`).
+        folder: The folder to write files to; empty if tasks share no folder with the driver and return all rows.
+        most_bytes: The limit for all tasks together. With a folder each task compares it with what all have written.
+            Without one a task cannot see the others, and its share shrinks with its number (`share`).
         held_bytes: The limit for rows that a task with a folder returns itself.
-        fits: The column that tells whether a row is short enough; it is not sent. Empty for none.
+        fits: The column that tells whether a row is short enough, which is not sent; empty if there is none.
     """
 
     folder: str
@@ -131,7 +131,7 @@ class PartWriter:
     fits: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row of `PART_SCHEMA`: the rows or the file with them, and whether it has all of them."""
+        """Yield one row of `PART_SCHEMA`: the task's rows or a file of them, and whether all of them fit."""
         number = current_task().partition_id
         path, fits, held, size = "", True, list[pa.RecordBatch](), 0
         with ExitStack() as stack:
@@ -167,7 +167,7 @@ class PartWriter:
 
         Args:
             batch: The batch.
-            size: Bytes of the task's rows, this batch included.
+            size: Bytes of the task's rows, including this batch.
             number: The task's number.
         """
         if not self.folder:
@@ -178,9 +178,9 @@ class PartWriter:
 
 
 def share(limit: int, number: int) -> int:
-    """Return what a task may take of a limit for all tasks, whose number nobody knows before they run.
+    """Return a task's share of a limit for all tasks, whose count is unknown before they run.
 
-    Rows that are spread evenly fit whenever all of them together do; the sum over n tasks is below limit * (ln n + 1).
+    Evenly distributed rows fit whenever their total does. The shares of n tasks add up to at most limit * (ln n + 1).
     """
     return limit // (number + 1)
 
@@ -196,7 +196,7 @@ def stream_bytes(batches: Sequence[pa.RecordBatch], schema: pa.Schema, compressi
 
 
 def part_columns(parts: Iterable[Any]) -> list[pa.ChunkedArray]:
-    """Return the columns of all parts, files mapped into memory; an empty list where there are no rows.
+    """Return the columns of all parts, with files mapped into memory; an empty list if there are no rows.
 
     Args:
         parts: Rows of `PART_SCHEMA`. Their files may be deleted afterwards.

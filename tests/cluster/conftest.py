@@ -1,4 +1,4 @@
-"""A cluster of two workers, a session on it, and a lake in object storage with a REST catalog."""
+"""Fixtures: a cluster of two workers, a session on it, and a lake in object storage with a REST catalog."""
 
 import os
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ def storage() -> Iterator[SeaweedFs]:
 
 @pytest.fixture(scope="session")
 def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that is another one for the driver and for each worker."""
+    """A path that is a different folder for the driver and for each worker."""
     return tmp_path_factory.mktemp("private")
 
 
 @pytest.fixture(scope="session")
 def half_private(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that the driver shares with one worker, and not with the other."""
+    """A path whose folder the driver shares with one worker but not with the other."""
     return tmp_path_factory.mktemp("half-private")
 
 

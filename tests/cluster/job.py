@@ -1,4 +1,4 @@
-"""A job for `spark-submit`: `job.py NAMESPACE`; the file `catalog.json` has the properties of the catalog."""
+"""A job for `spark-submit`: `job.py NAMESPACE`. It reads the catalog's properties from the file `catalog.json`."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ lake.sql(merge)
 
 
 def where(batches):
-    """Where a worker has the package from."""
+    """Yield the Python and the path from which a worker imports the package."""
     import dml.write.run as found  # noqa: PLC0415
 
     for batch in batches:

@@ -1,6 +1,6 @@
-"""A virtual environment with the package and what it needs, made of that of the tests: nothing is downloaded.
+"""Build a virtual environment with the package and its dependencies from that of the tests, without downloads.
 
-Files are linked, not copied. An archive of it is what `spark.archives` takes.
+Files are linked, not copied. `spark.archives` takes an archive of the environment.
 """
 
 import os
@@ -26,7 +26,7 @@ NOT_COPIED = shutil.ignore_patterns("__pycache__", "tests")
 
 
 def packed_environment(folder: Path) -> Path:
-    """An archive of an environment without PySpark, which executors have of their own; not compressed."""
+    """Build an uncompressed archive of an environment without PySpark, because executors have their own."""
     made = new_environment(folder / "environment", spark=False)
     archive = folder / "environment.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=0) as tar:
@@ -36,12 +36,12 @@ def packed_environment(folder: Path) -> Path:
 
 
 def new_environment(folder: Path, *, spark: bool, tools: tuple[str, ...] = ()) -> Path:
-    """Make an environment.
+    """Build an environment.
 
     Args:
-        folder: Where; it is not there yet.
-        spark: Whether it has PySpark.
-        tools: Further distributions, each with a program of its name.
+        folder: Where to build it; the folder must not exist.
+        spark: Whether to include PySpark.
+        tools: More distributions to include, each with a program of the same name.
 
     Returns:
         The folder.
@@ -67,9 +67,9 @@ def new_environment(folder: Path, *, spark: bool, tools: tuple[str, ...] = ()) -
 
 
 def contents(tools: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
-    """What belongs into site-packages, by its name there.
+    """Yield the files and folders for site-packages, by their names there.
 
-    The package is taken from where it is imported: an editable installation has it in three places.
+    The package comes from where it is imported: an editable installation has it in three places.
     """
     root = Path(str(dml.__file__)).parent
     for module, name in ((dml, "dml"), (dml.sqlparse, "dml/sqlparse"), (dml.deletes, "dml/deletes")):
@@ -86,7 +86,7 @@ def contents(tools: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
 
 
 def linked(source: Path, target: Path) -> None:
-    """Link a file, or all files of a folder; copy them where they are on another file system."""
+    """Link a file, or all files of a folder; copy them if they are on another file system."""
 
     def link(one: str, other: str) -> None:
         with suppress(FileExistsError):

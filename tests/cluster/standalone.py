@@ -1,7 +1,7 @@
-"""A standalone Spark cluster on this machine: a master and workers as processes of their own, from PySpark's package.
+"""Run a standalone Spark cluster on this machine, with master and workers of the PySpark package as separate processes.
 
-Workers share nothing with the driver but the network: each has its own folder and host address, a nearly empty
-environment, and, where a test asks for it, a file system of its own over a folder (`unshare --mount`).
+Workers share only the network with the driver: each has its own folder and host address, a nearly empty environment,
+and, if a test asks for it, a private file system mounted over a folder (`unshare --mount`).
 """
 
 import json
@@ -31,10 +31,10 @@ class Standalone:
 
     Attributes:
         url: The master's URL, for `spark.master`.
-        web_port: The port of the master's page.
-        folder: What its processes write is below it.
-        private: For each worker, folders over which it has a file system of its own.
-        stack: What ends the processes.
+        web_port: The port of the master's web page.
+        folder: The folder for everything that its processes write.
+        private: For each worker, the folders over which it mounts a private file system.
+        stack: Stops the processes when it closes.
     """
 
     url: str
@@ -45,7 +45,7 @@ class Standalone:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Spark settings of a small driver of this cluster."""
+        """Spark settings for a small driver on this cluster."""
         return {
             "spark.master": self.url,
             "spark.driver.memory": "1g",
@@ -59,8 +59,13 @@ class Standalone:
         }
 
     def start_worker(self, number: int, alive_then: int) -> None:
-        """Start a worker, and wait until so many have registered."""
-        # Another loopback address each: to Spark they are hosts of their own.
+        """Start a worker, and wait until a number of workers have registered.
+
+        Args:
+            number: The index of the worker.
+            alive_then: The number of workers to wait for.
+        """
+        # Different loopback addresses are different hosts to Spark.
         options = ["--cores", "2", "--memory", "2200m", "--host", f"127.0.0.{number + 2}", "--webui-port", "0"]
         command = [*environment(), str(SPARK_CLASS), "org.apache.spark.deploy.worker.Worker", *options]
         command += ["--work-dir", str(self.folder / f"work{number}"), self.url]
@@ -74,13 +79,13 @@ class Standalone:
         )
 
     def restart_lost_workers(self) -> None:
-        """Start the workers again that are no longer there."""
+        """Restart the workers that have stopped."""
         for number in range(len(self.private)):
             if not any(str(self.folder / f"work{number}") in words for words in command_lines()):
                 self.start_worker(number, len(self.private))
 
     def check_workers(self, least: int) -> None:
-        """Raise unless so many workers have registered and are alive."""
+        """Raise unless at least a number of workers have registered and are alive."""
         with urllib.request.urlopen(f"http://{HOST}:{self.web_port}/json/", timeout=5) as answer:
             found = json.load(answer)["aliveworkers"]
         assert found >= least, f"{found} workers of {least}"
@@ -88,11 +93,11 @@ class Standalone:
 
 @contextmanager
 def standalone(folder: Path, private: Sequence[Sequence[Path]] = ((), ())) -> Iterator[Standalone]:
-    """A cluster while the block runs.
+    """Run a cluster during the block.
 
     Args:
-        folder: An empty folder for what its processes write.
-        private: For each worker, folders over which it has a file system of its own.
+        folder: An empty folder for everything that its processes write.
+        private: For each worker, the folders over which it mounts a private file system.
     """
     port, web_port = free_ports(2)
     with ExitStack() as stack:
@@ -109,7 +114,7 @@ def standalone(folder: Path, private: Sequence[Sequence[Path]] = ((), ())) -> It
 
 
 def environment() -> list[str]:
-    """A command that starts another one in an environment that has nothing of the driver's."""
+    """Return the start of a command line that runs a command without the driver's environment variables."""
     java = shutil.which("java")
     assert java is not None
     kept = {"PATH": f"{Path(java).parent}:/usr/bin:/bin", "SPARK_HOME": str(SPARK_HOME)}
@@ -119,7 +124,7 @@ def environment() -> list[str]:
 
 
 def mounted(command: Sequence[str], folders: Sequence[Path]) -> list[str]:
-    """A command that sees an empty file system of its own in place of each of these folders."""
+    """Wrap a command so that it sees an empty private file system in place of each of these folders."""
     if not folders:
         return list(command)
     script = " && ".join([f"mount -t tmpfs tmpfs '{folder}'" for folder in folders] + ['exec "$@"'])
@@ -128,9 +133,9 @@ def mounted(command: Sequence[str], folders: Sequence[Path]) -> list[str]:
 
 
 def command_lines() -> Iterator[list[str]]:
-    """The words of the command lines of this machine's processes."""
+    """Yield the arguments of the command line of each process on this machine."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             yield path.read_text().split("\0")
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended

@@ -1,6 +1,6 @@
-"""The statements that are run on a cluster and locally, and what each leaves. Also a program that runs them locally.
+"""Statements to run on a cluster and locally, and the table's state after each. Also a program that runs them locally.
 
-python -m tests.cluster.statements FOLDER ROWS KIND...    prints what each left, as JSON, by kind of table
+python -m tests.cluster.statements FOLDER ROWS KIND...    prints the state after each, as JSON, by kind of table
 """
 
 import json
@@ -21,19 +21,19 @@ COLUMNS = "id BIGINT, part INT, v BIGINT, s STRING"
 SUMS = "count(*), sum(id), sum(v), sum(part), bit_xor(xxhash64(id, part, v, s))"
 
 Left = tuple[str, list[int], list[int]]
-"""A statement, the sums over the table after it, and the counts that it reported."""
+"""A statement, sums over the table after it, and the counts that it reported."""
 
 
 def kind_name(version: int, mode: str) -> str:
-    """A kind of table in a word."""
+    """Return a short name for a kind of table."""
     return f"v{version}-{mode}"
 
 
 def statements(rows: int) -> Iterator[str]:
-    """Statements on `{t}`, and on `{s}`, a table whose rows are the source of a MERGE.
+    """Yield statements on `{t}`, and on `{s}`, a table whose rows are the source of a MERGE.
 
     Args:
-        rows: How many the table begins with.
+        rows: The number of rows that the first statement inserts.
     """
     yield f"""INSERT INTO {{t}} SELECT id, CAST(id % 8 AS INT), id * 7919 % 1000, concat('s', id % 1000)
         FROM range({rows})"""
@@ -59,15 +59,15 @@ def statements(rows: int) -> Iterator[str]:
 def left_by_statements(
     lake: Session, name: str, version: int, mode: str, rows: int, further: Mapping[str, str] = MappingProxyType({})
 ) -> list[Left]:
-    """Run all of them on new tables of a kind, and verify each table after each.
+    """Run all statements on new tables of a kind, and verify the table after each.
 
     Args:
         lake: The session; it has the namespace `db`.
-        name: Of the table.
+        name: The name of the table.
         version: The format version.
-        mode: Of all three commands.
-        rows: How many rows the table begins with.
-        further: Further properties of the table.
+        mode: The mode of DELETE, UPDATE and MERGE.
+        rows: The number of rows that the first statement inserts.
+        further: More properties of the table.
     """
     tables = {"t": f"db.{name}", "s": f"db.{name}_source"}
     properties = {"format-version": version, **{f"write.{command}.mode": mode for command in Command}}
@@ -87,18 +87,18 @@ def left_by_statements(
 
 
 def main() -> None:
-    """Run them in a local session."""
+    """Run the statements in a local session."""
     folder, rows, kinds = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     settings = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.dir": str(folder / "local")}
     settings["spark.sql.shuffle.partitions"] = "3"
     lake = dml.connect(str(folder / "lake"), progress=False, settings=settings)
     lake.sql("CREATE NAMESPACE db")
-    told = {
+    outcomes = {
         kind_name(version, mode): left_by_statements(lake, f"t{number}", version, mode, rows)
         for number, (version, mode) in enumerate(KINDS)
         if kind_name(version, mode) in kinds
     }
-    sys.stdout.write(json.dumps(told))
+    sys.stdout.write(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Applications of their own on the cluster: a submitted job with a packed environment, a server for clients."""
+"""Separate applications on the cluster: a submitted job with a packed environment, a server for clients."""
 
 import json
 import os
@@ -23,18 +23,18 @@ START_SECONDS = 180
 
 
 def environment() -> dict[str, str]:
-    """Variables of an application that has nothing of the Spark of the tests."""
+    """Return environment variables without those of the tests' own Spark."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
     return {**kept, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def conf(settings: dict[str, str]) -> list[str]:
-    """Settings as options."""
+    """Return settings as command-line options."""
     return [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
 
 
 def test_a_job_is_submitted_with_its_environment(cluster: Standalone, storage: SeaweedFs, tmp_path: Path) -> None:
-    """The workers have neither RowDelta nor what it needs."""
+    """The workers have neither RowDelta nor its dependencies."""
     archive = packed_environment(tmp_path)
     settings = {**cluster.settings, "spark.archives": f"{archive}#environment", "spark.cores.max": "2"}
     (tmp_path / "catalog.json").write_text(json.dumps(storage.rest_catalog("tables")))
@@ -52,14 +52,14 @@ def test_a_job_is_submitted_with_its_environment(cluster: Standalone, storage: S
         },
     )
     assert outcome.returncode == 0, outcome.stderr[-6000:]
-    told = json.loads(outcome.stdout.splitlines()[-1])
-    assert all(str(cluster.folder / "work") in place for row in told["places"] for place in row), told["places"]
-    assert told["ok"]
-    assert told["daemon"] == "dml.spark.worker_daemon"
+    report = json.loads(outcome.stdout.splitlines()[-1])
+    assert all(str(cluster.folder / "work") in place for row in report["places"] for place in row), report["places"]
+    assert report["ok"]
+    assert report["daemon"] == "dml.spark.worker_daemon"
     kept = [number for number in range(10_000) if number % 3]
     odd, even = ([number for number in kept if number % 2 == rest] for rest in (1, 0))
     new = [number * 3 for number in range(5000) if number * 3 >= 10_000]
-    assert told["rows"] == [["a", len(odd), sum(odd)], ["b", len(even), sum(even)], ["c", len(new), sum(new)]]
+    assert report["rows"] == [["a", len(odd), sum(odd)], ["b", len(even), sum(even)], ["c", len(new), sum(new)]]
 
 
 @pytest.mark.nightly

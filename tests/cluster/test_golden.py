@@ -1,6 +1,6 @@
-"""Every golden script on a cluster, in object storage and a REST catalog: each in another of its combinations.
+"""Golden scripts on a cluster with object storage and a REST catalog, each in one of its combinations.
 
-With every change one script of twelve, by night all of them.
+Every change runs one script in twelve, the nightly run all of them.
 """
 
 import uuid
@@ -28,7 +28,7 @@ OFTEN = {script.path for script in SCRIPTS[::EVERY]}
 
 @pytest.fixture(scope="module")
 def golden(lake: Session, storage: SeaweedFs) -> GoldenRunner:
-    """Runs scripts in the lake of the cluster."""
+    """The runner of scripts in the lake of the cluster."""
     files = S3Files(server=storage, buckets=("tables", "plain"))
 
     def pyiceberg(metadata_location: str) -> pa.Table:

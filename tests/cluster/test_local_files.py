@@ -1,4 +1,4 @@
-"""Local files on a cluster: refused where machines do not share them, before anything is written; else allowed."""
+"""Local files on a cluster: allowed if the machines share them, otherwise refused before anything is written."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ READS: dict[str, Callable[[Session], object]] = {
 
 
 def local_lake(spark: SparkSession, folder: Path) -> Session:
-    """A lake in a folder, with a table of a few rows that the driver wrote by itself."""
+    """Open a lake in a folder, with a table of a few rows that the driver itself wrote."""
     lake = dml.connect(str(folder / "warehouse"), catalog="local", spark=spark, progress=False)
     lake.sql("CREATE NAMESPACE IF NOT EXISTS db")
     lake.sql("CREATE TABLE IF NOT EXISTS db.t (id BIGINT, s STRING)")
@@ -57,7 +57,7 @@ def test_a_write_that_other_machines_would_not_see_is_refused_before_it_begins(
 ) -> None:
     lake = local_lake(spark, private)
     before = files_of(private)
-    with pytest.raises(Exception, match="is not the same folder on every machine of the cluster") as caught:
+    with pytest.raises(Exception, match="is not shared by all machines of the cluster") as caught:
         WRITES[name](lake)
     assert isinstance(caught.value, SetupError) or name == "writeTo"
     assert "object storage" in str(caught.value)
@@ -74,7 +74,7 @@ def test_a_read_of_files_that_workers_do_not_see_is_refused(spark: SparkSession,
 
 def test_one_worker_that_does_not_share_the_folder_is_enough(spark: SparkSession, half_private: Path) -> None:
     lake = local_lake(spark, half_private)
-    with pytest.raises(SetupError, match="is not the same folder on every machine"):
+    with pytest.raises(SetupError, match="is not shared by all machines"):
         WRITES["insert"](lake)
     with pytest.raises(SetupError, match="does not see the table's metadata file"):
         READS["table"](lake)
@@ -106,7 +106,7 @@ def test_a_driver_that_cannot_write_to_the_location_is_told(spark: SparkSession,
     lake = local_lake(spark, tmp_path)
     location = lake.registry.catalogs["local"].load_table(("db", "parts")).location()
     data = Path(location.removeprefix("file://")) / "data"
-    data.write_text("a file where the folder should be")
+    data.write_text("a file in place of the folder")
     with pytest.raises(SetupError, match=r"The driver cannot write to '.*/data': (File exists|Not a directory)"):
         WRITES["insert into partitions"](lake)
 
@@ -125,7 +125,7 @@ def test_files_of_an_executor_that_joined_after_the_check_are_not_committed(
 ) -> None:
     monkeypatch.setattr(shared_files, "check_once", lambda *_, **__: None)
     lake = local_lake(spark, private)
-    with pytest.raises(SetupError, match="the driver does not see the file: nothing was committed"):
+    with pytest.raises(SetupError, match="the driver does not see the file; nothing was committed"):
         lake.sql("INSERT INTO db.t SELECT id, repeat(md5(CAST(id AS STRING)), 8) FROM range(0, 50000, 1, 2)")
     assert lake.registry.catalogs["local"].load_table(("db", "t")).scan().to_arrow().num_rows == 3
 

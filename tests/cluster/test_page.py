@@ -1,4 +1,4 @@
-"""The commands of docs/deploy.md, in one shell, as a reader pastes them."""
+"""The commands of docs/deploy.md, run in one shell, as a reader would paste them."""
 
 import os
 import shutil
@@ -18,12 +18,12 @@ SECONDS = 1200
 
 
 def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
-    """`job` is the environment that the page installs; its ports are those of the page."""
+    """`job` stands for the environment that the page installs; the ports are those of the page."""
     new_environment(tmp_path / "job", spark=True, tools=("venv-pack",))
     commands = commands_of(PAGE)
     assert len(commands) > 4
     script = tmp_path / "page.sh"
-    ends = "trap 'kill $(jobs -p) 2>/dev/null' EXIT\n"  # also where a command of the page fails
+    ends = "trap 'kill $(jobs -p) 2>/dev/null' EXIT\n"  # also if a command of the page fails
     script.write_text(ends + "".join(f"{command.text}\necho '{MARK}'\n" for command in commands))
     java = shutil.which("java")
     assert java is not None

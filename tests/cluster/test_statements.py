@@ -1,4 +1,4 @@
-"""Statements on a cluster leave what they leave in a local session, and every table verifies after each of them."""
+"""Statements leave the same rows on a cluster as in a local session, and every table verifies after each of them."""
 
 import json
 import subprocess
@@ -27,9 +27,9 @@ class LocalRun:
     """A local session that runs the statements beside the cluster.
 
     Attributes:
-        rows: How many rows the tables begin with.
-        process: The session's.
-        folder: Where it writes what it left.
+        rows: The number of rows that the first statement inserts.
+        process: The process of the session.
+        folder: The folder of its output.
     """
 
     rows: int
@@ -37,10 +37,10 @@ class LocalRun:
     folder: Path
 
     def left(self, version: int, mode: str) -> list[Left]:
-        """What it left on tables of a kind, when it has ended."""
+        """Wait for the session to end; return the state after each statement on tables of a kind."""
         assert self.process.wait(PATIENCE_SECONDS) == 0, (self.folder / "log").read_text()[-4000:]
-        told = json.loads((self.folder / "out").read_text())[kind_name(version, mode)]
-        return [(text, sums, counts) for text, sums, counts in told]
+        outcomes = json.loads((self.folder / "out").read_text())[kind_name(version, mode)]
+        return [(text, sums, counts) for text, sums, counts in outcomes]
 
 
 @pytest.fixture(scope="module")

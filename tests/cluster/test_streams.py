@@ -1,4 +1,4 @@
-"""Streams on a cluster: out of a table, into a table, and merged into one; each row once, over restarts."""
+"""Streams on a cluster: from a table, to a table, and merged into a table; each row exactly once, across restarts."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""An executor that is killed while it writes, a machine that is lost during a MERGE: each row is there once.
+"""Executors killed while they write, machines lost during a MERGE: each row is there exactly once.
 
-The last of the folder: where executors are afterwards, Spark decides.
+These tests come last in the folder, because Spark decides where executors run afterwards.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ ALWAYS = {
 
 @pytest.fixture
 def faulty(spark: SparkSession, storage: SeaweedFs, tmp_path: Path) -> Iterator[Session]:
-    """A lake in object storage whose calls are counted and can fail."""
+    """A lake in object storage whose storage calls are counted and can fail."""
     properties = {
         **storage.file_io(),
         "py-catalog-impl": f"{FaultyCatalog.__module__}.{FaultyCatalog.__name__}",
@@ -93,6 +93,6 @@ def test_each_row_is_there_once(
     found = faulty.sql("SELECT s, count(*), sum(id) FROM db.t GROUP BY s ORDER BY s").collect()
     assert [tuple(row) for row in found] == expected
     faulty.verify("db.t").raise_for_problems()
-    # What a killed process had begun to upload in parts is no file; a rule of the bucket removes such uploads.
+    # An unfinished multipart upload of a killed process is not a file; a lifecycle rule of the bucket removes it.
     left = leftovers(catalog.load_table(("db", "t")), S3Files(server=storage, buckets=()))
     assert not left

@@ -170,7 +170,7 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         assert (code, out.splitlines()[1:]) == (0, ["1,0,1,0", "id", "0", "2"])
         code, out, err = run("SELECT 1 AS a; SELECT b FROM db.t; SELECT 2", "--format", "csv")
         assert (code, out.splitlines()) == (1, ["a", "1"])
-        assert "Statement 2 of 3 failed: 1 before it has run" in err
+        assert "Statement 2 of 3 failed; 1 statement ran before it" in err
         code, out, err = run("SELECT 1; SELECT 2", "--idempotency-key", "k")
         assert (code, "two statements in one text" in err) == (1, True)
         monkeypatch.setattr(sys, "stdout", closed_pipe)

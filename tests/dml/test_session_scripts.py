@@ -1,4 +1,4 @@
-"""Several statements in one text: `Session.sql` runs them in order and returns what the last one returns."""
+"""Several statements in one text: `Session.sql` runs them in order and returns the result of the last one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,24 +38,24 @@ def test_the_first_error_ends_the_run_and_says_what_has_run(lake: dml.Session) -
         lake.sql(script)
     assert (caught.value.line, caught.value.column) == (2, 24)
     assert "DELETE FROM db.t WHERE idd = 1;" in str(caught.value)
-    assert str(caught.value).endswith("Statement 2 of 3 failed: 1 before it has run")
+    assert str(caught.value).endswith("Statement 2 of 3 failed; 1 statement ran before it")
     assert ids(lake) == [1]
 
 
 def test_nothing_runs_where_a_statement_does_not_read(lake: dml.Session) -> None:
-    with pytest.raises(dml.SqlError, match="Statement 2 of 2 failed: nothing has run"):
+    with pytest.raises(dml.SqlError, match="Statement 2 of 2 failed; no statement ran"):
         lake.sql("INSERT INTO db.t VALUES (1, 'a'); DELETE FORM db.t")
     assert ids(lake) == []
 
 
 def test_statements_of_spark_report_their_errors_too(lake: dml.Session) -> None:
-    with pytest.raises(dml.SqlError, match="Statement 2 of 2 failed: 1 before it has run"):
+    with pytest.raises(dml.SqlError, match="Statement 2 of 2 failed; 1 statement ran before it"):
         lake.sql("INSERT INTO db.t VALUES (1, 'a'); ANALYZE TABEL x")
     assert ids(lake) == [1]
 
 
 def test_parameters_and_idempotency_keys_are_for_one_statement(lake: dml.Session) -> None:
-    """A value that ends a statement and begins another one is only possible in the text itself."""
+    """A value that ends a statement and starts another one is possible only in the text itself."""
     script = "INSERT INTO db.t VALUES (:id, 'a'); INSERT INTO db.t VALUES (2, 'b')"
     with pytest.raises(dml.SqlError, match="two statements in one text"):
         lake.sql(script, {"id": 1})

@@ -1,4 +1,4 @@
-"""A session whose Spark was stopped says so, and a new one can be opened."""
+"""A session of a stopped Spark raises an error that says so, and a new session can be opened."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The examples of a documentation page: fenced blocks, in order, run as a reader who pastes them runs them.
+"""Run the examples of a documentation page: its fenced blocks, in order, as a reader would paste them.
 
 A ```python block runs in the namespace that the blocks before it left, which begins empty; its last expression is shown
 by its repr, as a notebook and a prompt do. A ```sql block is the text that `lake.sql` gets, `lake` being the session
@@ -151,7 +151,7 @@ def matches(expected: str, actual: str) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Page:
-    """Runs the examples of one page, each with the names that those before it made.
+    """Runs the examples of one page, each with the names that earlier ones defined.
 
     Attributes:
         namespace: Python names; empty before the first example.
@@ -183,7 +183,7 @@ class Page:
             )
 
     def run_text(self, example: Example) -> None:
-        """Run the text of an example and print what its last part gives."""
+        """Run the text of an example and print the result of its last part."""
         if example.language == "sql":
             assert "lake" in self.namespace, f"{example.place} needs a session, and no block before it opens `lake`"
             show_rows(self.namespace["lake"].sql(example.text))
@@ -204,7 +204,7 @@ def compile_only(example: Example) -> None:
 
 
 def show_rows(outcome: DataFrame | Result) -> None:
-    """Print what `lake.sql` returned: rows as `.show()` does, what changed rows by its repr."""
+    """Print the result of `lake.sql`: rows as `.show()` does, a `Result` by its repr."""
     if isinstance(outcome, Result):
         print(repr(outcome))
     elif outcome.columns:

@@ -11,7 +11,7 @@ from tests.docs.examples import Example, Page, commands_of, examples_of, matches
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"server": "tests/serve/test_page.py", "tools": "tests/tools"}
-"""Pages whose examples need clients or tools in environments of their own, and the tests that run them."""
+"""Pages whose examples need clients or tools in separate environments, and the tests that run them."""
 
 PAGES = [
     path
@@ -41,14 +41,14 @@ def clean_session(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.spark
 @pytest.mark.parametrize("path", PAGES, ids=[path.stem for path in PAGES])
 def test_the_examples_of_a_page_do_what_it_says(path: Path, clean_session: SparkSession) -> None:
-    """From the first block to the last, in one session and an empty folder, with the names that the page makes."""
+    """From the first block to the last, in one session and an empty folder, with the names that the page defines."""
     page = Page()
     for example in examples_of(path):
         page.run(example)
 
 
 def test_a_page_gets_no_name_that_it_does_not_make() -> None:
-    """A reader has none either; SQL is for the session that the page has opened."""
+    """A reader has no other names either; SQL runs in the session that the page has opened."""
     python = Example(page="p.md", line=1, language="python", text="spark.table('t')\n")
     with pytest.raises(NameError, match="spark"):
         Page().run(python)

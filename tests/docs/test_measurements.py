@@ -64,7 +64,7 @@ def test_every_walk_grows_in_small_steps_and_is_listed(name: str) -> None:
 
 
 def test_a_cliff_is_a_step_above_what_the_sizes_before_it_lead_to_expect() -> None:
-    """Time that grows with the size, from 1 s to 2 s, is no step, however the sizes grow."""
+    """Time that grows linearly with the size, from 1 s to 2 s, is not a step, however the sizes grow."""
     even = [Point(size=size, seconds=1 + size / 100, cpu=2.0) for size in (10, 13, 18, 24, 32, 100)]
     assert measures(even)["step"] == pytest.approx(1.0)
     cliff = [*even[:5], Point(size=33, seconds=3 * even[4].seconds, cpu=2.0)]

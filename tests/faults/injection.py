@@ -182,7 +182,7 @@ class Faults:
 
 
 def parent_of(pid: int) -> int:
-    """The parent of a process, which stands after its name and its state."""
+    """Return the parent of a process, which follows the name and the state in `stat`."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 

@@ -1,6 +1,6 @@
 """Run as a program: MERGEs on a cluster of two executors, whose sources are just below and above each limit in bytes.
 
-A line of standard output for each tells how the source came to the tasks, and which rows the table has afterwards.
+It prints a line for each MERGE: how the source reached the tasks, and the rows of the table afterwards.
 """
 
 import json
@@ -31,7 +31,7 @@ SIZES = {"few": (10, None), "megabytes": (200_000, None), "too many": (200_000, 
 
 
 def main() -> None:
-    """Run them; the argument is a folder."""
+    """Run the MERGEs; the argument is a folder."""
     folder = Path(sys.argv[1])
     spark = spark_session(settings={**SETTINGS, "spark.local.dir": str(folder / "local")})
     lake = dml.connect(str(folder / "warehouse"), spark=spark, progress=False)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def merged(lake: Any, folder: Path, mode: str, rows: int, limit: str | None) -> dict[str, Any]:
-    """Merge so many rows, half of them new, into a table of 100,000; how they were sent, and what came of it."""
+    """Merge rows, half of them new, into a table of 100,000; return how they were sent, and the outcome."""
     properties = f"'format-version' = '3', 'write.merge.mode' = '{mode}'"
     if limit is not None:
         properties += f", 'write.merge.max-sent-source-bytes' = '{limit}'"
@@ -77,7 +77,7 @@ def merged(lake: Any, folder: Path, mode: str, rows: int, limit: str | None) -> 
 
 
 def tell(line: dict[str, object]) -> None:
-    """To the test that started this."""
+    """Print a line for the test that started this program."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 

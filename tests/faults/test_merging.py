@@ -1,4 +1,4 @@
-"""MERGE on a cluster: a source of some megabytes comes to the tasks by a broadcast variable, without Spark's join."""
+"""MERGE on a cluster: a broadcast variable carries a source of some megabytes to the tasks, without Spark's join."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ SENT = {"few": ["StreamedBatch"], "megabytes": ["BroadcastBatch"], "too many": [
 
 @pytest.mark.nightly
 def test_sources_of_a_merge_on_a_cluster(tmp_path: Path) -> None:
-    """The rows are those of Spark's join, and nothing of the source is left on the driver's disk."""
+    """The rows are the same as with Spark's join, and nothing of the source is left on the driver's disk."""
     spark = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_WORKER_DIR": str(tmp_path / "work")}
     with running("tests.faults.merging", [str(tmp_path)], tmp_path, **spark) as process:
         assert process.wait(PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text()[-4000:]

@@ -73,7 +73,7 @@ def test_beeline_runs_every_kind_of_statement_once(served: Served) -> None:
 
 
 def test_names_without_a_catalog_are_those_of_the_catalog_that_is_served(served: Served) -> None:
-    """Without `USE` or a setting, over JDBC too: `db.t` of a client that creates it is the `db.t` of all others."""
+    """Without `USE` or a setting, over JDBC too: `db.t` is the same table for the client that creates it and others."""
     rows, errors = beeline(
         served,
         "CREATE NAMESPACE bare;"

@@ -1,4 +1,4 @@
-"""A proxy that forwards bytes as they are, and notes the requests among them."""
+"""A proxy that forwards bytes unchanged and records the HTTP requests among them."""
 
 import contextlib
 import re
@@ -18,7 +18,7 @@ LONGEST_LINE = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request.
+    """An HTTP request.
 
     Attributes:
         method: GET, PUT and so on.
@@ -33,18 +33,18 @@ class Request:
 
 @dataclass
 class Requests:
-    """What a proxy has forwarded.
+    """The requests that a proxy has forwarded.
 
     Attributes:
-        port: Where the proxy listens.
-        seen: The requests.
+        port: The port on which the proxy listens.
+        seen: The requests, in order.
     """
 
     port: int
     seen: list[Request] = field(default_factory=list)
 
     def writes(self) -> dict[str, list[str]]:
-        """Methods and queries of the requests that write an object, by the object's key."""
+        """Return methods and queries of the requests that write objects, by the object's path."""
         found: dict[str, list[str]] = {}
         for request in self.seen:
             if request.method in {"PUT", "POST"} and request.query != "delete=" and request.query != "delete":
@@ -54,7 +54,7 @@ class Requests:
 
 @contextlib.contextmanager
 def counting(port: int) -> Iterator[Requests]:
-    """A proxy of a port of this machine while the block runs."""
+    """Run a proxy for a port of this machine during the block."""
     with socket.create_server((HOST, 0)) as listener:
         requests = Requests(port=listener.getsockname()[1])
         threading.Thread(target=accept, args=(listener, port, requests), daemon=True).start()
@@ -65,7 +65,7 @@ def counting(port: int) -> Iterator[Requests]:
 
 
 def accept(listener: socket.socket, port: int, requests: Requests) -> None:
-    """Forward each connection, until the listener is closed."""
+    """Forward each connection until the listener is closed."""
     while True:
         try:
             client, _ = listener.accept()
@@ -77,7 +77,7 @@ def accept(listener: socket.socket, port: int, requests: Requests) -> None:
 
 
 def forward(source: socket.socket, target: socket.socket, requests: Requests | None) -> None:
-    """Forward what comes from one side, and note the requests in it."""
+    """Forward bytes from one side to the other, and record the requests in them."""
     tail = b""
     with contextlib.suppress(OSError):
         while data := source.recv(65536):

@@ -70,7 +70,7 @@ class S3Files:
 
     def duckdb(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb_connection("httpfs")
-        # A table that was dropped and made again has files of the same names.
+        # A table that was dropped and created again has files with the same names.
         connection.execute("SET enable_external_file_cache = false")
         connection.execute(
             f"CREATE OR REPLACE SECRET (TYPE s3, KEY_ID '{ACCESS_KEY}', SECRET '{SECRET_KEY}', REGION '{REGION}', "
@@ -122,7 +122,7 @@ class Lake:
 
 
 def puffin_properties(version: int, folder: str) -> dict[str, str]:
-    """What a table needs to have deletion vectors: SeaweedFS takes no Puffin file into a bucket of tables."""
+    """Return properties for tables with deletion vectors: SeaweedFS allows no Puffin files in table buckets."""
     return {"write.data.path": f"s3://plain/{folder}"} if version == 3 else {}
 
 

@@ -21,7 +21,7 @@ __all__ = ["ACCESS_KEY", "FURTHER_KEYS", "REGION", "SECRET_KEY", "SeaweedFs", "s
 ACCESS_KEY = "AKIAOFTHETESTS000001"
 SECRET_KEY = "secret-key-of-the-tests-0123456789"
 FURTHER_KEYS = tuple(f"AKIAOFTHETESTS{number:06}" for number in range(2, 100))
-"""Other keys of the same identity, with the same secret: for who hands out one after the other."""
+"""More keys of the same identity, with the same secret, for tests that vend one after the other."""
 REGION = "us-east-1"
 PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
 SOCKETS = Path("/tmp")  # where the server puts its local sockets, whatever TMPDIR says

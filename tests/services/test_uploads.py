@@ -1,4 +1,4 @@
-"""How many requests a written file costs: one PUT, where its bytes fit into one."""
+"""The requests that writing a file takes: one PUT if the bytes fit into one part."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.services.server import HOST
 
 KINDS = [{}, FSSPEC]
 PART = 10 * 2**20
-"""Up to so many bytes PyArrow sends at once."""
+"""The bytes that PyArrow sends in one request."""
 
 
 class Patient(AwsStandardS3RetryStrategy):
@@ -28,7 +28,7 @@ class Patient(AwsStandardS3RetryStrategy):
 
 @pytest.fixture
 def requests(storage: SeaweedFs) -> Iterator[Requests]:
-    """What goes through a proxy of S3."""
+    """The requests through a proxy of S3."""
     with counting(storage.s3_port) as found:
         yield found
 
@@ -39,7 +39,7 @@ def proxied(storage: SeaweedFs, requests: Requests) -> dict[str, str]:
 
 @pytest.mark.parametrize("further", [*KINDS, {"s3.retry-strategy-impl": f"{__name__}.Patient"}], ids=str)
 def test_a_file_of_some_kilobytes_is_one_put(storage: SeaweedFs, requests: Requests, further: dict[str, str]) -> None:
-    """Also one that is written piece by piece, as Parquet files are."""
+    """Even if it is written in pieces, as Parquet files are."""
     kind = "fsspec" if further == FSSPEC else "arrow"
     location = f"s3://plain/db/{kind}{len(further)}/data/v.puffin"
     io = file_io({**proxied(storage, requests), **further}, location)
@@ -87,7 +87,7 @@ def test_each_file_of_a_statement_is_one_put(
         session.sql("DROP TABLE db.t PURGE")
     finally:
         session.close()
-    # PyArrow leaves an empty object in place of the folder of a file that it deletes.
+    # PyArrow creates an empty object for the folder of a file that it deletes.
     written = {path: how for path, how in requests.writes().items() if not path.endswith("/")}
     assert {path.rpartition(".")[2] for path in written} >= {"parquet", "puffin", "avro", "json"}
     assert {path: how for path, how in written.items() if how != ["PUT"]} == {}

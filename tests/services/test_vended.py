@@ -1,4 +1,4 @@
-"""Credentials that a REST catalog vends and that expire: renewed on the driver; where tasks need them, told."""
+"""Vended credentials that expire: the driver renews them; tasks that need them fail with an error that says so."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def leased(spark: SparkSession, storage: SeaweedFs) -> Iterator[Leased]:
 
 
 def expire_after_first_data_file(vends: Vending) -> None:
-    """The credentials end when tasks begin to write the first data file."""
+    """Let the credentials expire when tasks begin to write the first data file."""
 
     def before(method: str, path: str) -> None:
         if method in {"PUT", "POST"} and ".parquet" in path:
@@ -58,7 +58,7 @@ def expire_after_first_data_file(vends: Vending) -> None:
 
 
 def test_a_commit_and_what_the_driver_writes_get_new_credentials(leased: Leased) -> None:
-    """They live for no time at all by what the catalog says, and end when tasks have written."""
+    """The catalog reports a lifetime of zero; the storage refuses the credentials once tasks have written."""
     leased.vends.lives = 0
     written = 0
 
@@ -80,7 +80,7 @@ def test_a_task_that_meets_an_expired_credential_says_so_and_leaves_nothing(leas
     expire_after_first_data_file(leased.vends)
     with pytest.raises(ExecutionError, match="the credential for the storage expired") as caught:
         leased.session.sql("INSERT INTO vended.t SELECT id, 'x' FROM range(0, 200000, 1, 4)")
-    assert "let the catalog vend longer ones" in str(caught.value)
+    assert "let the catalog vend longer-lived ones" in str(caught.value)
     leased.vends.before = lambda method, path: None
     assert leased.data_files() == files
     assert leased.session.table("vended.t").count() == 3
@@ -97,9 +97,9 @@ def test_a_query_that_meets_an_expired_credential_says_so(leased: Leased) -> Non
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 def test_each_job_of_a_merge_gets_live_credentials(leased: Leased, mode: str) -> None:
-    """The job that looks keys up, or changes rows, outlives those of the statement; the one that inserts needs them."""
+    """The statement's credentials expire in the job that looks up keys or changes rows, before the one that inserts."""
     leased.session.sql(f"ALTER TABLE vended.t SET TBLPROPERTIES ('write.merge.mode' = '{mode}')")
-    # A second file, so that no task is alone and inserts by itself.
+    # With a second file there are two tasks, so inserts get a job of their own.
     leased.session.sql("INSERT INTO vended.t SELECT id, 'more' FROM range(1000, 60000)")
     leased.vends.lives = 0
     original = BroadcastMerge.renewed

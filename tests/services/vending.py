@@ -1,7 +1,7 @@
-"""A REST catalog that vends credentials which expire, and the storage that refuses them then.
+"""A REST catalog that vends credentials, and a storage that refuses them after they have expired.
 
-Two proxies stand before SeaweedFS. That of the catalog adds a credential to each table that is loaded, as the REST
-specification has it; that of S3 answers requests by an expired one as AWS does.
+There are two proxies in front of SeaweedFS. The catalog's proxy adds a credential to each table that is loaded, as the
+REST specification describes; the S3 proxy answers requests with an expired credential as AWS does.
 """
 
 import http.client
@@ -30,13 +30,13 @@ class Vending:
     """The two proxies.
 
     Attributes:
-        storage: What they stand before.
-        catalog_port: That of the catalog's proxy.
-        s3_port: That of the storage's.
-        keys: Access keys that are vended; all mean the same.
-        lives: How many milliseconds the next credential lives; it is told to the client.
-        vended: How many credentials were.
-        expired: Access keys whose time is over.
+        storage: The server behind them.
+        catalog_port: The port of the catalog's proxy.
+        s3_port: The port of the storage's proxy.
+        keys: Access keys to vend, all of the same identity.
+        lives: The lifetime of the next credential in milliseconds, as the client is told.
+        vended: The number of credentials vended so far.
+        expired: Access keys that the storage refuses.
         before: Called before each request to the storage, with its method and path.
     """
 
@@ -51,15 +51,15 @@ class Vending:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Properties of the catalog; the storage's credentials are not among them."""
+        """Properties of the catalog, without the storage's credentials."""
         return {**self.storage.rest_catalog("tables"), "uri": f"http://{HOST}:{self.catalog_port}"}
 
     def expire(self) -> None:
-        """End the time of all credentials that were vended so far."""
+        """Expire all credentials vended so far."""
         self.expired = set(self.keys[: self.vended])
 
     def vend(self) -> dict[str, str]:
-        """Another credential."""
+        """Return the properties of another credential."""
         key = self.keys[self.vended]
         self.vended += 1
         return {
@@ -87,13 +87,13 @@ class Vending:
 
 
 class Proxy(BaseHTTPRequestHandler):
-    """Takes requests, and gives what `answer` gives for them; see `vending` for the methods."""
+    """Answers requests with the result of `answer`; `vending` adds the methods."""
 
     protocol_version = "HTTP/1.1"
     answer: Callable[["Proxy", bytes], tuple[int, list[tuple[str, str]], bytes]]
 
     def handle_request(self) -> None:
-        """One request."""
+        """Answer one request."""
         body = b"".join(self.body())
         status, headers, content = type(self).answer(self, body)
         self.send_response_only(status)
@@ -106,7 +106,7 @@ class Proxy(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def body(self) -> Iterator[bytes]:
-        """The bytes after the headers; chunks as they come."""
+        """Yield the bytes after the headers; chunks in their encoded form."""
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
             yield self.rfile.read(int(self.headers.get("Content-Length") or 0))
             return
@@ -117,7 +117,7 @@ class Proxy(BaseHTTPRequestHandler):
             yield line + self.rfile.read(size + 2)
 
     def forward(self, port: int, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        """What the server answers; the header `Host` is signed, and stays."""
+        """Return the server's answer. The header `Host` is signed, so it is kept."""
         connection = http.client.HTTPConnection(HOST, port, timeout=60)
         try:
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -130,12 +130,12 @@ class Proxy(BaseHTTPRequestHandler):
             connection.close()
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def vending(storage: SeaweedFs) -> Iterator[Vending]:
-    """The proxies while the block runs."""
+    """Run the proxies during the block."""
     vends = Vending(storage=storage, keys=(ACCESS_KEY, *FURTHER_KEYS))
     servers = []
     for answer in (vends.answer_of_catalog, vends.answer_of_storage):

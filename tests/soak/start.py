@@ -1,4 +1,4 @@
-"""The start of a soak's writers: each waits for a file that appears when all of them are ready."""
+"""Start the writers of a soak test together: each waits for a file that appears when all of them are ready."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A text of several statements is cut at its semicolons, and errors name the statement and the place in the text."""
+"""A text of several statements is split at its semicolons, and errors name the statement and the place in the text."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_an_error_has_its_place_in_the_whole_text_and_says_what_has_run() -> Non
         "There is no column 'a' (line 3, column 10)",
         "    SELECT a FROM t",
         "           ^",
-        "Did you mean 'b'? Statement 3 of 3 failed: 2 before it have run",
+        "Did you mean 'b'? Statement 3 of 3 failed; 2 statements ran before it",
     ]
     assert caught.value.context == {"statement": 3, "statements_run": 2}
 

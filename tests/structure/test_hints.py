@@ -1,4 +1,4 @@
-"""Hints of errors name what their readers have: extras that install the missing package, pages that are published."""
+"""Hints of errors name extras that install the missing package, and pages that are published."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def installed_by(wanted: Requirement) -> Iterator[str]:
-    """The distributions that extras add, those of pyproject.toml as it is now."""
+    """Return the distributions that extras add, by the current pyproject.toml."""
     for extra in wanted.extras:
         if canonicalize_name(wanted.name) == "rowdelta":
             given = [Requirement(text) for text in PROJECT["optional-dependencies"][extra]]

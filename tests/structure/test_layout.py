@@ -78,7 +78,7 @@ def cells_by_version(page):
 
 
 def test_the_readme_shows_of_each_pyspark_what_is_tested_on_it():
-    """In the words of users: what CONTRIBUTING.md has of the parts of the suite is left out."""
+    """In words for users, without the parts of the suite that CONTRIBUTING.md names."""
     tested = cells_by_version("CONTRIBUTING.md")
     shown = cells_by_version("README.md")
     assert list(shown) == list(tested)
@@ -115,7 +115,7 @@ def test_each_cell_of_the_table_of_versions_is_a_part_that_is_run_on_its_pyspark
 
 
 def test_the_night_goes_on_after_a_part_that_failed(tmp_path):
-    """Every environment runs its parts, and the failed one is named in the end."""
+    """Every environment runs its parts, and the failed one is named at the end."""
     (tmp_path / ".ci").mkdir()
     (tmp_path / ".ci" / "nightly").write_text((ROOT / ".ci" / "nightly").read_text())
     (tmp_path / "python").write_text('#!/bin/sh\necho "ran $0 $*"\ncase "$0 $*" in *4.0/bin*serve*) exit 1 ;; esac\n')
@@ -222,7 +222,7 @@ def test_no_test_starts_a_program_in_the_checkout():
 
 
 def test_the_suite_ends_its_parts_when_it_is_told_to_end(tmp_path):
-    """It begins no other, and shows how far the one that ran was."""
+    """It starts no other part, and shows how far the current one was."""
     started = tmp_path / "started"
     (tmp_path / "test_long.py").write_text(
         f"import pathlib, time\ndef test_long():\n    pathlib.Path({str(started)!r}).touch()\n    time.sleep(600)\n"

@@ -101,7 +101,7 @@ def test_no_name_of_a_module_has_a_leading_underscore() -> None:
 
 
 def referenced_names(node: ast.AST) -> Iterator[str]:
-    """The names that a piece of code uses, also as an attribute or as a string that may name something."""
+    """Return the names that a piece of code uses, including attributes and strings that may be names."""
     for part in ast.walk(node):
         match part:
             case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name) | ast.Constant(value=str(name)):

@@ -1,4 +1,4 @@
-"""Names without a catalog in PySpark's calls: Spark's error has a note that says how the table is found."""
+"""Names without a catalog in PySpark's calls: Spark's error has a note with the table's full name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ def test_a_name_that_spark_does_not_find_is_shown_with_the_catalog(lake, spark: 
     ids=["full name", "statement", "column"],
 )
 def test_other_errors_have_no_note(lake, spark: SparkSession, run) -> None:
-    """Where the name has the catalog, or is looked up in it anyway, or no table is missing."""
+    """The name has the catalog, or is looked up in it anyway, or no table is missing."""
     with pytest.raises((AnalysisException, NotFoundError)) as caught:
         run(spark)
     assert not hasattr(caught.value, "__notes__")

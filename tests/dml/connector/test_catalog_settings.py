@@ -1,4 +1,4 @@
-"""Settings of Spark that define a catalog: those of a JAR that is not there are refused before they do harm."""
+"""Spark settings that define a catalog are refused if the class is missing."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ PRESENT = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
 
 @pytest.fixture
 def setting(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
-    """Sets a catalog's class; without it again afterwards."""
+    """A function that sets a catalog's class; the settings are removed afterwards."""
     keys = []
 
     def define(name: str, kind: str) -> None:
@@ -30,11 +30,11 @@ def setting(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
 
 @pytest.mark.parametrize(("name", "kind"), [("lake", "SparkCatalog"), ("spark_catalog", "SparkSessionCatalog")])
 def test_a_leftover_setting_of_the_jar_is_refused(setting, spark: SparkSession, tmp_path: Path, name, kind) -> None:
-    """With the key and the remedy; nothing of the session is changed, and without the setting it connects."""
+    """The error has the key and the remedy. The session is unchanged, and connects without the setting."""
     setting(name, JAR + kind)
     with pytest.raises(dml.SetupError) as caught:
         dml.connect(str(tmp_path), spark=spark)
-    message = f"Spark's setting spark.sql.catalog.{name} is {JAR}{kind}, a class that is not on the class path"
+    message = f"Spark's setting spark.sql.catalog.{name} names the class {JAR}{kind}, which is not on the class path"
     assert str(caught.value).startswith(f"{message}. Remove this setting")
     assert "Or add the JAR" in str(caught.value)
     spark.conf.unset(f"spark.sql.catalog.{name}")

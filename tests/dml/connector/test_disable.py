@@ -1,4 +1,4 @@
-"""`dml.disable` and `dml.enable`: Spark without RowDelta is as it was, whoever calls it and for whichever session."""
+"""`dml.disable` and `dml.enable` restore Spark, by every way to call them and for every kind of session."""
 
 import logging
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def active(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> dml.Session:
-    """The session of the module's functions, which is the test's whatever other tests have opened."""
+    """Make the test's session the one of the module's functions, whatever other tests have opened."""
     monkeypatch.setattr("dml.active_session.ACTIVE", [lake.session])
     return lake.session
 
@@ -57,7 +57,7 @@ def test_a_session_that_inherits_is_left_to_spark_by_itself(lake, active, spark)
 
 
 def test_another_session_has_the_settings_of_the_active_one(lake, active, spark, monkeypatch):
-    """No progress bar where `connect` was told so, and the same callbacks."""
+    """No progress bar if `connect` disabled it, and the same callbacks."""
     other = spark.newSession()
     enabled: list[dml.Session] = []
 
@@ -74,7 +74,7 @@ def test_another_session_has_the_settings_of_the_active_one(lake, active, spark,
 
 
 def patches() -> list[object]:
-    """What of PySpark and py4j is replaced."""
+    """Return the replaced parts of PySpark and py4j."""
     filtered = [name for name in jvm.LOGGERS if is_worth_logging in logging.getLogger(name).filters]
     known = [name for name, found in vars(jvm_view()).items() if isinstance(found, KnownClass)]
     converted = ["convert_exception"] if hasattr(captured.convert_exception, "__wrapped__") else []
@@ -96,7 +96,7 @@ def test_with_the_last_session_pyspark_and_py4j_are_as_they_were(lake, active, s
 
 
 def test_errors_of_a_parser_that_stays_are_carried_on(lake, active, spark: SparkSession):
-    """A session that was made with our parser has it for good."""
+    """A session that was created with our parser keeps it."""
     assert jvm.PARSER_STAYS.is_set()
     dml.disable(spark)
     assert hasattr(captured.convert_exception, "__wrapped__")

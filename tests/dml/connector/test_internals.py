@@ -1,4 +1,4 @@
-"""Spark's private classes that are not as we know them: reads and writes go another way, or say what is missing."""
+"""Changed private classes of Spark: reads and writes fall back, or name what is missing."""
 
 import importlib
 from collections.abc import Callable
@@ -23,7 +23,7 @@ UNKNOWN = "org.apache.spark.sql.OfLater"
 
 @pytest.fixture(autouse=True)
 def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing has been tried or warned of in this JVM."""
+    """Forget all trials and warnings in this JVM."""
     monkeypatch.setattr(internals, "TRIED", {})
     monkeypatch.setattr(internals, "WARNED", set())
     monkeypatch.setattr(vectorized, "LEAST_BYTES", 0)
@@ -31,7 +31,7 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def constructors(monkeypatch: pytest.MonkeyPatch) -> Change:
-    """Lets a class of Spark have another constructor."""
+    """A function that gives a class of Spark another constructor."""
     original = internals.constructor_types
 
     def change(name: str, *added: str) -> None:
@@ -56,7 +56,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def rows(lake: Lake, name: str) -> list[tuple[int, str]]:
-    """The rows of a table by both ways in, which are the same."""
+    """Return the rows of a table, which are the same in SQL and by `spark.table`."""
     first = sorted(map(tuple, lake.session.spark.table(f"lake.{name}").collect()))
     assert sorted(map(tuple, lake.session.query(f"SELECT * FROM {name}").collect())) == first
     assert sorted(map(tuple, lake.session.table(name).collect())) == first
@@ -178,7 +178,7 @@ def test_builders_of_scans_that_take_no_expressions_of_sparks(lake, table, spark
 
 @pytest.mark.parametrize("module", [task_frames, rebalanced])
 def test_plans_that_cannot_be_made_leave_rows_as_they_are(lake, table, spark, monkeypatch, caplog, module):
-    """Also a class that is not there at all: a `JavaPackage` cannot be called."""
+    """Even if the class does not exist: a `JavaPackage` cannot be called."""
     if module is task_frames:
         monkeypatch.setattr(task_frames, "LEAVES", type(task_frames.LEAVES)())
         monkeypatch.setattr(task_frames, "RANGE", UNKNOWN)

@@ -1,4 +1,4 @@
-"""Values at the ends of their types in partitioned tables: sentinels, dates beyond Python's, least numbers."""
+"""Extreme values in partitioned tables: sentinels, dates outside of Python's range, minimum numbers."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ ZONES = (("America/Los_Angeles", "9999-12-31 23:59:59"), ("Asia/Shanghai", "0001
 
 @pytest.fixture(params=ZONES, ids=lambda zone: zone[0])
 def sentinel(request: pytest.FixtureRequest, lake: Lake) -> Iterator[str]:
-    """A timestamp of Python's years that is none in UTC."""
+    """A timestamp in Python's range of years that is outside of it in UTC."""
     zone, text = request.param
     spark = lake.session.spark
     before = spark.conf.get("spark.sql.session.timeZone")

@@ -216,7 +216,7 @@ def test_functions_that_cast_a_constant_prune_files(lake: Lake, condition: str) 
 
 
 def test_what_timestamp_means_in_a_session_decides_which_files_may_match(lake: Lake) -> None:
-    """With local timestamps by default a cast ignores the zone in a text."""
+    """If timestamps are local by default, a cast ignores the time zone in a text."""
     conf = lake.session.spark.conf
     name = lake.create("id BIGINT, ts TIMESTAMP", "PARTITIONED BY (hours(ts))")
     conf.set("spark.sql.session.timeZone", "UTC")

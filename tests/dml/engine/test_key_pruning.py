@@ -1,4 +1,4 @@
-"""Which files a MERGE opens by the keys of its source, whatever their types: those of other keys are taken away."""
+"""The keys of a MERGE's source prune files, whatever their types: the pruned files are moved away."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,7 +77,7 @@ def table(engine_lake: Lake) -> str:
 
 @pytest.fixture
 def zone(lake: Lake) -> Iterator[None]:
-    """A session in a time zone whose clock is put forward among the table's times."""
+    """A session in a time zone with a clock change among the table's times."""
     lake.session.spark.conf.set("spark.sql.session.timeZone", ZONE)
     yield
     lake.session.spark.conf.unset("spark.sql.session.timeZone")
@@ -85,7 +85,7 @@ def zone(lake: Lake) -> Iterator[None]:
 
 @contextmanager
 def only_file(lake: Lake, name: str, place: int) -> Iterator[None]:
-    """All files but one are away."""
+    """Move away all files but one during the block."""
     paths = [Path(file.path.removeprefix("file://")) for file in lake.data_files(name)]
     away = sorted(paths, key=lambda path: path.stat().st_mtime_ns)
     del away[place]
@@ -99,7 +99,7 @@ def only_file(lake: Lake, name: str, place: int) -> Iterator[None]:
 
 
 def inserted(lake: Lake, name: str, key: str, source: str, operator: str, first: int, last: int) -> object:
-    """How many rows of a source of ten a MERGE finds no partner for."""
+    """Return how many of ten source rows match nothing in a MERGE."""
     result = lake.session.sql(
         f"MERGE INTO {name} t USING (SELECT {source} AS k FROM range({first}, {last})) s ON t.{key} {operator} s.k "
         "WHEN NOT MATCHED THEN INSERT (l) VALUES (0)"
@@ -123,7 +123,7 @@ def test_files_without_a_key_of_the_source_are_not_opened(
 def test_neither_are_they_where_the_keys_are_too_many_for_the_driver(
     lake: Lake, table: str, key: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark gives the least and the greatest of them then."""
+    """Spark then computes the minimum and maximum."""
     for limit in ("MAX_KEYS", "MAX_INTEGERS"):
         monkeypatch.setattr(merge_source, limit, 2)
     monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
@@ -168,7 +168,7 @@ AWKWARD = [
 def test_floats_match_as_sparks_join_has_them(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, partition: str, most: int
 ) -> None:
-    """NaN equals NaN, -0.0 equals 0.0: a file or partition of one is opened for the other."""
+    """NaN equals NaN, and -0.0 equals 0.0: a file or partition with one is opened for the other."""
     monkeypatch.setattr(merge_source, "MAX_KEYS", most)
     name = lake.create(f"f {kind}, n INT", partition)
     values = [value.format(kind=kind) for value in AWKWARD]
@@ -186,7 +186,7 @@ def test_floats_match_as_sparks_join_has_them(
 
 
 def test_a_source_of_two_far_days_opens_no_file_between_them(lake: Lake) -> None:
-    """More keys than are listed one by one become ranges, which end where a wide gap begins."""
+    """More keys than are listed individually become ranges, which end where a wide gap begins."""
     name = lake.create("ts TIMESTAMP, c INT, v INT", "PARTITIONED BY (days(ts))")
     times = "timestampadd(SECOND, CAST(id DIV 9 AS INT), timestampadd(DAY, CAST(id % 9 AS INT), DATE '2024-01-01'))"
     lake.session.sql(f"INSERT INTO {name} SELECT {times}, CAST(id AS INT), 0 FROM range(9000)")
@@ -203,7 +203,7 @@ def test_a_source_of_two_far_days_opens_no_file_between_them(lake: Lake) -> None
 
 @pytest.mark.parametrize("mode", ["true", "false"])
 def test_local_times_that_a_clock_skips_match_as_sparks_join_has_them(lake: Lake, mode: str) -> None:
-    """02:30 on the day when Berlin's clock is put forward is the instant of 03:30, and both kinds of column meet it."""
+    """On the day of Berlin's clock change 02:30 is the instant of 03:30, and both types of column match it."""
     conf = lake.session.spark.conf
     conf.set("spark.sql.session.timeZone", ZONE)
     conf.set("spark.sql.ansi.enabled", mode)
@@ -220,7 +220,7 @@ def test_local_times_that_a_clock_skips_match_as_sparks_join_has_them(lake: Lake
             ("ts", "TIMESTAMP_NTZ '2024-03-31 02:30:00'", 1),
             ("ts", "TIMESTAMP_NTZ '2024-10-27 02:30:00'", 1),
         ):
-            # Of a constant Spark's optimizer would make a local time, which no instant of the skipped hour is.
+            # Spark's optimizer would convert a constant to a local time, which no instant of the skipped hour equals.
             rows = f"SELECT timestampadd(SECOND, CAST(id AS INT), {source}) AS k FROM range(1)"
             result = lake.session.sql(
                 f"MERGE INTO {name} t USING ({rows}) s ON t.{key} = s.k WHEN MATCHED THEN UPDATE SET ts = t.ts"

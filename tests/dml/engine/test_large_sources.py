@@ -1,4 +1,4 @@
-"""MERGE by tasks that get a source in a file: new rows are many too, and the source cannot be asked again."""
+"""MERGE by tasks that receive the source in a file, with many new rows and a source that cannot be read again."""
 
 from collections.abc import Callable
 from itertools import product
@@ -248,7 +248,7 @@ def test_rows_of_others_conflict_by_their_keys(
 
 
 def test_what_a_source_may_have(lake: Lake, large: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table says how many bytes; Spark makes ranges of more than a little."""
+    """The table's property limits the bytes; above a small size Spark makes the ranges."""
     columns, ranges = "id BIGINT, k INT, d DOUBLE, s STRING, at TIMESTAMP", {"write.merge.distribution-mode": "range"}
     for properties in ({"write.merge.max-sent-source-bytes": "0"}, ranges):
         name = lake.create(columns, **properties)
@@ -260,7 +260,7 @@ def test_what_a_source_may_have(lake: Lake, large: list[bool], monkeypatch: pyte
 
 
 def size_of_source(lake: Lake, name: str, source: str) -> int:
-    """Bytes of a source as tasks get it."""
+    """Return the bytes of a source in the form that tasks receive."""
     sizes: list[int] = []
     original = broadcast_source.sent_batch
 
@@ -283,7 +283,7 @@ LIMITS = ("SENT_BYTES", "KEPT_BYTES", "limit", "FEW_ROWS", "ROWS_OF_A_TASK")
 def test_sources_just_below_and_above_each_limit(
     kind: Kind, monkeypatch: pytest.MonkeyPatch, limit: str, more: int
 ) -> None:
-    """What tasks make is what Spark's join makes, with a limit that the source just meets, and one that it does not."""
+    """Tasks produce the same rows as Spark's join, with a limit that the source just meets, and one just below it."""
     lake, name, twin = kind.lake, filled(kind), filled(kind)
     source = f"{ROW} FROM range(17, 60)"
     size = size_of_source(lake, name, source)
@@ -323,7 +323,7 @@ def test_sources_just_below_and_above_each_limit(
 @pytest.mark.parametrize("rows", [99_999, 100_001])
 @pytest.mark.parametrize("on", ["t.id = s.id", "t.s = s.s", "t.id = s.id AND t.s = s.s"])
 def test_the_number_of_rows_makes_no_difference(lake: Lake, rows: int, on: str) -> None:
-    """Where sources of 100,000 rows once ended, and for keys of each kind."""
+    """Around the former limit of 100,000 rows, for each kind of key."""
     name = lake.create("id BIGINT, s STRING", **{"write.merge.mode": "merge-on-read", "format-version": "2"})
     lake.session.sql(f"INSERT INTO {name} SELECT id, concat('key-', id) FROM range(0, 90000, 1, 2)")
     source = f"SELECT id + 40000 AS id, concat('key-', id + 40000) AS s FROM range({rows})"

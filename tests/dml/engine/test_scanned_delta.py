@@ -135,7 +135,7 @@ def test_numbers_that_do_not_fit_are_sparks_to_judge(lake: Lake, spark: SparkSes
 def test_a_statement_that_falls_back_to_spark_commits_under_the_id_of_its_files(
     lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second attempt writes under an id of its own, and everything after the write goes by that one."""
+    """The second attempt writes under a new id, and everything after the write uses that id."""
     contexts: list[WriteContext] = []
     for name in ("with_copied_metrics", "UncommittedFiles", "row_level_action"):
         monkeypatch.setattr(row_level, name, noting_contexts(getattr(row_level, name), contexts))
@@ -154,7 +154,7 @@ def test_a_statement_that_falls_back_to_spark_commits_under_the_id_of_its_files(
 
 
 def noting_contexts(function: Callable[..., Any], contexts: list[WriteContext]) -> Callable[..., Any]:
-    """A function that notes the context of the write that it is called with."""
+    """Wrap a function to record the context of the write that it is called with."""
 
     def noting(*args: Any, **named: Any) -> Any:
         contexts.extend(value for value in args if isinstance(value, WriteContext))
@@ -164,7 +164,7 @@ def noting_contexts(function: Callable[..., Any], contexts: list[WriteContext]) 
 
 
 def counting(function: Callable[..., object], counted: list[str]) -> Callable[..., object]:
-    """The function, whose calls are noted."""
+    """The function, with recorded calls."""
 
     def noting(*args: object, **named: object) -> object:
         counted.append(function.__name__)

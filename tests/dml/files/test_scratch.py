@@ -1,4 +1,4 @@
-"""Temporary files are on Spark's disks, on all of them in turn, and go with their block."""
+"""Temporary files are on Spark's disks, used in turn, and removed at the end of their block."""
 
 import os
 import tempfile
@@ -17,7 +17,7 @@ from dml.spark.workers import scratch_folder as folder_of_driver
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The system's temporary folder, of a process that is no worker."""
+    """The system's temporary directory, in a process that is not a worker."""
     for variable in scratch.VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     system = tmp_path / "system"
@@ -60,7 +60,7 @@ def test_a_disk_that_cannot_be_written_is_passed_over(tmp_path, monkeypatch, els
 
 
 def folder_of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Where a task's temporary files are, and what Spark has told it."""
+    """Return where a task's temporary files are, and the directories that Spark passed to it."""
     for _ in batches:
         pass
     with scratch_folder() as folder:

@@ -483,7 +483,7 @@ def test_a_statement_is_one_line_of_json(caplog):
 
 
 def test_the_line_has_every_count_of_a_result():
-    """Each attribute of `Result` that is a number of rows, files or bytes, also one that is added later."""
+    """Each attribute of `Result` that is a number of rows, files or bytes, including future ones."""
     identity = {"snapshot_id"}
     counted = {name for name, value in RESULT.as_dict().items() if type(value) is int} - identity
     assert counted >= {"data_files_spliced", "data_files_marked"}

@@ -1,4 +1,4 @@
-"""The keys of a join as a filter: true for every key, and ranges that leave wide gaps out."""
+"""The keys of a join as a filter: true for every key, with ranges that leave out wide gaps."""
 
 import datetime as dt
 import math
@@ -39,7 +39,7 @@ TIMES = pa.timestamp("us", tz="Asia/Kolkata")
 KINDS: list[tuple[IcebergType, pa.DataType, Any]] = [
     (IntegerType(), pa.int32(), lambda n: n),
     (LongType(), pa.int64(), lambda n: n * 10**12),
-    (DateType(), pa.date32(), lambda n: n * 1000),  # years that Python's dates do not have
+    (DateType(), pa.date32(), lambda n: n * 1000),  # years outside of Python's dates
     (TimestampType(), pa.timestamp("us"), lambda n: n * 10**13),
     (TimestamptzType(), TIMES, lambda n: n * 10**13),
     (TimeType(), pa.time64("ns"), lambda n: abs(n) * 1000),
@@ -54,7 +54,7 @@ KINDS: list[tuple[IcebergType, pa.DataType, Any]] = [
 
 
 def internal(kind: IcebergType, value: Any) -> Any:
-    """A value as `Bounds` have it; a time of Spark's in nanoseconds."""
+    """Convert a value to the form of `Bounds`; Spark's times are in nanoseconds."""
     return value // 1000 if isinstance(kind, TimeType) else value
 
 

@@ -1,4 +1,4 @@
-"""What a master URL and its settings say about tasks."""
+"""Tests of reading a master URL and its settings."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from dml.spark.master import is_local, max_task_failures, parallel_tasks
 
 
 def settings(**chosen):
-    """Reads settings whose names are given without `spark.`, and with `_` for a dot."""
+    """Return a reader of settings, whose names are given without `spark.` and with `_` for a dot."""
     known = {f"spark.{key.replace('_', '.')}": value for key, value in chosen.items()}
     return known.get
 

@@ -1,4 +1,4 @@
-"""PySpark's methods with our question in front: a question that fails never fails a call that is not ours."""
+"""Replaced methods of PySpark: a failed question never fails a call that is not ours."""
 
 import functools
 import inspect
@@ -28,7 +28,7 @@ def register_nothing(spark: SparkSession) -> None:
 
 
 def all_replacements() -> list[Replacement]:
-    """Every method of PySpark that is replaced on any kind of session, once."""
+    """Yield each method of PySpark that is replaced for any kind of session, once."""
     kinds = [(is_classic, has_catalogs) for is_classic in (True, False) for has_catalogs in (True, False)]
     found = [
         *(sql_replacement(f"pyspark.sql.{kind}.SparkSession") for kind in ("session", "connect.session")),
@@ -54,7 +54,7 @@ def replacement_id(replacement: Replacement) -> str:
 
 @pytest.fixture
 def enabled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session of another thread is enabled; classes are as they were afterwards."""
+    """Enable a session of another thread; classes are restored afterwards."""
     handler = StatementHandler(
         handles=lambda _: True,
         run=lambda *_: pytest.fail("it is not ours"),
@@ -68,7 +68,7 @@ def enabled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[Replacement], list[tuple[Any, ...]]]:
-    """Replaces a method that notes its arguments instead of doing PySpark's work."""
+    """Replace a method by one that records its arguments instead of running PySpark's."""
 
     def record(replacement: Replacement) -> list[tuple[Any, ...]]:
         owner, calls = replacement.owner_class, []
@@ -87,12 +87,12 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[Replacement], list[tu
 
 
 def blank(owner: Any) -> Any:
-    """An object of PySpark that has none of its private state."""
+    """Return an object of PySpark without its private state."""
     return owner.__new__(owner)
 
 
 def call_arguments(replacement: Replacement) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments for a call about a table that may be ours."""
+    """Return arguments for a call about a table that may be ours."""
     parameters = list(inspect.signature(getattr(replacement.owner_class, replacement.name)).parameters.values())[1:]
     required = [
         entry.name for entry in parameters if entry.default is entry.empty and entry.kind is not entry.VAR_KEYWORD
@@ -108,7 +108,7 @@ def call_arguments(replacement: Replacement) -> tuple[list[Any], dict[str, Any]]
 def test_private_state_that_is_not_there_leaves_the_call_to_pyspark(
     replacement: Replacement, recorded: Callable[[Replacement], list[Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """PySpark renames what it calls private whenever it likes: its users' calls go on as without us."""
+    """PySpark may rename private attributes at any time: its users' calls must still work."""
     given, named = call_arguments(replacement)
     calls = recorded(replacement)
     subject = blank(replacement.owner_class)
@@ -152,7 +152,7 @@ def test_without_an_enabled_session_nothing_is_asked(
 
 
 class Reader:
-    """Stands for a class of PySpark."""
+    """A stand-in for a class of PySpark."""
 
     def table(self, name: str) -> str:
         """Read a table."""
@@ -165,7 +165,7 @@ class Reader:
 
 @pytest.fixture
 def reader(enabled: None) -> Callable[[Callable[..., Any]], Reader]:
-    """Makes a reader with a question."""
+    """A function that makes a reader with a question."""
 
     def make(question: Callable[..., Any]) -> Reader:
         kind = type("Reader", (Reader,), {"table": Reader.table})
@@ -184,7 +184,7 @@ def fails(error: Exception) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("name", ["theirs", "unknown"])
 def test_a_catalog_that_fails_is_an_error_and_spark_is_not_asked(reader, caplog, name):
-    """Spark may have a table of the same name, which would be read, or dropped, in place of ours."""
+    """Spark may have a table of the same name, which would be read, or dropped, instead of ours."""
     failing = reader(fails(ExecutionError("The catalog 'lake' does not answer")))
     with pytest.raises(ExecutionError, match="does not answer"):
         failing.table(name)

@@ -113,7 +113,7 @@ def test_bounds_are_the_least_and_greatest_value_for_readers(name: str, tmp_path
 
 @given(values=st.lists(st.integers(-(10**38) + 1, 10**38 - 1), min_size=1, max_size=4), scale=st.integers(0, 38))
 def test_bounds_of_decimals_of_all_digits_are_not_rounded(values: list[int], scale: int) -> None:
-    """Of ORC and Avro files; Python's decimals have 28 digits by default."""
+    """In ORC and Avro files; Python's decimals have 28 digits by default."""
     column = NestedField(1, "c", DecimalType(38, scale), required=False)
     metrics = BatchMetrics((Leaf(field=column, path=(0,)),), {1: MetricsMode()})
     decimals = [Decimal((value < 0, Decimal(abs(value)).as_tuple().digits, -scale)) for value in values]

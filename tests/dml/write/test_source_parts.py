@@ -1,4 +1,4 @@
-"""Rows that tasks send to the driver, themselves or in files, and batches that the driver sends to tasks."""
+"""Rows that tasks send to the driver, directly or in files, and batches that the driver sends to tasks."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_parts_are_mapped_as_they_were_written_also_when_the_files_are_gone(tmp_
 
 @pytest.mark.parametrize(("rows", "held", "is_file"), [(10, 100, False), (13, 100, True), (13, 1000, False)])
 def test_few_rows_come_without_a_file(tmp_path: Path, rows: int, held: int, is_file: bool) -> None:
-    """Rows of 8 bytes and a bit: just below and just above the limit, in one batch or in several."""
+    """Rows of 8 bytes and a bit, just below and just above the limit, in one batch or in several."""
     for batches in ([batch(*range(rows))], [batch(number) for number in range(rows)]):
         part = written(tmp_path, *batches, held=held)
         assert bool(part.path) is is_file
@@ -61,7 +61,7 @@ def test_tasks_stop_where_one_of_them_has_found_too_much(tmp_path: Path) -> None
 
 @pytest.fixture
 def numbered(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets the number of the task that runs."""
+    """A function that sets the number of the current task."""
 
     def number(partition_id: int) -> None:
         monkeypatch.setattr(source_parts, "current_task", lambda: TaskIdentity(partition_id=partition_id))
@@ -70,7 +70,7 @@ def numbered(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 def test_tasks_without_a_folder_return_their_share(numbered: Any) -> None:
-    """Rows that are spread evenly fit as long as all of them do; the limit for many tasks together stays small."""
+    """Evenly distributed rows fit if all of them do together; the total for many tasks stays small."""
     for tasks in (1, 4, 16):
         rows = batch(*range(64 * 16 // tasks))
         for most, fits in ((tasks * rows.nbytes, True), (tasks * rows.nbytes - 1, False)):
