@@ -215,7 +215,7 @@ def read_source(sql: str) -> Source:
     tokens, second = cut_semicolons(tokens)
     if second is not None and problem is None:
         problem = SqlError(
-            "There are two statements in one text",
+            "There are several statements in one text",
             sql=sql,
             position=second.start,
             length=second.end - second.start,

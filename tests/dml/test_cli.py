@@ -172,7 +172,7 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         assert (code, out.splitlines()) == (1, ["a", "1"])
         assert "Statement 2 of 3 failed; 1 statement ran before it" in err
         code, out, err = run("SELECT 1; SELECT 2", "--idempotency-key", "k")
-        assert (code, "two statements in one text" in err) == (1, True)
+        assert (code, "several statements in one text" in err) == (1, True)
         monkeypatch.setattr(sys, "stdout", closed_pipe)
         code, _, err = run("SELECT id, repeat('x', 1000) FROM range(100)", "--format", "csv")
         assert (code, err) == (141, "")

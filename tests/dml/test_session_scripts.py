@@ -57,9 +57,9 @@ def test_statements_of_spark_report_their_errors_too(lake: dml.Session) -> None:
 def test_parameters_and_idempotency_keys_are_for_one_statement(lake: dml.Session) -> None:
     """A value that ends a statement and starts another one is possible only in the text itself."""
     script = "INSERT INTO db.t VALUES (:id, 'a'); INSERT INTO db.t VALUES (2, 'b')"
-    with pytest.raises(dml.SqlError, match="two statements in one text"):
+    with pytest.raises(dml.SqlError, match="several statements in one text"):
         lake.sql(script, {"id": 1})
-    with pytest.raises(dml.SqlError, match="two statements in one text"):
+    with pytest.raises(dml.SqlError, match="several statements in one text"):
         lake.sql("INSERT INTO db.t VALUES (1, 'a'); INSERT INTO db.t VALUES (2, 'b')", idempotency_key="k")
     assert ids(lake) == []
 
@@ -72,6 +72,6 @@ def test_names_and_conditions_of_methods_cannot_hold_a_statement(lake: dml.Sessi
         lambda: lake.table("db.t; DROP TABLE db.t"),
         lambda: lake.merge_into("db.t", "db.t t", "1 = 1; DROP TABLE db.t").whenMatched().delete().merge(),
     ):
-        with pytest.raises(dml.SqlError, match="two statements in one text"):
+        with pytest.raises(dml.SqlError, match="several statements in one text"):
             use()
     assert ids(lake) == [1]

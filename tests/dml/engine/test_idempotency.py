@@ -157,7 +157,7 @@ def test_a_key_given_to_spark_is_not_ignored(lake: Lake) -> None:
 
 def test_two_statements_are_not_one(lake: Lake) -> None:
     name = lake.create("id BIGINT")
-    with pytest.raises(dml.SqlError, match="two statements in one text"):
+    with pytest.raises(dml.SqlError, match="several statements in one text"):
         lake.session.sql(f"DELETE FROM {name}; DELETE FROM {name}", idempotency_key="k")
 
 
