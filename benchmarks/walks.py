@@ -121,7 +121,7 @@ UPDATE = "UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7"
 WALKS: dict[str, Walk] = {
     "merge-source": Walk(
         crosses="engine.broadcast_source: SENT_BYTES, KEPT_BYTES, TRIED_BYTES, write.merge.max-sent-source-bytes; "
-        "engine.distribution.FEW_ROWS; engine.broadcast_merge.ROWS_OF_A_TASK",
+        "engine.broadcast_merge: FEW_BYTES, ROWS_OF_A_TASK",
         axis="rows of the source",
         sizes=growing_sizes(1_000, 4_000_000, 4 / 3),
         statement=merge_of(NUMBER, "t.id = s.id"),
@@ -148,9 +148,9 @@ WALKS: dict[str, Walk] = {
         variants=MODES,
     ),
     "merge-new": Walk(
-        crosses="engine.distribution.FEW_ROWS: new rows that the driver inserts",
+        crosses="engine.broadcast_merge.FEW_BYTES: new rows that the driver inserts; broadcast_source.KEPT_BYTES",
         axis="rows of the source, all new",
-        sizes=growing_sizes(15_000, 60_000, 1.15),
+        sizes=growing_sizes(20_000, 160_000, 1.2),
         statement=merge_of_new_rows,
         rows=target,
         is_one_table=True,

@@ -15,7 +15,6 @@ from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
 from dml.engine.broadcast_source import BroadcastSource
-from dml.engine.distribution import FEW_ROWS
 from dml.engine.scans import Scan
 from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, task_commits, with_live_storage, written_by
 from dml.model.scan_task import ScanTask
@@ -35,6 +34,9 @@ from dml.write.broadcast_merge import (
 from dml.write.writer_spec import WriteJob, WriterSpec
 
 __all__ = ["RANGE_BYTES", "write_broadcast_merge"]
+
+FEW_BYTES: Final = 4 * 2**20
+"""The limit for new rows that the driver writes: it is done with them when a further job of Spark's would begin."""
 
 ROWS_OF_A_TASK: Final = 100_000
 """Minimum rows per inserting task."""
@@ -100,7 +102,7 @@ def write_broadcast_merge(
     matched = merge.probe(groups)
     merge = merge.renewed()
     unmatched = source.row_count - len(matched)
-    loads = {0: 0} if unmatched <= FEW_ROWS else merge.inserting_tasks(unmatched, groups)
+    loads = {0: 0} if merge.are_few(unmatched) else merge.inserting_tasks(unmatched, groups)
     return written_by(merge.run(groups, inserted=merge.shares(matched, loads)), table, spec)
 
 
@@ -151,11 +153,15 @@ class BroadcastMerge:
             matched: The rows of the source that match.
         """
         unmatched, merge = self.source.row_count - len(matched), self.renewed()
-        if unmatched > FEW_ROWS:
+        if not self.are_few(unmatched):
             loads = self.inserting_tasks(unmatched, ())
             return merge.run((), inserted=self.shares(matched, loads))
         rows = inserted_rows(self.source.rows, merge.spec, matched)
         return [] if rows is None else [held_inserts(rows, merge.spec)]
+
+    def are_few(self, rows: int) -> bool:
+        """Return whether so many rows of the source are no more than `FEW_BYTES`."""
+        return rows * self.source.row_bytes <= FEW_BYTES
 
     def renewed(self) -> "BroadcastMerge":
         """Return the same jobs, with new credentials if the old ones have expired."""

@@ -83,12 +83,14 @@ class BroadcastSource:
         rows: The rows.
         keys: Their keys, for the target's scan.
         row_count: The number of rows.
+        row_bytes: The mean size of a row, in bytes.
         is_repeatable: Whether the source has the same rows when Spark reads it again.
     """
 
     rows: BroadcastRows
     keys: SourceKeys
     row_count: int
+    row_bytes: float
     is_repeatable: bool
 
 
@@ -142,7 +144,7 @@ def computed_columns(source: MergeSourceFrame, frame: DataFrame, most_bytes: int
     if source.known_rows is not None and size is not None:
         if size > most_bytes:
             return None
-        if size <= SENT_BYTES:
+        if size <= KEPT_BYTES:
             return literal_columns(frame)
     if size is None or size > most_bytes:
         most_bytes = min(most_bytes, TRIED_BYTES)
@@ -272,6 +274,7 @@ def sent(
         rows=BroadcastRows(join=plan.join, rows=sent_batch(source, rows), case_sensitive=case_sensitive),
         keys=source_keys(source, known),
         row_count=rows.num_rows,
+        row_bytes=rows.nbytes / max(1, rows.num_rows),
         is_repeatable=source.known_rows is not None or source.frame.is_cached,
     )
 

@@ -49,9 +49,8 @@ __all__ = [
     "sorts",
 ]
 
-FEW_ROWS: Final = 30_000
-"""So many new rows are not worth a task, and a file, for each core: the driver writes them in less time than a job of
-Spark takes to start."""
+FEW_ROWS: Final = 10_000
+"""So many new rows are not worth a task, and a file, for each core."""
 
 COLUMNAR_RATIO: Final = 3.0
 ROW_BASED_RATIO: Final = 1.5

@@ -196,7 +196,7 @@ def test_new_rows_go_along_with_files_that_are_written_anew(lake: Lake) -> None:
 def test_tasks_that_do_not_know_what_others_match(lake: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """Several tasks write files anew; new rows are found first, and few of them go along with one of the files."""
     monkeypatch.setattr(split, "SMALL_SIZE", 1)
-    monkeypatch.setattr(broadcast_merge, "FEW_ROWS", 10_000 if few else 1)
+    monkeypatch.setattr(broadcast_merge, "FEW_BYTES", 1 << 20 if few else 1)
     names = [filled(Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)) for _ in range(2)]
     before = len(lake.data_files(names[0]))
     assert before > 1

@@ -25,11 +25,11 @@ RANDOM = "SELECT int(50 * rand()) AS id, 'x' AS v FROM range(1)"
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Every source is large, and two new rows are many; whether tasks got the source, of each statement."""
+    """Every source is large, and each new row is; whether tasks got the source, of each statement."""
     monkeypatch.setattr(merge_source, "local_rows", lambda _: None)
     monkeypatch.setattr(broadcast_source, "SENT_BYTES", -1)
     monkeypatch.setattr(broadcast_source, "KEPT_BYTES", -1)
-    monkeypatch.setattr(broadcast_merge, "FEW_ROWS", 1)
+    monkeypatch.setattr(broadcast_merge, "FEW_BYTES", 1)
     monkeypatch.setattr(broadcast_merge, "ROWS_OF_A_TASK", 3)
     original, found = row_level.broadcast_source, []
 
@@ -273,7 +273,7 @@ def size_of_source(lake: Lake, name: str, source: str) -> int:
     return sizes[0]
 
 
-LIMITS = ("SENT_BYTES", "KEPT_BYTES", "limit", "FEW_ROWS", "ROWS_OF_A_TASK")
+LIMITS = ("SENT_BYTES", "KEPT_BYTES", "limit", "FEW_BYTES", "ROWS_OF_A_TASK")
 
 
 @pytest.mark.parametrize(
@@ -294,6 +294,8 @@ def test_sources_just_below_and_above_each_limit(
         sent.append(original(*args))
         return sent[-1]
 
+    with mock.patch.object(row_level, "broadcast_source", return_value=None):
+        expected = lake.session.sql(merge(lake, twin, UPSERT, source))
     with monkeypatch.context() as patched:
         patched.setattr(merge_source, "local_rows", lambda _: None)
         patched.setattr(row_level, "broadcast_source", noted)
@@ -305,6 +307,8 @@ def test_sources_just_below_and_above_each_limit(
                 patched.setattr(broadcast_source, limit, 1_000 + more)
             case "limit":
                 patched.setattr(row_level, "most_sent", lambda *_: 4 * size if more == 0 else size - 1)
+            case "FEW_BYTES":
+                patched.setattr(broadcast_merge, limit, expected.rows_inserted * (size / 43) + more)
             case _:
                 patched.setattr(broadcast_merge, limit, 20 + more)
         result = lake.session.sql(merge(lake, name, UPSERT, source))
@@ -313,8 +317,6 @@ def test_sources_just_below_and_above_each_limit(
         assert isinstance(sent[0].rows.rows, StreamedBatch if more == 0 else MappedBatch)
     if limit == "KEPT_BYTES":
         assert sent[0].is_repeatable is (more == 0)
-    with mock.patch.object(row_level, "broadcast_source", return_value=None):
-        expected = lake.session.sql(merge(lake, twin, UPSERT, source))
     assert counts(result) == counts(expected)
     assert repr(lake.rows(name)) == repr(lake.rows(twin))
     assert lake.session.verify(name, every_file=True).ok
