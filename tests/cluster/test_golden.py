@@ -1,6 +1,6 @@
 """Golden scripts on a cluster with object storage and a REST catalog, each in one of its combinations.
 
-Every change runs one script in twelve, the nightly run all of them.
+Every change runs one script in thirty, the nightly run all of them.
 """
 
 import uuid
@@ -21,7 +21,7 @@ from tests.services.seaweedfs import SeaweedFs
 
 pytestmark = pytest.mark.spark
 
-EVERY = 12
+EVERY = 30
 CASES = [(script, in_turn(script.combinations, number)) for number, script in enumerate(SCRIPTS)]
 OFTEN = {script.path for script in SCRIPTS[::EVERY]}
 

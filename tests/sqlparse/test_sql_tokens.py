@@ -94,7 +94,7 @@ def test_case_and_end_are_matched_and_columns_of_that_name_are_not():
         ("select (1", 7, "not balanced"),
         ("select 1]", 8, "not balanced"),
         ("select (1]", 9, "not balanced"),
-        ("select 1; select 2", 10, "two statements"),
+        ("select 1; select 2", 10, "several statements"),
     ],
 )
 def test_what_is_wrong_with_a_text_is_kept_with_its_place(sql, position, message):

@@ -127,7 +127,7 @@ def test_the_night_goes_on_after_a_part_that_failed(tmp_path):
     )
     ended = subprocess.run(["bash", tmp_path / ".ci" / "nightly"], capture_output=True, text=True, check=False)
     ran = [line for line in ended.stdout.splitlines() if line.startswith("ran ")]
-    assert len(ran) == 11, ended.stdout + ended.stderr
+    assert len(ran) == 12, ended.stdout + ended.stderr
     assert ended.stdout.splitlines()[-2:] == ["== Failed", "PySpark 4.0: golden oldest connector connect serve"]
     assert ended.returncode == 1
 

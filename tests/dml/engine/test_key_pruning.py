@@ -108,7 +108,7 @@ def inserted(lake: Lake, name: str, key: str, source: str, operator: str, first:
 
 
 @pytest.mark.usefixtures("zone")
-@pytest.mark.parametrize("operator", ["=", "<=>"])
+@pytest.mark.parametrize("operator", ["=", pytest.param("<=>", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(("key", "source"), SOURCES)
 def test_files_without_a_key_of_the_source_are_not_opened(
     lake: Lake, table: str, key: str, source: str, operator: str
@@ -159,9 +159,9 @@ AWKWARD = [
 @pytest.mark.parametrize(
     ("kind", "partition", "most"),
     [
-        pytest.param(kind, partition, most, marks=() if (kind, most) == ("DOUBLE", most_kept) else pytest.mark.nightly)
+        pytest.param(kind, partition, most, marks=() if (kind, most) == everyday else pytest.mark.nightly)
         for kind in ("FLOAT", "DOUBLE")
-        for partition, most_kept in (("", 1), ("PARTITIONED BY (f)", 1_000_000))
+        for partition, everyday in (("", None), ("PARTITIONED BY (f)", ("DOUBLE", 1_000_000)))
         for most in (1, 1_000_000)
     ],
 )

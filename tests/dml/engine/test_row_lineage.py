@@ -68,6 +68,8 @@ def test_rows_have_no_lineage_between_an_upgrade_and_the_next_commit(lake: Lake,
     name = filled(lake, 2, mode)
     lake.session.sql(f"DELETE FROM {name} WHERE id = 6")
     lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '3')")
+    for nothing in ("DELETE FROM {t} WHERE id = -1", "UPDATE {t} SET s = 'x' WHERE s = 'missing'"):
+        assert not lake.session.sql(nothing.replace("{t}", name)).changed
     assert set(lineage(lake, name).values()) == {(None, None)}
     lake.session.sql(statement.replace("{t}", name))
     found = lineage(lake, name)

@@ -220,7 +220,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lockstep")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(found=entries_of_files(a_file(ALIKE)), version=st.sampled_from([1, 2, 3]), sizes=CUTS)
 def test_entries_of_one_table_are_decoded_in_lockstep(
     folder: Path, found: list[ManifestEntry], version: int, sizes: list[int]
@@ -232,7 +232,7 @@ def test_entries_of_one_table_are_decoded_in_lockstep(
     assert same(packed_in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(found=entries_of_files(a_file(ALIKE, deletes=True)), version=st.sampled_from([2, 3]), sizes=CUTS)
 def test_paths_that_no_entry_starts_with_are_passed_by(
     folder: Path, found: list[ManifestEntry], version: int, sizes: list[int]
@@ -244,7 +244,7 @@ def test_paths_that_no_entry_starts_with_are_passed_by(
     assert same(packed_in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(found=entries_of_files(a_file(ANY_PATH)), sizes=CUTS)
 def test_paths_that_have_nothing_in_common_are_found_or_given_up(
     folder: Path, found: list[ManifestEntry], sizes: list[int]
@@ -296,7 +296,7 @@ def test_damage_is_never_read_as_something_else(folder: Path) -> None:
     file_schema, blocks = read(line)
     blocks = cut(file_schema, blocks, [4])
     outcomes = {"same": 0, "left": 0, "refused by both": 0}
-    for _ in range(1500):
+    for _ in range(500):
         damaged = [(count, bytearray(block)) for count, block in blocks]
         block = damaged[chance.randrange(len(damaged))][1]
         for _ in range(chance.choice([1, 1, 1, 3])):
@@ -323,8 +323,8 @@ def test_damage_is_never_read_as_something_else(folder: Path) -> None:
             outcomes["same"] += 1
         except UnsureError:
             outcomes["left"] += 1
-    assert outcomes["same"] > 150, outcomes
-    assert outcomes["refused by both"] > 150, outcomes
+    assert outcomes["same"] > 50, outcomes
+    assert outcomes["refused by both"] > 50, outcomes
 
 
 def test_blocks_that_are_decoded_in_several_turns_are_one_manifest(

@@ -132,14 +132,14 @@ def test_a_damaged_list_is_damaged_both_ways(folder: Path) -> None:
     assert both(f"file://{path}") == [tuple(read_manifest_list(PyArrowFileIO(), f"file://{path}"))] * 2
     outcomes = {"read": 0, "refused": 0}
     start = content.rfind(b"avro.schema")
-    for _ in range(900):
+    for _ in range(300):
         damaged = bytearray(content)
         damaged[chance.randrange(content.find(b"s3://", start) - 3, len(content) - 16)] ^= 1 << chance.randrange(8)
         path.write_bytes(damaged)
         cut, plain = both(f"file://{path}")
         assert cut == plain
         outcomes["refused" if cut is None else "read"] += 1
-    assert min(outcomes.values()) > 100, outcomes
+    assert min(outcomes.values()) > 30, outcomes
 
 
 def plain_container(content: bytes) -> bytes:

@@ -374,7 +374,11 @@ SOURCE = MergeSource(view="src", alias="src", columns=("i", "k", "other"))
 
 
 def keys(text):
-    return [(key.target.name, key.source_column) for key in equi_keys(parse_expression(text), context(), SOURCE)]
+    return [(key.target.name, key.source_column) for key in found_keys(text)]
+
+
+def found_keys(text):
+    return equi_keys(parse_expression(text), context(), SOURCE)
 
 
 def test_equi_keys_are_found_on_either_side_among_all_conjuncts():
@@ -383,9 +387,17 @@ def test_equi_keys_are_found_on_either_side_among_all_conjuncts():
     assert keys("l = k") == [("l", "k")]
 
 
+def test_equi_keys_of_nested_fields_and_null_safe_ones_are_told_apart():
+    nested, null_safe, plain = found_keys("t.st.a = src.k AND src.k <=> t.i AND t.l = src.k")
+    assert [key.target.name for key in (nested, null_safe, plain)] == ["st.a", "i", "l"]
+    assert [key.null_safe for key in (nested, null_safe, plain)] == [False, True, False]
+    assert nested.field is None
+    assert [key.field.name for key in (null_safe, plain)] == ["i", "l"]
+
+
 @pytest.mark.parametrize(
     "text",
-    ["t.i <=> src.k", "t.i = src.k + 1", "t.i = src.k OR t.l = 1", "t.st.a = src.k", "i = k", "t.i = t.l", "t.i = 3"],
+    ["t.i = src.k + 1", "t.i = src.k OR t.l = 1", "t.st = src.k OR true", "i = k", "t.i = t.l", "t.i = 3"],
 )
 def test_other_conjuncts_give_no_key(text):
     assert keys(text) == []
