@@ -232,7 +232,8 @@ def merge_neighbours(least: pa.Array, greatest: pa.Array) -> list[tuple[Any, Any
     lower, upper = as_numbers(least), as_numbers(greatest)
     cuts: Sequence[int] = ()
     if lower is not None and upper is not None and len(lower) > 1:
-        gaps = (lower[1:] - upper[:-1]) / (upper[-1] - lower[0]) if np.isfinite(upper[-1] - lower[0]) else np.zeros(1)
+        lower, upper = lower / 2, upper / 2  # the difference of two doubles may be infinite
+        gaps = (lower[1:] - upper[:-1]) / (upper[-1] - lower[0])
         widest = np.argsort(gaps)[::-1][: MAX_RANGES - 1]
         cuts = sorted(int(place) + 1 for place in widest if gaps[place] > LEAST_GAP)
     edges = [0, *cuts, len(least)]

@@ -162,3 +162,9 @@ def test_a_margin_does_not_leave_the_type(kind: IcebergType, limit: int) -> None
     widened = KeyRanges(field_type=kind, ranges=((-limit, -limit + 5), (7, limit - 1))).widened(10)
     assert widened.ranges == ((-limit, -limit + 15), (-3, limit - 1))
     assert row_filter(widened.expression("k"), Schema(NestedField(1, "k", kind)), case_sensitive=True) is not None
+
+
+def test_a_span_that_no_double_holds_has_gaps_too() -> None:
+    keys = [sign * (1e308 + number * 1e300) for sign in (-1, 1) for number in range(1_500)]
+    found = ranges_of(DoubleType(), pa.chunked_array([pa.array(keys)]))
+    assert found.ranges == ((min(keys), -1e308), (1e308, max(keys)))
