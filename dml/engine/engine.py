@@ -102,10 +102,11 @@ ICEBERG_SETTINGS: Final = "spark.sql.iceberg."
 LITERAL_SETTINGS: Final = (
     "spark.sql.parser.escapedStringLiterals",
     "spark.sql.legacy.consecutiveStringLiterals.enabled",
+    "spark.sql.legacy.typeCoercion.datetimeToString.enabled",
     "spark.sql.ansi.doubleQuotedIdentifiers",
     "spark.sql.ansi.enforceReservedKeywords",
 )
-"""Under these the trees of sqlglot may read a literal otherwise than Spark does: nothing is pruned by them."""
+"""With one of these Spark may read or compare a literal differently: nothing is pruned by the trees of sqlglot."""
 
 TIMESTAMP_LTZ: Final = "TIMESTAMP_LTZ"
 """The default of `spark.sql.timestampType`, the meaning of TIMESTAMP in SQL. With another value nothing is pruned."""

@@ -127,8 +127,10 @@ def compares_alike(source: spark.DataType, kind: IcebergType) -> bool:
 def casts_exactly(source: spark.DataType, kind: IcebergType) -> bool:
     """Return whether a target value equals a source value exactly when it equals its `exact_sql`."""
     match kind:
+        case IntegerType() | LongType() if isinstance(source, spark.IntegralType):
+            return True
         case IntegerType() | LongType() | DecimalType():
-            return isinstance(source, spark.IntegralType) or compares_as_decimal(source, kind)
+            return compares_as_decimal(source, kind)
         case StringType() | DateType() | BooleanType() | BinaryType():
             return bool(source == spark_type(kind))
         case TimestamptzType():

@@ -358,9 +358,15 @@ def is_in(column: Column, constants: Sequence[Constant], zone: TimeZone, *, nega
 
 
 def keeps_text(field_type: IcebergType, values: Sequence[Constant]) -> bool:
-    """Whether a list with strings is compared value by value: Spark may turn the column into text instead."""
-    only_text = all(value.kind is Kind.STRING for value in values)
-    return only_text and isinstance(field_type, (StringType, DateType, IntegerType, LongType))
+    """Whether a list with strings is compared value by value: Spark may turn the column into text instead.
+
+    In legacy mode Spark compares the text of a date, so that it equals only a date that is written in the same way.
+    """
+    if any(value.kind is not Kind.STRING for value in values):
+        return False
+    if isinstance(field_type, DateType):
+        return all(len(value.value) == len("2020-01-31") for value in values)
+    return isinstance(field_type, (StringType, IntegerType, LongType))
 
 
 def coincide(tests: Sequence[BooleanExpression]) -> bool:

@@ -78,6 +78,10 @@ LITERALS: Final[dict[type[IcebergType], Callable[[Any], Literal[Any]]]] = {
 """Types whose internal values need a specific literal; PyIceberg selects the others by the value's Python type."""
 
 
+LIMITS: Final[dict[type[IcebergType], int]] = {DateType: 1 << 31, TimestampType: 1 << 63}
+"""The first number that is too large for the internal form of a type; its negation is the least number."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRanges:
     """Ranges that contain all keys of a column.
@@ -96,7 +100,10 @@ class KeyRanges:
 
     def widened(self, margin: int) -> "KeyRanges":
         """Return the ranges, widened at both ends by a margin in units of the internal form (days or microseconds)."""
-        ranges = tuple((least - margin, greatest + margin) for least, greatest in self.ranges)
+        limit = LIMITS[type(self.field_type)]
+        ranges = tuple(
+            (max(least - margin, -limit), min(greatest + margin, limit - 1)) for least, greatest in self.ranges
+        )
         return KeyRanges(field_type=self.field_type, ranges=ranges, nulls=self.nulls, nans=self.nans)
 
     def expression(self, name: str) -> BooleanExpression:
@@ -225,7 +232,8 @@ def merge_neighbours(least: pa.Array, greatest: pa.Array) -> list[tuple[Any, Any
     lower, upper = as_numbers(least), as_numbers(greatest)
     cuts: Sequence[int] = ()
     if lower is not None and upper is not None and len(lower) > 1:
-        gaps = (lower[1:] - upper[:-1]) / (upper[-1] - lower[0]) if np.isfinite(upper[-1] - lower[0]) else np.zeros(1)
+        lower, upper = lower / 2, upper / 2  # the difference of two doubles may be infinite
+        gaps = (lower[1:] - upper[:-1]) / (upper[-1] - lower[0])
         widest = np.argsort(gaps)[::-1][: MAX_RANGES - 1]
         cuts = sorted(int(place) + 1 for place in widest if gaps[place] > LEAST_GAP)
     edges = [0, *cuts, len(least)]

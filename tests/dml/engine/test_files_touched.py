@@ -229,3 +229,21 @@ def test_what_timestamp_means_in_a_session_decides_which_files_may_match(lake: L
     finally:
         conf.unset("spark.sql.timestampType")
         conf.unset("spark.sql.session.timeZone")
+
+
+@pytest.mark.parametrize("condition", ["day IN ('2024-01-01 10:00')", "day = '2024-01-01 10:00'"])
+@pytest.mark.parametrize("as_text", ["true", "false"])
+def test_a_date_is_compared_with_a_text_as_spark_compares_them(lake: Lake, condition: str, as_text: str) -> None:
+    """In legacy mode Spark may compare the text of the date."""
+    conf, setting = lake.session.spark.conf, "spark.sql.legacy.typeCoercion.datetimeToString.enabled"
+    name = lake.create("id BIGINT, day DATE")
+    for number in (1, 2):
+        lake.session.sql(f"INSERT INTO {name} VALUES ({number}, DATE '2024-01-0{number}')")
+    conf.set("spark.sql.ansi.enabled", "false")
+    conf.set(setting, as_text)
+    try:
+        wanted = lake.session.spark.sql(f"SELECT sum(int({condition})) FROM VALUES (DATE '2024-01-01') AS t(day)")
+        assert lake.session.delete(name, condition).rows_deleted == wanted.first()[0]
+    finally:
+        conf.unset("spark.sql.ansi.enabled")
+        conf.unset(setting)

@@ -229,3 +229,22 @@ def test_local_times_that_a_clock_skips_match_as_sparks_join_has_them(lake: Lake
     finally:
         conf.unset("spark.sql.session.timeZone")
         conf.unset("spark.sql.ansi.enabled")
+
+
+@pytest.mark.parametrize("mode", ["true", "false"])
+@pytest.mark.parametrize("source", ["TINYINT", "BIGINT", "DECIMAL(20, 0)"])
+def test_decimals_that_spark_rounds_to_compare_them_are_not_missed(lake: Lake, mode: str, source: str) -> None:
+    """If 38 digits cannot hold both types, Spark 4 gives up digits behind the point, and 1.0...01 equals 1."""
+    conf = lake.session.spark.conf
+    conf.set("spark.sql.ansi.enabled", mode)
+    try:
+        name = lake.create("k DECIMAL(38, 37)")
+        lake.session.sql(f"INSERT INTO {name} VALUES (CAST('1.{'0' * 36}1' AS DECIMAL(38, 37)))")
+        rows = f"SELECT CAST(id AS {source}) AS k FROM range(1, 2)"
+        wanted = lake.rows(f"SELECT s.k FROM ({rows}) s ANTI JOIN {name} t ON t.k = s.k")
+        result = lake.session.sql(
+            f"MERGE INTO {name} t USING ({rows}) s ON t.k = s.k WHEN NOT MATCHED THEN INSERT (k) VALUES (NULL)"
+        )
+        assert result.rows_inserted == len(wanted)
+    finally:
+        conf.unset("spark.sql.ansi.enabled")

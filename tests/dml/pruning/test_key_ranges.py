@@ -32,6 +32,7 @@ from pyiceberg.types import (
 
 from dml.pruning.key_ranges import MAX_LISTED, MAX_RANGES, KeyRanges, range_between, ranges_of
 from dml.pruning.row_tests import Bounds, any_match
+from dml.read.row_filter import row_filter
 
 DRAWN = random.Random(22)
 TIMES = pa.timestamp("us", tz="Asia/Kolkata")
@@ -153,3 +154,17 @@ def test_ends_of_keys_are_one_range_and_a_margin_widens_it() -> None:
 def test_both_booleans_are_listed_however_many_keys_there_are() -> None:
     found = ranges_of(BooleanType(), pa.chunked_array([pa.array([True] * 5_000)]))
     assert found == KeyRanges(field_type=BooleanType(), ranges=((True, True),))
+
+
+@pytest.mark.parametrize(("kind", "limit"), [(DateType(), 1 << 31), (TimestampType(), 1 << 63)], ids=str)
+def test_a_margin_does_not_leave_the_type(kind: IcebergType, limit: int) -> None:
+    """Tasks compare the ends with arrays, which cannot hold more."""
+    widened = KeyRanges(field_type=kind, ranges=((-limit, -limit + 5), (7, limit - 1))).widened(10)
+    assert widened.ranges == ((-limit, -limit + 15), (-3, limit - 1))
+    assert row_filter(widened.expression("k"), Schema(NestedField(1, "k", kind)), case_sensitive=True) is not None
+
+
+def test_a_span_that_no_double_holds_has_gaps_too() -> None:
+    keys = [sign * (1e308 + number * 1e300) for sign in (-1, 1) for number in range(1_500)]
+    found = ranges_of(DoubleType(), pa.chunked_array([pa.array(keys)]))
+    assert found.ranges == ((min(keys), -1e308), (1e308, max(keys)))
