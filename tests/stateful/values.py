@@ -151,4 +151,6 @@ def new_values(
     if form == 6:
         return f"(SELECT max(x.{alike[0]}){zero} FROM {table} x)"
     k = next(column for column in columns if column.startswith("k"))
-    return f"(SELECT min(x.{alike[0]}){zero} FROM {table} x WHERE x.{k} = {qualifiers[0]}{k})"
+    # Not the table itself: in `s.k` it would be asked for a field of its own column `s`.
+    inner = f"(SELECT {alike[0]} AS v, {k} AS g FROM {table}) x"
+    return f"(SELECT min(x.v){zero} FROM {inner} WHERE x.g = {qualifiers[0]}{k})"
