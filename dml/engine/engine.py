@@ -105,6 +105,7 @@ LITERAL_SETTINGS: Final = (
     "spark.sql.legacy.typeCoercion.datetimeToString.enabled",
     "spark.sql.ansi.doubleQuotedIdentifiers",
     "spark.sql.ansi.enforceReservedKeywords",
+    "spark.sql.legacy.exponentLiteralAsDecimal.enabled",
 )
 """With one of these Spark may read or compare a literal differently: nothing is pruned by the trees of sqlglot."""
 

@@ -247,3 +247,16 @@ def test_a_date_is_compared_with_a_text_as_spark_compares_them(lake: Lake, condi
     finally:
         conf.unset("spark.sql.ansi.enabled")
         conf.unset(setting)
+
+
+def test_a_number_with_an_exponent_that_a_session_reads_as_a_decimal_is_compared_exactly(lake: Lake) -> None:
+    """As a double, 2^53 + 1 equals 2^53."""
+    conf = lake.session.spark.conf
+    name = lake.create("id BIGINT")
+    lake.session.sql(f"INSERT INTO {name} VALUES ({2**53 + 1})")
+    conf.set("spark.sql.legacy.exponentLiteralAsDecimal.enabled", "true")
+    try:
+        assert not lake.session.delete(name, f"id = {2**53}e0").changed
+        assert lake.session.delete(name, f"id * 1e0 > {2**53}").rows_deleted == 1
+    finally:
+        conf.unset("spark.sql.legacy.exponentLiteralAsDecimal.enabled")
