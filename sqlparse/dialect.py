@@ -5,6 +5,7 @@ answer. Trees serve analysis only (which columns, which comparisons); Spark alwa
 driver.
 """
 
+import re
 from enum import Enum
 from typing import ClassVar
 
@@ -53,6 +54,8 @@ class RowDeltaSpark(Spark):
 DIALECT = RowDeltaSpark()
 COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 PREDICATES = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike)
+LOCAL_TIMESTAMP = re.compile(r"\bWITHOUT\s+TIME\s+ZONE\b", re.IGNORECASE)
+"""A type of Spark 4.3 whose tree is that of `TIMESTAMP`."""
 BITWISE = (
     exp.BitwiseAnd,
     exp.BitwiseOr,
@@ -82,7 +85,7 @@ def parse_query(text: str, strings: tuple[str, ...] = ()) -> exp.Expression | No
 
 
 def parse(into: type[exp.Expr], text: str, strings: tuple[str, ...]) -> exp.Expression | None:
-    if not all(reads_string_alike(literal) for literal in strings):
+    if LOCAL_TIMESTAMP.search(text) or not all(reads_string_alike(literal) for literal in strings):
         return None
     try:
         trees = DIALECT.parse_into(into, text)

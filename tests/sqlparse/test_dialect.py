@@ -63,6 +63,7 @@ def test_plain_and_doubled_quotes_are_read():
         "a = b < c",
         "a | b & c = 1",
         "a || b + 1 = c",
+        "a < CAST('2024-01-01 00:00:00+05:00' AS TIMESTAMP without TIME  ZONE)",
     ],
 )
 def test_no_tree_where_sqlglot_reads_another_precedence_or_value(text):
