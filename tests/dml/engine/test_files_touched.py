@@ -242,8 +242,9 @@ def test_a_date_is_compared_with_a_text_as_spark_compares_them(lake: Lake, condi
     conf.set("spark.sql.ansi.enabled", "false")
     conf.set(setting, as_text)
     try:
-        wanted = lake.session.spark.sql(f"SELECT sum(int({condition})) FROM VALUES (DATE '2024-01-01') AS t(day)")
-        assert lake.session.delete(name, condition).rows_deleted == wanted.first()[0]
+        query = f"SELECT sum(int({condition})) FROM VALUES (DATE '2024-01-01') AS t(day)"
+        ((wanted,),) = lake.session.spark.sql(query).collect()
+        assert lake.session.delete(name, condition).rows_deleted == wanted
     finally:
         conf.unset("spark.sql.ansi.enabled")
         conf.unset(setting)
