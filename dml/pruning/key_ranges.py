@@ -8,7 +8,7 @@ June.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from typing import Any, Final
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import (
     AlwaysFalse,
+    AlwaysTrue,
     And,
     BooleanExpression,
     GreaterThanOrEqual,
@@ -91,12 +92,14 @@ class KeyRanges:
         ranges: Minimum and maximum of each range, in Iceberg's internal form, ascending; without NaN.
         nulls: Whether NULL is a key, which only a null-safe join has.
         nans: Whether NaN is a key.
+        unknown: Whether any value may be a key.
     """
 
     field_type: IcebergType
-    ranges: tuple[tuple[Any, Any], ...]
+    ranges: tuple[tuple[Any, Any], ...] = ()
     nulls: bool = False
     nans: bool = False
+    unknown: bool = False
 
     def widened(self, margin: int) -> "KeyRanges":
         """Return the ranges, widened at both ends by a margin in units of the internal form (days or microseconds)."""
@@ -104,7 +107,7 @@ class KeyRanges:
         ranges = tuple(
             (max(least - margin, -limit), min(greatest + margin, limit - 1)) for least, greatest in self.ranges
         )
-        return KeyRanges(field_type=self.field_type, ranges=ranges, nulls=self.nulls, nans=self.nans)
+        return replace(self, ranges=ranges)
 
     def expression(self, name: str) -> BooleanExpression:
         """Return a predicate on the column that is true for every value that equals a key.
@@ -112,6 +115,8 @@ class KeyRanges:
         Args:
             name: The column's full name in its schema.
         """
+        if self.unknown:
+            return AlwaysTrue()
         term = Reference(name)
         listed = {self._literal(least) for least, greatest in self.ranges if self._is_single(least, greatest)}
         parts: list[BooleanExpression] = [In(term=term, literals=listed)] if listed else []
@@ -154,6 +159,8 @@ def ranges_of(field_type: IcebergType, keys: pa.ChunkedArray, *, most_listed: in
         most_listed: Up to this many distinct keys, each is a range of one value.
     """
     values = internal(keys)
+    if not is_decodable(values):
+        return KeyRanges(field_type=field_type, unknown=True)
     nulls, nans = values.null_count > 0, False
     values = values.drop_null()
     if pa.types.is_floating(values.type):
@@ -175,19 +182,35 @@ def range_between(
         nulls: Whether NULL is a key.
         nans: Whether NaN is a key.
     """
-    ends = internal(least)[0].as_py(), internal(greatest)[0].as_py()
+    first, last = internal(least), internal(greatest)
+    if not (is_decodable(first) and is_decodable(last)):
+        return KeyRanges(field_type=field_type, unknown=True)
+    ends = first[0].as_py(), last[0].as_py()
     return KeyRanges(field_type=field_type, ranges=() if None in ends else (ends,), nulls=nulls, nans=nans)
 
 
 def internal(keys: pa.ChunkedArray) -> pa.Array:
     """Return values in Iceberg's internal form: dates and times as numbers, because Python's types cannot hold all."""
+    kind = keys.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):  # together they may have more than 2 GiB
+        keys = keys.cast(pa.large_string() if pa.types.is_string(kind) else pa.large_binary())
     values = pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], keys.type)
-    kind = values.type
     if pa.types.is_date32(kind):
         return values.cast(pa.int32())
     if pa.types.is_timestamp(kind):
         return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
     return values.cast(pa.time64("us")).cast(pa.int64()) if pa.types.is_time(kind) else values
+
+
+def is_decodable(values: pa.Array) -> bool:
+    """Return whether all strings are UTF-8, as those of Spark need not be."""
+    if not pa.types.is_large_string(values.type):
+        return True
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def ranges(values: pa.Array, most_listed: int) -> Iterable[tuple[Any, Any]]:

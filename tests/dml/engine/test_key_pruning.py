@@ -248,3 +248,17 @@ def test_decimals_that_spark_rounds_to_compare_them_are_not_missed(lake: Lake, m
         assert result.rows_inserted == len(wanted)
     finally:
         conf.unset("spark.sql.ansi.enabled")
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_text_that_is_not_utf_8_is_a_key_like_others(lake: Lake, monkeypatch: pytest.MonkeyPatch, sent: bool) -> None:
+    if not sent:
+        monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
+    name = lake.create("s STRING, n INT")
+    lake.session.sql(f"INSERT INTO {name} VALUES ('a', 1), ('b', 2)")
+    source = "SELECT CAST(X'61FF' AS STRING) AS s UNION ALL SELECT 'b'"
+    result = lake.session.sql(
+        f"MERGE INTO {name} t USING ({source}) s ON t.s = s.s WHEN MATCHED THEN UPDATE SET n = 3 "
+        "WHEN NOT MATCHED THEN INSERT (n) VALUES (4)"
+    )
+    assert (result.rows_updated, result.rows_inserted) == (1, 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, IsNull, Or
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, IsNull, Or
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -168,3 +168,11 @@ def test_a_span_that_no_double_holds_has_gaps_too() -> None:
     keys = [sign * (1e308 + number * 1e300) for sign in (-1, 1) for number in range(1_500)]
     found = ranges_of(DoubleType(), pa.chunked_array([pa.array(keys)]))
     assert found.ranges == ((min(keys), -1e308), (1e308, max(keys)))
+
+
+@pytest.mark.parametrize("count", [1, 10 * MAX_LISTED + 1])
+def test_strings_that_are_not_utf_8_prune_nothing(count: int) -> None:
+    texts = pa.chunked_array([pa.array([b"a\xff"] * count).view(pa.string())])
+    assert isinstance(ranges_of(StringType(), texts).expression("k"), AlwaysTrue)
+    end = texts.slice(0, 1)
+    assert isinstance(range_between(StringType(), end, end, nulls=False, nans=False).expression("k"), AlwaysTrue)
