@@ -86,7 +86,7 @@ class StatementSettings:
             policy_name=get("spark.sql.storeAssignmentPolicy", "ansi") or "ansi",
             trees=tree_reading(
                 any(flag(key) for key in LITERAL_SETTINGS)
-                or (get("spark.sql.timestampType", "") or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
+                or (get("spark.sql.timestampType", TIMESTAMP_LTZ) or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
             ),
             dynamic_overwrite=(get("spark.sql.sources.partitionOverwriteMode", "static") or "").lower() == "dynamic",
             quoted_regex=flag("spark.sql.parser.quotedRegexColumnNames"),
