@@ -147,10 +147,14 @@ def new_values(
     if form == 5:
         condition = draw(simple_conditions(columns, qualifiers[0]))
         return f"CASE WHEN {condition} THEN {other} ELSE {draw(literals(kind))} END"
-    zero = " + 0.0" if kind == "DOUBLE" else ""  # which zero is the greatest is nobody's business
+
+    def plain(extreme: str) -> str:
+        """Which zero is the greatest is nobody's business; DuckDB may drop `+ 0.0`."""
+        return f"CASE WHEN {extreme} = 0 THEN CAST('0.0' AS DOUBLE) ELSE {extreme} END" if kind == "DOUBLE" else extreme
+
     if form == 6:
-        return f"(SELECT max(x.{alike[0]}){zero} FROM {table} x)"
+        return f"(SELECT {plain(f'max(x.{alike[0]})')} FROM {table} x)"
     k = next(column for column in columns if column.startswith("k"))
     # Not the table itself: in `s.k` it would be asked for a field of its own column `s`.
     inner = f"(SELECT {alike[0]} AS v, {k} AS g FROM {table}) x"
-    return f"(SELECT min(x.v){zero} FROM {inner} WHERE x.g = {qualifiers[0]}{k})"
+    return f"(SELECT {plain('min(x.v)')} FROM {inner} WHERE x.g = {qualifiers[0]}{k})"
