@@ -208,7 +208,7 @@ def negated(value: Constant | None) -> Constant | None:
 
 INTEGER_BITS = {exp.DType.TINYINT: 8, exp.DType.SMALLINT: 16, exp.DType.INT: 32, exp.DType.BIGINT: 64}
 INSTANTS = {exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMP}
-"""`TIMESTAMP` in SQL is sqlglot's TIMESTAMPTZ, its functions `timestamp` and `to_timestamp` give TIMESTAMP."""
+"""sqlglot reads the type `TIMESTAMP` as TIMESTAMPTZ, and the functions `timestamp` and `to_timestamp` as TIMESTAMP."""
 
 
 def cast(value: Constant | None, to: exp.DataType, zone: TimeZone) -> Constant | None:

@@ -36,7 +36,7 @@ from dml.write.writer_spec import WriteJob, WriterSpec
 __all__ = ["RANGE_BYTES", "write_broadcast_merge"]
 
 FEW_BYTES: Final = 4 * 2**20
-"""The limit for new rows that the driver writes: it is done with them when a further job of Spark's would begin."""
+"""Up to this size the driver writes the new rows itself, which takes no longer than starting another Spark job."""
 
 ROWS_OF_A_TASK: Final = 100_000
 """Minimum rows per inserting task."""
@@ -160,7 +160,7 @@ class BroadcastMerge:
         return [] if rows is None else [held_inserts(rows, merge.spec)]
 
     def are_few(self, rows: int) -> bool:
-        """Return whether so many rows of the source are no more than `FEW_BYTES`."""
+        """Return whether the driver can write this many rows of the source itself."""
         return rows * self.source.row_bytes <= FEW_BYTES
 
     def renewed(self) -> "BroadcastMerge":

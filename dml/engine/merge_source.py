@@ -37,7 +37,7 @@ from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.spark.handlers import is_classic
 from dml.spark.jobs import cancelled_on_interrupt
-from dml.spark.local_rows import local_rows
+from dml.spark.local_rows import estimated_bytes, local_rows
 from dml.spark.versions import arrow_table
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import (
@@ -63,6 +63,13 @@ MAX_INTEGERS: Final = 4_000_000
 """The same where the key is one whole number or date, which tasks look up without a hash table: 8 bytes each."""
 
 INTEGERS: Final = (IntegerType, LongType, DateType)
+
+PRUNING_BYTES: Final = 4 * 2**20
+"""Up to this size a source is evaluated beforehand for keys that only prune files, whatever the size of the target."""
+
+PRUNING_SHARE: Final = 8
+"""Above that size, up to the target's bytes divided by this: to cache a row of the source and to collect its key takes
+about twice as long as to read a row of the target."""
 
 PLAIN_NAME: Final = re.compile(r"\w+|`(?:[^`]|``)+`")
 
@@ -157,17 +164,29 @@ def forget(frame: DataFrame) -> None:
         frame.unpersist()
 
 
-def prepared_source(statement: MergeStatement, context: PlanContext, views: StatementViews) -> MergeSourceFrame:
+def prepared_source(
+    statement: MergeStatement, context: PlanContext, views: StatementViews, target_bytes: int
+) -> MergeSourceFrame:
     """The source of a statement as a DataFrame.
 
     A source whose keys are pushed into the scan may be read twice, so its rows are kept: it is evaluated once, also
-    where it is not deterministic.
+    where it is not deterministic. Keys that only prune files are left out if the source is too large for that to pay.
+
+    Args:
+        statement: The statement.
+        context: Its context.
+        views: Its views.
+        target_bytes: The size of the target's data files, 0 if unknown.
     """
     frame = source_frame(statement, views)
     alias = source_alias(statement, views)
     refuse_internal_names(frame.columns, "the source")
     by_source = bool(statement.not_matched_by_source)
     pairs, keys = ((), ()) if by_source else join_keys(statement, context, alias, frame)
+    if keys and not pairs:
+        size = estimated_bytes(frame)
+        if size is not None and size > max(PRUNING_BYTES, target_bytes // PRUNING_SHARE):
+            keys = ()
     known_rows = local_rows(frame) if keys else None
     return MergeSourceFrame(
         described=MergeSource(

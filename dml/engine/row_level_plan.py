@@ -140,7 +140,7 @@ def plan_statement(
         case UpdateStatement():
             plan = plan_update(statement, context)
         case MergeStatement():
-            source = prepared_source(statement, context, views)
+            source = prepared_source(statement, context, views, data_bytes(target))
             views = views.with_frame(source.described.view, source.frame)
             try:
                 plan = plan_merge(statement, context, source.described)
@@ -156,6 +156,13 @@ def plan_statement(
         target_view=target_view,
         source=source,
     )
+
+
+def data_bytes(target: Target) -> int:
+    """Return the size of a table's data files as its snapshot tells it, 0 if it does not."""
+    snapshot = target.table.metadata.snapshot_by_id(target.snapshot_id) if target.snapshot_id is not None else None
+    text = snapshot.summary["total-files-size"] if snapshot is not None and snapshot.summary is not None else None
+    return int(text) if text is not None and text.isdecimal() else 0
 
 
 def check_settings(settings: StatementSettings) -> None:

@@ -262,3 +262,15 @@ def test_a_text_that_is_not_utf_8_is_a_key_like_others(lake: Lake, monkeypatch: 
         "WHEN NOT MATCHED THEN INSERT (n) VALUES (4)"
     )
     assert (result.rows_updated, result.rows_inserted) == (1, 1)
+
+
+@pytest.mark.usefixtures("zone")
+@pytest.mark.parametrize("limit", [1 << 20, -1])
+def test_a_source_that_is_large_beside_its_target_is_not_evaluated_for_keys_that_only_prune(
+    lake: Lake, table: str, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(merge_source, "PRUNING_BYTES", limit)
+    monkeypatch.setattr(merge_source, "PRUNING_SHARE", 1 << 40)
+    statement = f"MERGE INTO {table} t USING (SELECT id / 4 - 3 AS k FROM range(12, 18)) s ON t.dbl = s.k "
+    ((plan,),) = lake.session.query(f"EXPLAIN {statement} WHEN MATCHED THEN DELETE").collect()
+    assert f"scan: {1 if limit > 0 else 4} of 4 data files" in plan
