@@ -1,5 +1,6 @@
-"""The mode that chooses by file: what is in memory until the way of a file is known, and the properties."""
+"""The adaptive mode: which changes are in memory until a file's choice is made, and the properties."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 from dml.errors import AnalysisError
 from dml.model.columns import RowOperation
 from dml.options import AUTO_ENABLED, AUTO_MAX_DELETED_RATIO, Command, WriteOptions, row_level_operation_mode
-from dml.write.chosen_by_file import held_changes
 from dml.write.delta_rows import Changes
+from dml.write.delta_writer import HeldCounts, hold_changes
 
 
 def changes(start: int, number: int) -> Changes:
@@ -26,25 +27,30 @@ def deletes(start: int, number: int) -> Changes:
     return replace(found, operations=np.full(number, RowOperation.DELETE, dtype=np.int32))
 
 
+def hold(parts: Iterator[Changes], rows: int, max_bytes: int) -> tuple[list[Changes], HeldCounts]:
+    held: list[Changes] = []
+    return held, hold_changes(parts, held, rows, max_bytes)
+
+
 def test_changes_are_held_until_there_are_too_many() -> None:
     parts = [changes(0, 4), changes(4, 4), changes(8, 4), changes(12, 4)]
-    held = held_changes(iter(parts), 16, 10_000)
-    assert (len(held.parts), held.rows, held.updated, held.is_all) == (4, 16, 16, True)
+    parts_held, held = hold(iter(parts), 16, 10_000)
+    assert (len(parts_held), held.rows, held.updated, held.is_all) == (4, 16, 16, True)
     rest = iter(parts)
-    held = held_changes(rest, 7, 10_000)
-    assert ([part.positions[0] for part in held.parts], held.rows, held.is_all) == ([0, 4], 8, False)
+    parts_held, held = hold(rest, 7, 10_000)
+    assert ([part.positions[0] for part in parts_held], held.rows, held.is_all) == ([0, 4], 8, False)
     assert [part.positions[0] for part in rest] == [8, 12]  # nothing is lost
-    held = held_changes(iter(parts), 16, 900)
-    assert (len(held.parts), held.is_all) == (2, False)
-    held = held_changes(iter(parts[:1]), -3, 10_000)
-    assert (held.parts, held.is_all) == (parts[:1], False)
+    parts_held, held = hold(iter(parts), 16, 900)
+    assert (len(parts_held), held.is_all) == (2, False)
+    parts_held, held = hold(iter(parts[:1]), -3, 10_000)
+    assert (parts_held, held.is_all) == (parts[:1], False)
 
 
 def test_deletes_may_be_of_every_row_and_are_all_held() -> None:
     parts = [deletes(0, 4), deletes(4, 4), deletes(8, 4)]
-    held = held_changes(iter(parts), 1, 10_000)
+    _, held = hold(iter(parts), 1, 10_000)
     assert (held.rows, held.updated, held.is_all) == (12, 0, True)
-    held = held_changes(iter([*parts[:2], changes(8, 4), changes(12, 4)]), 1, 10_000)
+    _, held = hold(iter([*parts[:2], changes(8, 4), changes(12, 4)]), 1, 10_000)
     assert (held.rows, held.updated, held.is_all) == (12, 4, False)
 
 
