@@ -10,7 +10,7 @@ whether that copies anything; all other files are rewritten. `FileSplice` then g
 - no row stays: nothing is read.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -20,20 +20,21 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 
 from dml.files.file_io import file_errors
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import SplicedDataFile, WriteContext
-from dml.options import WriteOptions
+from dml.options import RowLevelOperationMode, WriteOptions
 from dml.read.reader import FileBatch, PieceReader
 from dml.splice.footer import MAGIC, Footer, Range, RowGroup
 from dml.splice.spliced_file import SplicedFile
 from dml.splice.thrift_compact import Fields
 from dml.write.column_chunks import NewColumns, written_footer
-from dml.write.column_metrics import ColumnMetrics, Leaf, MetricsMode, NanCounter, parquet_metrics
+from dml.write.column_metrics import ColumnMetrics, Leaf, MetricsMode, NanCounter, leaves, parquet_metrics
 from dml.write.delta_rows import ChangeCursor, misplaced
 from dml.write.file_layout import FileLayout
 from dml.write.output_files import OutputFile, OutputFileFactory, write_errors
@@ -55,7 +56,7 @@ from dml.write.splice_columns import (
 )
 from dml.write.writer_spec import WriterSpec, current_spec
 
-__all__ = ["Splicer", "may_splice"]
+__all__ = ["Splicer", "may_splice", "may_splice_statement"]
 
 MAX_NEW_BYTES: Final = 256 * 2**20
 """Of a row group: its new columns are in memory at once."""
@@ -466,6 +467,35 @@ class PendingRows:
         held, self._held = self._held, []
         self._rows = self._bytes = 0
         return held
+
+
+def may_splice_statement(
+    table: Table, mode: RowLevelOperationMode, options: WriteOptions, *, inserts: bool, assigned_ids: Collection[int]
+) -> bool:
+    """Return whether a statement keeps the rows that stay in the order of their files, so that these can be spliced.
+
+    Args:
+        table: The table.
+        mode: The mode of the statement.
+        options: The table's properties.
+        inserts: Whether the statement may insert rows.
+        assigned_ids: The columns that it assigns.
+    """
+    return (
+        mode is not RowLevelOperationMode.MERGE_ON_READ
+        and options.splice_enabled
+        and options.file_format == "parquet"
+        and not inserts
+        and placing_columns(table).isdisjoint(assigned_ids)
+    )
+
+
+def placing_columns(table: Table) -> frozenset[int]:
+    """Return the columns that decide in which file a row is, and where: those of the spec and of all sort orders."""
+    sources = {field.source_id for field in table.spec().fields if not isinstance(field.transform, VoidTransform)}
+    sources.update(field.source_id for order in table.sort_orders().values() for field in order.fields)
+    columns = table.schema().fields
+    return frozenset(columns[leaf.path[0]].field_id for leaf in leaves(columns) if leaf.field.field_id in sources)
 
 
 def may_splice(task: ScanTask, spec_id: int, options: WriteOptions) -> bool:

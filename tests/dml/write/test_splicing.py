@@ -31,7 +31,6 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dml.engine.spliced import copied_metrics
 from dml.errors import CorruptFileError, DataError, DmlError, ErrorKind
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
 from dml.model.manifest import ContentFile, FileContent
@@ -44,6 +43,7 @@ from dml.splice.footer import Footer, footer_length, is_old_writer
 from dml.splice.thrift_compact import decode_struct, encode_struct
 from dml.write import splice_columns, splicing
 from dml.write.column_metrics import NanCounter, parquet_metrics
+from dml.write.copied_metrics import copied_metrics
 from dml.write.file_layout import file_layout
 from dml.write.splicing import may_splice
 from dml.write.writer_spec import WriteJob
