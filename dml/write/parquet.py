@@ -1,8 +1,7 @@
 """Writes one Parquet file. Worker.
 
 Input: record batches of the file's schema. Output: the file, and its size, split offsets and column metrics. Spec:
-"Appendix A: Parquet", Parquet's logical types GEOMETRY and GEOGRAPHY; the key `iceberg.schema` is that of Iceberg's Java
-library.
+"Appendix A: Parquet", Parquet's logical types GEOMETRY and GEOGRAPHY; the key `iceberg.schema` is Java's.
 
 A dictionary makes columns that repeat their values small and fast to read; for others it costs a hash of each value,
 only to be given up when it grows too large: the first rows of a file show which columns are worth one.

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.write.choice import Choice, FileCounts, choose_by_counts, may_be_spliced, rows_to_mark
+from dml.write.choice import (
+    Choice,
+    FileCounts,
+    always_mark,
+    always_rewrite,
+    choose_by_counts,
+    may_be_spliced,
+    rows_to_mark,
+)
 
 RATIOS = st.floats(min_value=0, max_value=1)
 
@@ -117,3 +125,11 @@ def test_the_choices(file: FileCounts, choice: Choice) -> None:
 )
 def test_rows_that_may_be_marked(rows: int, dead: int, ratio: float, room: int) -> None:
     assert rows_to_mark(rows, dead, ratio) == room
+
+
+def test_constant_choices_count_nothing() -> None:
+    def count() -> FileCounts:
+        raise AssertionError("counting holds changes in memory")
+
+    assert always_rewrite(count) is Choice.REWRITE
+    assert always_mark(count) is Choice.MARK
