@@ -57,12 +57,12 @@ TRUNCATE = re.compile(r"truncate\((\d+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsMode:
-    """How much is recorded of a column.
+    """Which metrics a column has.
 
     Attributes:
         counts: Whether values, nulls and NaNs are counted.
         bounds: Whether there are bounds.
-        length: To how many characters or bytes bounds are cut; None keeps them whole.
+        length: Maximum characters or bytes of bounds; None does not truncate them.
     """
 
     counts: bool = True
@@ -104,7 +104,7 @@ def parsed(key: str, text: str) -> MetricsMode:
 def metrics_modes(
     schema: Schema, properties: Mapping[str, str], sorted_ids: Iterable[int] = ()
 ) -> dict[int, MetricsMode]:
-    """The mode of every field that has values of its own.
+    """Return the mode of every primitive or variant field.
 
     Args:
         schema: The table's schema.
@@ -194,7 +194,7 @@ class ColumnMetrics:
 
 
 def leaves(columns: tuple[NestedField, ...]) -> tuple[Leaf, ...]:
-    """The physical columns of a file, in its order."""
+    """Return the physical columns of a file, in its order."""
     return tuple(leaf for place, column in enumerate(columns) for leaf in leaves_of(column, (place,), repeated=False))
 
 
@@ -235,7 +235,7 @@ class NanCounter:
         self.counts: dict[int, int] = dict.fromkeys((leaf.field.field_id for leaf in self._leaves), 0)
 
     def add(self, columns: list[pa.Array]) -> None:
-        """Counts in one batch."""
+        """Count one batch."""
         for leaf in self._leaves:
             values = columns[leaf.path[0]]
             for place in leaf.path[1:]:
@@ -247,7 +247,7 @@ class NanCounter:
 def parquet_metrics(
     footer: Any, leaves: tuple[Leaf, ...], modes: Mapping[int, MetricsMode], nan_counts: Mapping[int, int]
 ) -> ColumnMetrics:
-    """The metrics of a file.
+    """Return the metrics of a Parquet file.
 
     Args:
         footer: The file's `pyarrow.parquet.FileMetaData`.
@@ -298,14 +298,14 @@ def complete(filled: list[Any], bounded: list[Any], leaf: Leaf) -> bool:
 
 
 def comparable(raw: Any, field_type: PrimitiveType) -> Any:
-    """A value of the footer in a form that compares as the column's values do: decimals may be bytes with a sign."""
+    """Convert a footer value to a form that compares as the column does: decimals may be signed bytes."""
     if isinstance(field_type, DecimalType) and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw
 
 
 class BatchMetrics:
-    """Counts and compares, batch by batch.
+    """Collects counts, minima and maxima from the rows of a file.
 
     Args:
         leaves: The file's physical columns.
@@ -325,7 +325,7 @@ class BatchMetrics:
         self._greatest: dict[int, Any] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Takes rows into account."""
+        """Add rows."""
         self._rows += batch.num_rows
         for leaf, mode in self._counted:
             values = batch.column(leaf.path[0])
@@ -349,7 +349,7 @@ class BatchMetrics:
         self._greatest[field_id] = max(self._greatest.get(field_id, greatest), greatest)
 
     def metrics(self) -> ColumnMetrics:
-        """The metrics of all rows; how large columns are is not known."""
+        """Return the metrics of all rows; column sizes are unknown."""
         result = ColumnMetrics(nan_value_counts=dict(self._nans))
         for leaf, mode in self._counted:
             field_id, kind = leaf.field.field_id, leaf.field.field_type
@@ -368,7 +368,7 @@ class BatchMetrics:
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """Values that Arrow compares as bounds do: numbers for days and instants, bytes for texts."""
+    """Convert values to a type that Arrow compares as bounds do: integers for times, bytes for strings."""
     if isinstance(values, pa.ExtensionArray):
         return values.storage
     kind = values.type
@@ -380,7 +380,7 @@ def plain(values: pa.Array) -> pa.Array:
 
 
 def ordinal_value(value: pa.Scalar) -> Any:
-    """A least or greatest value as `dml.write.bounds` takes it: decimals by their digits."""
+    """Convert an extreme to what `dml.write.bounds` takes: decimals as unscaled integers."""
     found = value.as_py()
     # Not `scaleb`: it rounds to the 28 digits of the default context.
     return decimal_to_unscaled(found) if pa.types.is_decimal(value.type) else found

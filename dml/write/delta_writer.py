@@ -42,7 +42,7 @@ MAX_COUNTED_BYTES: Final = 64 * 2**20
 
 
 class DeltaWriter:
-    """Writes a delta; its files are complete after `close`.
+    """Writes all rows of a task.
 
     The parts that a job does not need are not opened: a table with a column that cannot be written can still be deleted
     from by marking rows.

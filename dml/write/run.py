@@ -1,4 +1,4 @@
-"""Runs a write job in a task: rows in, one `TaskCommit` out, and no file left behind when it fails. Worker.
+"""Runs a write job in a task: rows in, one `TaskCommit` out, no files left behind on failure. Worker.
 
 Input: record batches of one Spark partition and a `WriterSpec`. Output: `TaskCommit`. Source: Iceberg's `SparkWrite`
 and `SparkPositionDeltaWrite` for what an abort does.
@@ -28,7 +28,7 @@ TASK_COMMIT_SCHEMA: Final = pa.schema([pa.field(TASK_COMMIT, pa.binary(), nullab
 
 
 def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskIdentity) -> TaskCommit:
-    """Writes the rows of one task.
+    """Write the rows of one task.
 
     Args:
         batches: The rows: new rows for `WriteJob.ROWS`, else delta rows.
@@ -36,10 +36,10 @@ def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskId
         task: Which attempt of which task this is.
 
     Returns:
-        What was written; or, after deleting all of it, why it failed for good.
+        The files; or, after deleting them, the failure, if another attempt would repeat it.
 
     Raises:
-        Exception: it failed, everything written was deleted, and another attempt may succeed.
+        Exception: the task failed and its files are deleted; another attempt may succeed.
     """
     output = OutputFileFactory(spec.context, task)
     try:
@@ -54,11 +54,11 @@ def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskId
 
 
 def final_failure(error: BaseException, spec: WriterSpec, task: TaskIdentity) -> DmlError | None:
-    """The error to report to the driver; None for one that Spark should answer with another attempt."""
+    """Return the error to report to the driver; None if Spark should retry the task."""
     if isinstance(error, DmlError) and not isinstance(error, ExecutionError):
         return error
     if not isinstance(error, Exception) or task.attempt_number + 1 < spec.max_failures:
-        return None  # a task that is stopped owes no reasons
+        return None  # a killed task is not reported; any other is retried
     if isinstance(error, DmlError):
         return error
     return ExecutionError(
@@ -69,7 +69,7 @@ def final_failure(error: BaseException, spec: WriterSpec, task: TaskIdentity) ->
 
 
 class WriteTask:
-    """A write job as `mapInArrow` takes it. It can be pickled.
+    """A picklable write job for `mapInArrow`.
 
     Args:
         spec: The job.
@@ -79,7 +79,7 @@ class WriteTask:
         self.spec = spec
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row with one binary column: the task's `TaskCommit`."""
+        """Yield one row with one binary column: the task's `TaskCommit`."""
         settle()
         commit = write_task(batches, self.spec, current_task())
         yield pa.record_batch([pa.array([commit.to_bytes()], pa.binary())], schema=TASK_COMMIT_SCHEMA)

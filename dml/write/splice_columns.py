@@ -86,7 +86,7 @@ FLOATING: Final = (4, 5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpliceColumns:
-    """What of a file is copied.
+    """The columns of a file that are copied.
 
     Attributes:
         columns: The columns of the new file.
@@ -103,7 +103,7 @@ class SpliceColumns:
     loses_rows: bool
 
     def copies(self, layout: FileLayout) -> bool:
-        """Whether a column is copied where these are new."""
+        """Return whether a column is copied if these are new."""
         new = {column.name for column in layout.columns}
         return any(column.copied is not None and column.name not in new for column in self.columns)
 
@@ -151,7 +151,7 @@ def splice_columns(
 
 
 def part_of(layout: FileLayout, ids: Collection[int]) -> FileLayout:
-    """The layout of some of the columns."""
+    """Return the layout of some of the columns."""
     places = [place for place, column in enumerate(layout.columns) if column.field_id in ids]
     columns = tuple(layout.columns[place] for place in places)
     return replace(
@@ -164,7 +164,7 @@ def part_of(layout: FileLayout, ids: Collection[int]) -> FileLayout:
 
 
 def same_type(column: FileColumn, own: FileColumn) -> bool:
-    """Whether chunks of a file's column may stand among those that we write."""
+    """Return whether chunks of a file's column can be mixed with new ones."""
     parts = zip_longest(column.elements, own.elements)
     return all(
         found is not None and ours is not None and in_short(found, inner=place > 0) == in_short(ours, inner=place > 0)
@@ -192,7 +192,7 @@ def in_short(element: Fields, *, inner: bool) -> Fields:
 
 
 def has_metrics(column: FileColumn, footer: Footer) -> bool:
-    """Whether the footer says of each of a column's chunks what it would say of ours."""
+    """Return whether the footer describes each chunk of a column as a new footer would."""
     for leaf, repeated in zip(column.leaves, column.repeated, strict=True):
         if repeated:
             continue  # has no metrics but its size
@@ -207,7 +207,7 @@ def has_metrics(column: FileColumn, footer: Footer) -> bool:
 
 
 def new_bytes(footer: Footer, group: RowGroup, layout: FileLayout) -> int:
-    """About what the new columns of a row group take in memory."""
+    """Estimate the memory that the new columns of a row group take."""
     ids = {column.field_id for column in layout.columns}
     return sum(
         decoded_bytes(group.chunks[leaf])
@@ -218,7 +218,7 @@ def new_bytes(footer: Footer, group: RowGroup, layout: FileLayout) -> int:
 
 
 def new_bytes_ratio(footer: Footer, layout: FileLayout) -> float:
-    """The share of a file's pages, as they are compressed, that are of these columns."""
+    """Return the share of a file's compressed bytes that these columns have."""
     ids = {column.field_id for column in layout.columns}
     sizes = {True: 0, False: 0}
     for group in footer.row_groups:
@@ -257,7 +257,7 @@ def key_values(footer: Footer, columns: Sequence[SplicedColumn], layout: FileLay
 
 
 def held_fields(footer: Footer) -> dict[int | None, NestedField]:
-    """The columns of a file by field id, as its own Iceberg schema has them; none where it has none."""
+    """Return a file's columns by field id, from the Iceberg schema in its footer; empty without one."""
     try:
         text = footer.key_values.get(ICEBERG_SCHEMA)
         schema = None if text is None else Schema.model_validate_json(text)
@@ -289,7 +289,7 @@ def physical_leaves(columns: Iterable[SplicedColumn], layout: FileLayout) -> lis
 
 
 def part_of_variant(leaf: Leaf, path: tuple[bytes, ...]) -> Leaf:
-    """The physical column of a field at a place: of a variant that may be shredded, one of many."""
+    """Return the physical column of a field at a path: a shredded variant has many."""
     is_variant = isinstance(leaf.field.field_type, VariantType)
     return replace(leaf, counts=path[-1] == METADATA.encode()) if is_variant else leaf
 
@@ -319,13 +319,13 @@ def absent_leaves(
 
 
 def is_floating(leaf: Leaf) -> bool:
-    """Whether a physical column may have NaNs."""
+    """Return whether a physical column may have NaNs."""
     return isinstance(leaf.field.field_type, FloatType | DoubleType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldFile:
-    """An open data file that is to be spliced.
+    """An open data file to be spliced.
 
     Attributes:
         task: The file.
@@ -338,7 +338,7 @@ class OldFile:
     footer: Footer
 
     def read(self, start: int, length: int) -> bytes:
-        """Exactly these bytes.
+        """Read exactly these bytes.
 
         Raises:
             CorruptFileError: the file ends before them.
@@ -358,11 +358,11 @@ def read_exactly(stream: Any, start: int, length: int) -> bytes:
 
 @contextmanager
 def opened(task: ScanTask, io_properties: dict[str, str]) -> Iterator[OldFile | None]:
-    """A data file to be spliced; None for one that cannot be."""
+    """Open a data file to be spliced; yield None if it cannot be."""
     io = file_io(io_properties, task.path)
     with file_errors(task.path):
         stream = open_file(io, task.path)
-    with stream:  # what goes wrong while the new file is written is not the old one's fault
+    with stream:  # failures while the new file is written must not be reported as this file's
         with file_errors(task.path):
             check_size(stream, task.path, task.file_size_in_bytes)
             footer = read_footer(stream, task)
@@ -370,9 +370,9 @@ def opened(task: ScanTask, io_properties: dict[str, str]) -> Iterator[OldFile | 
 
 
 def read_footer(stream: Any, task: ScanTask) -> Footer | None:
-    """The footer of a file that can be spliced.
+    """Return the footer of a file that can be spliced, else None.
 
-    A footer that breaks the format is for the reader to judge, which is about to read the file anyway.
+    A broken footer gives None as well: the file is then rewritten, and the reader reports the damage.
     """
     size = task.file_size_in_bytes
     tail = read_exactly(stream, max(0, size - FOOTER_GUESS_BYTES), min(size, FOOTER_GUESS_BYTES))
@@ -390,7 +390,7 @@ def read_footer(stream: Any, task: ScanTask) -> Footer | None:
 
 
 def read_offset_indexes(old: OldFile, columns: Iterable[SplicedColumn]) -> dict[Range, Fields] | None:
-    """The offset indexes of the chunks that may be copied; None where one is broken, which readers may not mind.
+    """Return the offset indexes of the chunks that may be copied; None if one is broken: readers may ignore it.
 
     Raises:
         ExecutionError: the storage failed.

@@ -59,15 +59,15 @@ from dml.write.writer_spec import WriterSpec, current_spec
 __all__ = ["Splicer", "may_splice", "may_splice_statement"]
 
 MAX_NEW_BYTES: Final = 256 * 2**20
-"""Of a row group: its new columns are in memory at once."""
+"""Limit for the new columns of a row group: they are in memory at once."""
 
 MAX_AHEAD_BYTES: Final = 64 * 2**20
-"""Changes of a file that are kept in memory before anything is done with them."""
+"""Limit for changes that are held to decide about a row group before they are taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpliceJob:
-    """What is the same for all files of a task.
+    """Everything that the spliced files of a task share.
 
     Attributes:
         layout: The columns of new files.
@@ -75,9 +75,9 @@ class SpliceJob:
         output: Opens new files.
         context: The write.
         schema: The table's schema.
-        lineage: The columns of row lineage, where rows keep their ids.
-        constant_ids: The columns whose values are those of a partition: files may lack them.
-        origins: Notes where rows come from; None where nobody asks.
+        lineage: The columns of row lineage, if rows keep their ids.
+        constant_ids: The columns whose values are a partition's: files may lack them.
+        origins: Records where rows come from; None if the job does not track it.
     """
 
     layout: FileLayout
@@ -96,9 +96,9 @@ class Spliced:
 
     Attributes:
         rows_before: Rows of it that were live.
-        rows_carried: Rows that are as they were.
-        data_file: The new file; None where no row is left. Its metrics are as good as its footer.
-        copied: What of it is copied.
+        rows_carried: Rows copied unchanged.
+        data_file: The new file, with the metrics that its footer has; None if no row is left.
+        copied: Its copied columns.
     """
 
     rows_before: int
@@ -117,12 +117,12 @@ class GroupFate(Enum):
 
 
 class Part:
-    """How row groups of one fate are written.
+    """Writes the row groups of one fate.
 
     Args:
-        job: What is the same for all files.
+        job: Shared by all files.
         layout: The columns that are new.
-        reader: Reads them.
+        reader: Reads these columns.
         shared: Columns that are copied elsewhere in the file.
     """
 
@@ -136,15 +136,15 @@ class Part:
 
 
 class FileSplice:
-    """The splicing of one data file.
+    """Splices one data file.
 
     Args:
-        job: What is the same for all files.
+        job: Shared by all files.
         old: The file.
-        columns: What of it may be copied.
+        columns: Which of its columns may be copied.
         readers: Of the columns that are new in untouched, updated and rewritten row groups.
         changes: Its changes.
-        max_new_bytes: What the new columns of a row group may take in memory, if its rows stay together.
+        max_new_bytes: Limit for the new columns of a row group whose rows stay together.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class FileSplice:
         self._copied: set[str] = set()
 
     def is_worth_it(self) -> bool:
-        """Whether chunks are going to be copied, or every row leaves; no change is taken."""
+        """Return whether any chunk will be copied, or every row leaves; takes no change."""
         fates = set()
         for place, start in self._starts():
             fate = self._fate(place, start)
@@ -193,14 +193,14 @@ class FileSplice:
         return fates == {GroupFate.GONE}
 
     def _starts(self) -> Iterator[tuple[int, int]]:
-        """The place of each row group, and the position of its first row."""
+        """Yield the index of each row group and the position of its first row."""
         start = 0
         for place, group in enumerate(self._old.footer.row_groups):
             yield place, start
             start += group.rows
 
     def _fate(self, place: int, start: int) -> GroupFate | None:
-        """What becomes of a row group; None where there are too many changes to know that before they are taken."""
+        """Return the fate of a row group; None if it has too many changes to decide before they are taken."""
         group = self._old.footer.row_groups[place]
         ahead = self._changes.ahead(start, start + group.rows, MAX_AHEAD_BYTES)
         if not self._columns.loses_rows:
@@ -218,7 +218,7 @@ class FileSplice:
         return GroupFate.GONE if goes else GroupFate.REWRITTEN
 
     def run(self, indexes: Mapping[Range, Fields]) -> Spliced:
-        """Writes the new file.
+        """Write the new file.
 
         Args:
             indexes: The offset indexes of chunks that may be copied.
@@ -248,7 +248,7 @@ class FileSplice:
             raise
 
     def _rewrite(self, place: int) -> None:
-        """A row group of which rows leave."""
+        """Encode the rows that stay in a row group."""
         part = self._parts[GroupFate.REWRITTEN]
         for rows in part.reader.rows(place):
             batch, keep = self._changed(part, rows)
@@ -266,7 +266,7 @@ class FileSplice:
             self._write(self._parts[GroupFate.REWRITTEN], rest, None)
 
     def _copy(self, place: int, start: int, fate: GroupFate) -> None:
-        """A row group whose rows stay: the columns that are not new are copied."""
+        """Write a row group whose rows all stay, copying the columns that are not new."""
         self._write_pending()
         group, part = self._old.footer.row_groups[place], self._parts[fate]
         self._note(start, group.rows, None)
@@ -282,7 +282,7 @@ class FileSplice:
         self._write(part, batches, group)
 
     def _changed(self, part: Part, rows: FileBatch) -> tuple[pa.RecordBatch, Mask | None]:
-        """Rows with their changes, and which of them stay; they are counted."""
+        """Apply changes to rows and count them; return the rows and which of them stay."""
         changes = self._changes.before(rows.start_position + rows.batch.num_rows)
         self._rows_before += rows.batch.num_rows if rows.live is None else int(rows.live.sum())
         part.old_nans.add(rows.batch.columns)
@@ -291,14 +291,14 @@ class FileSplice:
         return batch, keep
 
     def _note(self, start: int, rows: int, keep: Mask | None) -> None:
-        """Notes where the next rows of the new file come from."""
+        """Record where the next rows of the new file come from."""
         self._rows_written += rows if keep is None else int(keep.sum())
         file, _ = self._opened()
         if self._job.origins is not None:
             self._job.origins.copied(file.location, self._old.task.file_ordinal, start, rows, keep)
 
     def _opened(self) -> tuple[OutputFile, SplicedFile]:
-        """The new file: there is none before there is a row for it."""
+        """Return the new file, opened for its first row."""
         if self._output is None or self._spliced is None:
             task = self._old.task
             self._output = file = self._job.output.open("parquet", self._job.context.default_spec_id, task.partition)
@@ -311,12 +311,12 @@ class FileSplice:
         return self._output, self._spliced
 
     def _write(self, part: Part, batches: list[pa.RecordBatch], group: RowGroup | None) -> None:
-        """Writes a row group.
+        """Write a row group.
 
         Args:
             part: Which of its columns are new.
             batches: The rows of these.
-            group: The row group of the old file of which the other columns are copied; None where there are none.
+            group: The old row group whose other columns are copied; None if all columns are new.
         """
         for batch in batches:
             part.new_nans.add(batch.columns)
@@ -328,7 +328,7 @@ class FileSplice:
         self._copied.update(column.name for column in self._columns.columns if column.name not in pages)
 
     def _close(self) -> Spliced:
-        """Ends the new file."""
+        """Complete the new file."""
         if not self._changes.exhausted():
             raise misplaced(self._old.task, self._changes.next_position)
         spliced, file = self._spliced, self._output
@@ -339,7 +339,7 @@ class FileSplice:
             said = key_values(self._old.footer, columns, layout, self._job.schema)
             footer = spliced.close(self._new.close(), said)
         self._job.output.close(file)
-        # Arrow reads what was written before anybody else does.
+        # Arrow parses the new footer before any reader depends on it.
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
         physical = physical_leaves(columns, layout)
         whole = self._whole_columns()
@@ -391,7 +391,7 @@ class FileSplice:
         )
 
     def _whole_columns(self) -> set[str]:
-        """The columns that hold what they held in the old file."""
+        """Return the columns whose content is that of the old file."""
         return set() if self._fates & {GroupFate.GONE, GroupFate.REWRITTEN} else self._copied - self._renewed
 
     def _modes(
@@ -416,7 +416,7 @@ class FileSplice:
 
 
 def add_nulls(metrics: ColumnMetrics, leaf: Leaf, modes: Mapping[int, MetricsMode], rows: int) -> None:
-    """Adds what there is to say of a column that a file lacks: readers take it for NULL in each row.
+    """Add the metrics of a column that a file lacks: readers take it for NULL in each row.
 
     A rewritten file has it, and is left out by its metrics where other values are looked for.
     """
@@ -429,7 +429,7 @@ def add_nulls(metrics: ColumnMetrics, leaf: Leaf, modes: Mapping[int, MetricsMod
 
 
 def added(counters: Iterable[NanCounter]) -> dict[int, int]:
-    """NaNs by field id."""
+    """Sum NaN counts by field id."""
     total: dict[int, int] = {}
     for counter in counters:
         for field_id, number in counter.counts.items():
@@ -438,10 +438,10 @@ def added(counters: Iterable[NanCounter]) -> dict[int, int]:
 
 
 class PendingRows:
-    """Rows that wait until they make a row group.
+    """Buffers rows until they fill a row group.
 
     Args:
-        options: How large one may be.
+        options: The size of row groups.
     """
 
     def __init__(self, options: WriteOptions) -> None:
@@ -450,7 +450,7 @@ class PendingRows:
         self._rows = self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
-        """Adds rows; gives those of the row groups that are full."""
+        """Add rows; yield those of full row groups."""
         limit = self._options.row_group_rows
         start = 0
         while start < batch.num_rows:
@@ -463,7 +463,7 @@ class PendingRows:
                 yield self.take()
 
     def take(self) -> list[pa.RecordBatch]:
-        """The rows that wait."""
+        """Remove and return the buffered rows."""
         held, self._held = self._held, []
         self._rows = self._bytes = 0
         return held
@@ -499,12 +499,12 @@ def placing_columns(table: Table) -> frozenset[int]:
 
 
 def may_splice(task: ScanTask, spec_id: int, options: WriteOptions) -> bool:
-    """Whether a data file can be spliced, as far as its manifest entry says.
+    """Return whether a data file can be spliced, as far as its manifest entry tells.
 
     Args:
         task: The file.
         spec_id: The spec of new files.
-        options: The table's properties. Small files are rewritten: several of them become one then.
+        options: The table's properties. Small files are rewritten, so that several of them become one.
     """
     return (
         task.file_format.lower() == "parquet"
@@ -524,8 +524,8 @@ class Splicer:
         origins: Records where rows come from; None if the job does not track it.
 
     Attributes:
-        data_files: The new files. Their metrics are as good as their footers.
-        spliced_files: What of them is copied.
+        data_files: The new files, with the metrics that their footers have.
+        spliced_files: Their copied columns.
     """
 
     def __init__(
@@ -552,7 +552,7 @@ class Splicer:
         self.spliced_files: list[SplicedDataFile] = []
 
     def splice(self, task: ScanTask, changes: ChangeCursor) -> Spliced | None:
-        """Splices a data file.
+        """Splice a data file.
 
         Args:
             task: The file.
@@ -592,13 +592,13 @@ class Splicer:
         return done
 
     def new_bytes_ratio(self, task: ScanTask) -> float | None:
-        """The share of a data file's bytes that would be new if rows of it were updated.
+        """Return the share of a data file's bytes that would be new if some of its rows were updated.
 
         Args:
             task: The file.
 
         Returns:
-            The share; None where the file cannot be spliced.
+            The share; None if the file cannot be spliced.
 
         Raises:
             CorruptFileError: the file is not as long as it should be.
@@ -616,7 +616,7 @@ class Splicer:
             return new_bytes_ratio(old.footer, columns.updated)
 
     def _columns(self, task: ScanTask, footer: Footer) -> SpliceColumns:
-        """What of a file is copied."""
+        """Return which columns of a file are copied."""
         return splice_columns(
             footer,
             self._job.layout,
@@ -627,13 +627,13 @@ class Splicer:
         )
 
     def _choice(self, layout: FileLayout) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """What is read for new columns."""
+        """Return the columns and metadata columns to read for new chunks."""
         ids = tuple(column.field_id for column in layout.columns)
         return ids[: len(ids) - len(self._job.lineage)], self._job.lineage
 
 
 def is_too_large(footer: Footer, columns: SpliceColumns) -> bool:
-    """Whether the new columns of a row group do not fit in memory, and its rows are to stay together."""
+    """Return whether a row group's new columns exceed the memory limit and its rows must stay together."""
     return not columns.loses_rows and any(
         new_bytes(footer, group, columns.updated) > MAX_NEW_BYTES for group in footer.row_groups
     )
