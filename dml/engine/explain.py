@@ -15,7 +15,6 @@ from dml.engine.replaced_rows import replaced_rows
 from dml.engine.row_level import delta_of
 from dml.engine.row_level_plan import PlannedStatement, plan_statement
 from dml.engine.schema_evolution import fitted_insert
-from dml.engine.spliced import splices
 from dml.engine.target import start_statement
 from dml.engine.write_settings import write_properties
 from dml.options import RowLevelOperationMode, WriteOptions
@@ -25,7 +24,7 @@ from dml.pruning.filter_text import filter_text
 from dml.scan.planner import ScanPlan
 from dml.sqlparse.statements import DeleteStatement, Explain, InsertStatement, MergeStatement, Query, UpdateStatement
 from dml.views import StatementTables
-from dml.write.splicing import may_splice
+from dml.write.splicing import may_splice, may_splice_statement
 
 __all__ = ["explain"]
 
@@ -142,6 +141,7 @@ def spliced_files(planned: PlannedStatement, scan: ScanPlan) -> frozenset[str]:
     """The data files of which most columns are copied, as far as their manifest entries say."""
     table = planned.target.table
     options = WriteOptions.from_properties(table.properties)
-    if not splices(planned.plan, planned.mode, table, options):
+    plan = planned.plan
+    if not may_splice_statement(table, planned.mode, options, inserts=plan.inserts, assigned_ids=plan.assigned_ids):
         return frozenset()
     return frozenset(task.path for task in scan.tasks if may_splice(task, table.spec().spec_id, options))

@@ -19,7 +19,7 @@ from dml.errors import SqlError
 from dml.spark.handlers import is_temporary_view
 from dml.spark.iceberg_functions import calls_a_function
 from dml.spark.versions import sql_failure
-from dml.sqlparse import parse
+from dml.sqlparse import dotted_names, parse
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import (
     AlterTable,
@@ -39,6 +39,7 @@ from dml.sqlparse.statements import (
     ShowNamespaces,
     ShowProperties,
     ShowTables,
+    Span,
     Statement,
     TableReference,
     Truncate,
@@ -85,7 +86,7 @@ def is_ours(engine: Engine, keyword: str, text: str, parse: Callable[[str], Stat
     try:
         statement = parse(text)
     except SqlError:
-        return keyword in ROW_LEVEL_KEYWORDS and not any_spark_table(engine, text)
+        return keyword in ROW_LEVEL_KEYWORDS and is_meant_for_us(engine, text)
     return names_ours(engine, statement)
 
 
@@ -95,9 +96,18 @@ def reads_a_table(text: str) -> bool:
     return "FROM" in folded or "TABLE" in folded
 
 
-def any_spark_table(engine: Engine, text: str) -> bool:
-    """Whether a text that does not parse may be meant for Spark: it names no catalog of ours."""
-    return not any(f"{name}." in text for name in engine.registry.catalogs)
+def is_meant_for_us(engine: Engine, text: str) -> bool:
+    """Return whether a row-level text that does not parse names a catalog of ours, or first a table of ours.
+
+    The first name is the target. If Spark got the text, it would report our table as missing instead of the mistake.
+    """
+    if any(f"{name}." in text for name in engine.registry.catalogs):
+        return True
+    in_ours = follow_spark(engine)
+    named = next(iter(dotted_names(text)), None)
+    if named is None:
+        return in_ours
+    return is_our_table(engine, TableReference(parts=named, span=Span(0, 0)), in_ours=in_ours)
 
 
 def names_ours(engine: Engine, statement: Statement) -> bool:

@@ -27,12 +27,11 @@ from dml.engine.row_level_commit import check_rows, compares_rows, row_level_act
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
 from dml.engine.scanned_delta import ScannedDelta, scanned_delta, write_scanned_delta
 from dml.engine.scans import Scan, scan_table, task_groups
-from dml.engine.spliced import deletes_rows, splices, with_copied_metrics
 from dml.engine.target import Target, start_statement
 from dml.engine.write_settings import ChangeDistribution, change_distribution, write_properties
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
 from dml.errors import DataError, ErrorKind
-from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout
+from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout, RowOperation
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
 from dml.options import Command, DistributionMode, RowLevelOperationMode, sent_source_bytes
@@ -44,7 +43,9 @@ from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.split import whole_file_groups
 from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import MergeStatement, Truncate
+from dml.write.copied_metrics import with_copied_metrics
 from dml.write.run import WriteTask
+from dml.write.splicing import may_splice_statement
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
 __all__ = ["delta_of", "run_row_level", "run_truncate"]
@@ -113,7 +114,11 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
         written, context = write_delta(engine, planned, delta, groups, spec)
     uncommitted = UncommittedFiles(target.table, context, written)
     with uncommitted:
-        written = with_copied_metrics(written, target.table, delta.scan.plan, context)
+        scan = delta.scan.plan
+        files = with_copied_metrics(
+            written.data_files, written.spliced_files, target.table, scan.snapshot_id, scan.data_manifests, context
+        )
+        written = replace(written, data_files=files)
     outcome = Outcome(
         command=command,
         mode=str(planned.mode),
@@ -339,8 +344,14 @@ def writer_spec(
         files=TargetFiles.of(scan.plan.tasks, scan.context),
         max_failures=engine.max_failures(),
         sorts_rows=context.sorted_by_table_order,
-        splices=splices(plan, planned.mode, planned.target.table, context.options),
-        deletes=deletes_rows(plan),
+        splices=may_splice_statement(
+            planned.target.table,
+            planned.mode,
+            context.options,
+            inserts=plan.inserts,
+            assigned_ids=plan.assigned_ids,
+        ),
+        deletes=any(clause.operation is RowOperation.DELETE for clause in plan.query.clauses),
         tracks_origins=rewrites and context.format_version > 1 and compares_rows(planned),
         tasks=max(parallelism, groups),
         joins_tasks=not copy_on_write and (groups > 1 or (plan.inserts and not delta.inserts_few)),

@@ -32,7 +32,7 @@ from dml.model.write_task import ChangedFile, RowOrigins, SplicedDataFile, TaskC
 from dml.options import WRITE_DATA_PATH, WriteOptions
 from dml.spark.jobs import ended_on_failure
 from dml.spark.shared_files import check_writes
-from dml.write.joined_files import write_joined_files
+from dml.write.held_rows import write_joined_files
 from dml.write.writer_spec import WriterSpec
 
 __all__ = [

@@ -16,8 +16,7 @@ from dml.splice.footer import TRAILER_BYTES, Footer, footer_length
 from dml.splice.spliced_file import ColumnFile
 from dml.splice.variant_groups import annotated
 from dml.write.file_layout import FileLayout
-from dml.write.geometries import geometry_schema
-from dml.write.parquet import dictionary_columns, open_parquet
+from dml.write.parquet import dictionary_columns, geometry_schema, open_parquet
 
 __all__ = ["NewColumns", "written_footer"]
 

@@ -1,12 +1,14 @@
-"""Column metrics of a Parquet file, from its footer and from counting NaNs. Worker.
+"""Column metrics of a new file. Worker.
 
-Input: the footer of a file that was just written, the table's properties. Output: the metrics of a `ContentFile`.
-Spec: "Manifests" (fields 108 to 128).
+Input: the table's properties, and the footer of a Parquet file that was just written or, for other formats, the rows.
+Output: the metrics of a `ContentFile`. Spec: "Manifests" (fields 108 to 128).
 
-Footers say all but NaNs: Arrow leaves NaN out of a column's least and greatest value. Fields inside lists and maps
-have sizes only, as in Iceberg's Java library: their values are not the rows'.
+A Parquet footer has everything except NaN counts: Arrow leaves NaN out of a column's least and greatest value. Arrow
+does not expose the footers of other formats, so `BatchMetrics` counts and compares the rows as they are written.
+Fields inside lists and maps have at most sizes, as in Iceberg's Java library: their values are not those of rows. A
+field of a NULL struct is NULL.
 
-Which metrics a column has is set by `write.metadata.metrics.*`: Iceberg's documentation, and `MetricsConfig`.
+`write.metadata.metrics.*` selects the metrics of each column: see Iceberg's documentation, and `MetricsConfig`.
 """
 
 import re
@@ -30,13 +32,23 @@ from pyiceberg.types import (
     PrimitiveType,
     StructType,
 )
+from pyiceberg.utils.decimal import decimal_to_unscaled
 
 from dml.errors import AnalysisError, ErrorKind
 from dml.model.variants import METADATA, VARIANT_ARROW, VariantType
 from dml.options import DEFAULT_METRICS_MODE, METRICS_MAX_INFERRED_COLUMNS, METRICS_MODE_COLUMN_PREFIX, integer
 from dml.write.bounds import lower_bound, upper_bound
 
-__all__ = ["ColumnMetrics", "Leaf", "MetricsMode", "NanCounter", "leaves", "metrics_modes", "parquet_metrics"]
+__all__ = [
+    "BatchMetrics",
+    "ColumnMetrics",
+    "Leaf",
+    "MetricsMode",
+    "NanCounter",
+    "leaves",
+    "metrics_modes",
+    "parquet_metrics",
+]
 
 MAX_COLUMNS = 100
 UNBOUNDED = (GeometryType, GeographyType, VariantType)
@@ -45,12 +57,12 @@ TRUNCATE = re.compile(r"truncate\((\d+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsMode:
-    """How much is recorded of a column.
+    """Which metrics a column has.
 
     Attributes:
         counts: Whether values, nulls and NaNs are counted.
         bounds: Whether there are bounds.
-        length: To how many characters or bytes bounds are cut; None keeps them whole.
+        length: Maximum characters or bytes of bounds; None does not truncate them.
     """
 
     counts: bool = True
@@ -92,7 +104,7 @@ def parsed(key: str, text: str) -> MetricsMode:
 def metrics_modes(
     schema: Schema, properties: Mapping[str, str], sorted_ids: Iterable[int] = ()
 ) -> dict[int, MetricsMode]:
-    """The mode of every field that has values of its own.
+    """Return the mode of every primitive or variant field.
 
     Args:
         schema: The table's schema.
@@ -182,7 +194,7 @@ class ColumnMetrics:
 
 
 def leaves(columns: tuple[NestedField, ...]) -> tuple[Leaf, ...]:
-    """The physical columns of a file, in its order."""
+    """Return the physical columns of a file, in its order."""
     return tuple(leaf for place, column in enumerate(columns) for leaf in leaves_of(column, (place,), repeated=False))
 
 
@@ -223,7 +235,7 @@ class NanCounter:
         self.counts: dict[int, int] = dict.fromkeys((leaf.field.field_id for leaf in self._leaves), 0)
 
     def add(self, columns: list[pa.Array]) -> None:
-        """Counts in one batch."""
+        """Count one batch."""
         for leaf in self._leaves:
             values = columns[leaf.path[0]]
             for place in leaf.path[1:]:
@@ -235,7 +247,7 @@ class NanCounter:
 def parquet_metrics(
     footer: Any, leaves: tuple[Leaf, ...], modes: Mapping[int, MetricsMode], nan_counts: Mapping[int, int]
 ) -> ColumnMetrics:
-    """The metrics of a file.
+    """Return the metrics of a Parquet file.
 
     Args:
         footer: The file's `pyarrow.parquet.FileMetaData`.
@@ -286,7 +298,89 @@ def complete(filled: list[Any], bounded: list[Any], leaf: Leaf) -> bool:
 
 
 def comparable(raw: Any, field_type: PrimitiveType) -> Any:
-    """A value of the footer in a form that compares as the column's values do: decimals may be bytes with a sign."""
+    """Convert a footer value to a form that compares as the column does: decimals may be signed bytes."""
     if isinstance(field_type, DecimalType) and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw
+
+
+class BatchMetrics:
+    """Collects counts, minima and maxima from the rows of a file.
+
+    Args:
+        leaves: The file's physical columns.
+        modes: The modes of its fields; a field without one has no metrics.
+    """
+
+    def __init__(self, leaves: tuple[Leaf, ...], modes: Mapping[int, MetricsMode]) -> None:
+        self._counted = tuple(
+            (leaf, modes[leaf.field.field_id])
+            for leaf in leaves
+            if not leaf.repeated and leaf.field.field_id in modes and modes[leaf.field.field_id].counts
+        )
+        self._rows = 0
+        self._nulls = {leaf.field.field_id: 0 for leaf, _ in self._counted}
+        self._nans: dict[int, int] = {}
+        self._least: dict[int, Any] = {}
+        self._greatest: dict[int, Any] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        self._rows += batch.num_rows
+        for leaf, mode in self._counted:
+            values = batch.column(leaf.path[0])
+            for place in leaf.path[1:]:
+                values = pc.struct_field(values, [place])  # NULL where the struct is NULL
+            self._add(leaf.field.field_id, mode, plain(values))
+
+    def _add(self, field_id: int, mode: MetricsMode, values: pa.Array) -> None:
+        self._nulls[field_id] += values.null_count
+        if pa.types.is_floating(values.type):
+            nans = pc.is_nan(values)
+            found = pc.sum(nans).as_py() or 0
+            self._nans[field_id] = self._nans.get(field_id, 0) + found
+            if found:
+                values = values.filter(pc.invert(nans))
+        if not mode.bounds or values.null_count == len(values):
+            return
+        extremes = pc.min_max(values)
+        least, greatest = ordinal_value(extremes["min"]), ordinal_value(extremes["max"])
+        self._least[field_id] = min(self._least.get(field_id, least), least)
+        self._greatest[field_id] = max(self._greatest.get(field_id, greatest), greatest)
+
+    def metrics(self) -> ColumnMetrics:
+        """Return the metrics of all rows; column sizes are unknown."""
+        result = ColumnMetrics(nan_value_counts=dict(self._nans))
+        for leaf, mode in self._counted:
+            field_id, kind = leaf.field.field_id, leaf.field.field_type
+            assert isinstance(kind, PrimitiveType)
+            result.value_counts[field_id] = self._rows
+            result.null_value_counts[field_id] = self._nulls[field_id]
+            if field_id not in self._least:
+                continue
+            low = lower_bound(self._least[field_id], kind, mode.length)
+            high = upper_bound(self._greatest[field_id], kind, mode.length)
+            if low is not None:
+                result.lower_bounds[field_id] = low
+            if high is not None:
+                result.upper_bounds[field_id] = high
+        return result
+
+
+def plain(values: pa.Array) -> pa.Array:
+    """Convert values to a type that Arrow compares as bounds do: integers for times, bytes for strings."""
+    if isinstance(values, pa.ExtensionArray):
+        return values.storage
+    kind = values.type
+    if pa.types.is_date32(kind):
+        return values.view(pa.int32())
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        return values.view(pa.int64())
+    return values.view(pa.binary()) if pa.types.is_string(kind) else values
+
+
+def ordinal_value(value: pa.Scalar) -> Any:
+    """Convert an extreme to what `dml.write.bounds` takes: decimals as unscaled integers."""
+    found = value.as_py()
+    # Not `scaleb`: it rounds to the 28 digits of the default context.
+    return decimal_to_unscaled(found) if pa.types.is_decimal(value.type) else found

@@ -3,9 +3,9 @@
 Input: a task's delta, file by file, and the data files. Output: new data files, and the paths of those they replace.
 Spec: "Row Lineage" for carried and updated rows.
 
-The file and its delta are read side by side, a batch at a time. What no change touches goes through as it is. A file
-whose rows are only matched is not read; of a file that loses every row nothing is written. Row groups in which nothing
-changes, and columns that are not assigned where rows are only updated, are copied undecoded, if the file allows it
+The file and its delta are read in parallel, one batch at a time; batches without changes pass through unchanged. A file
+whose rows are only matched is not read, and a file that loses every row has no successor. If the file allows it, row
+groups without changes, and unassigned columns of row groups in which rows are only updated, are copied undecoded
 (`dml.write.splicing`).
 """
 
@@ -14,62 +14,52 @@ from typing import Any
 
 import pyarrow as pa
 
-from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
-from dml.model.write_task import ChangedFile
+from dml.model.write_task import ChangedFile, RowOrigins, SplicedDataFile
 from dml.read.reader import FileBatch
-from dml.read.target_files import TargetFiles
 from dml.write.delta_rows import ChangeCursor, Changes, FileDelta, misplaced
 from dml.write.file_layout import FileLayout
-from dml.write.rolling import DataWriter
+from dml.write.output_files import OutputFileFactory
+from dml.write.partition_values import PartitionRouter
+from dml.write.partitioning import open_data_writer
 from dml.write.row_builder import RowBuilder
-from dml.write.row_log import OriginLog
+from dml.write.row_log import MAX_ENCODED_BYTES, OriginLog
 from dml.write.splicing import Splicer
+from dml.write.writer_spec import WriterSpec, current_spec
 
-__all__ = ["PatchWriter"]
+__all__ = ["FileRewriter"]
 
 
-class PatchWriter:
+class FileRewriter:
     """Rewrites data files.
 
     Args:
-        files: The data files.
+        spec: The job.
         layout: The columns of new files.
-        delta: The columns of the delta.
-        writer: Takes the rows.
-        row_lineage: Whether rows keep their ids.
-        spec_id: Spec of new files.
-        source_ids: The columns that its partition values come from.
-        origins: Notes where rows come from; None where nobody asks.
-        splicer: Splices the files that can be; None where no file can be.
+        output: Opens new files.
 
     Attributes:
+        splicer: Splices the files that allow it; None if the job rules it out for all files.
         changed_files: The data files that were rewritten, or lost every row.
-        rows_carried: Rows copied as they are.
+        rows_carried: Rows copied unchanged.
     """
 
-    def __init__(
-        self,
-        *,
-        files: TargetFiles,
-        layout: FileLayout,
-        delta: DeltaLayout,
-        writer: DataWriter,
-        row_lineage: bool,
-        spec_id: int,
-        source_ids: frozenset[int],
-        origins: OriginLog | None = None,
-        splicer: Splicer | None = None,
-    ) -> None:
-        self._files = files
-        self._rows = RowBuilder(layout, delta)
-        self._writer = writer
-        self._spec_id = spec_id
-        self._origins = origins
-        self._splicer = splicer
+    def __init__(self, spec: WriterSpec, layout: FileLayout, output: OutputFileFactory) -> None:
+        assert spec.files is not None
+        self._files = spec.files
+        self._rows = RowBuilder(layout, spec.layout)
+        self._spec_id = spec.context.default_spec_id
+        self._origins = None
+        if spec.tracks_origins:
+            self._origins = OriginLog(max_encoded_bytes=min(MAX_ENCODED_BYTES, spec.max_report_bytes))
+        self.splicer = Splicer(spec, layout, output, self._origins) if spec.splices else None
+        self._writer = open_data_writer(spec, layout, output, self._origins)
         # Updates that assign no source of a partition value leave every row in its partition.
-        self._keeps_partition = source_ids.isdisjoint(delta.assigned_ids)
-        metadata = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if row_lineage else ()
+        source_ids = PartitionRouter(current_spec(spec.context), layout.columns).source_ids
+        self._keeps_partition = source_ids.isdisjoint(spec.layout.assigned_ids)
+        metadata = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if spec.row_lineage else ()
         self._metadata_columns = metadata
         self._columns = tuple(column.field_id for column in layout.columns[: len(layout.columns) - len(metadata)])
         self.changed_files: list[ChangedFile] = []
@@ -77,11 +67,28 @@ class PatchWriter:
 
     @property
     def removed_data_files(self) -> tuple[str, ...]:
-        """The files that were rewritten, or lost every row."""
+        """The paths of `changed_files`."""
         return tuple(file.path for file in self.changed_files)
 
-    def patch(self, delta: FileDelta) -> None:
-        """Rewrites one data file.
+    @property
+    def spliced_files(self) -> tuple[SplicedDataFile, ...]:
+        """Which columns of the new files are copied."""
+        return () if self.splicer is None else tuple(self.splicer.spliced_files)
+
+    def row_origins(self) -> tuple[RowOrigins, ...]:
+        """Where the rows of new files come from; empty if the job does not track it."""
+        return () if self._origins is None else self._origins.report()
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Complete all files."""
+        return (*self._writer.close(), *(() if self.splicer is None else self.splicer.data_files))
+
+    def abort(self) -> None:
+        """Close the open files, which the caller deletes."""
+        self._writer.abort()
+
+    def rewrite(self, delta: FileDelta) -> None:
+        """Rewrite one data file; a file without changes stays.
 
         Raises:
             DataError: a new value breaks a rule, or two delta rows are for one row.
@@ -91,7 +98,7 @@ class PatchWriter:
         if changes.exhausted():
             return
         task = self._files.task(delta.ordinal)
-        spliced = None if self._splicer is None else self._splicer.splice(task, changes)
+        spliced = None if self.splicer is None else self.splicer.splice(task, changes)
         if spliced is not None:
             self._report(delta, task, rows_before=spliced.rows_before, rows_carried=spliced.rows_carried)
             return
@@ -105,10 +112,10 @@ class PatchWriter:
         self._report(delta, task, rows_before=live, rows_carried=carried)
 
     def remove(self, delta: FileDelta) -> None:
-        """Takes a data file away unread: all of its live rows are deleted.
+        """Remove a data file unread.
 
         Args:
-            delta: A deletion of each of them, consumed.
+            delta: Deletes each of its live rows; already consumed.
         """
         task = self._files.task(delta.ordinal)
         self._report(delta, task, rows_before=len(delta.log.deleted), rows_carried=0)
@@ -119,7 +126,7 @@ class PatchWriter:
         self.rows_carried += rows_carried
 
     def insert(self, values: pa.RecordBatch) -> None:
-        """Adds new rows.
+        """Add new rows.
 
         Raises:
             DataError: a value breaks a rule.
@@ -130,7 +137,7 @@ class PatchWriter:
     def _write(
         self, task: ScanTask, rows: FileBatch, changes: Changes | None, partition: tuple[Any, ...] | None
     ) -> int:
-        """Writes what is left of neighbouring rows; gives the number of those that nothing changes."""
+        """Write the rows of a batch that stay; return how many are unchanged."""
         batch, keep, updates = self._rows.changed(rows, changes)
         if self._origins is not None:
             batch = self._origins.carried(batch, task.file_ordinal, rows.start_position)

@@ -1,22 +1,49 @@
-"""The few rows of a task, which the driver writes together with those of other tasks. Worker.
+"""Few rows and deleted positions of each task, which the driver writes together. Worker and driver.
 
-Input: batches as `FileLayout.batch` makes them. Output: where they are few, bytes for the task's `TaskCommit`; else
-data files. `dml.write.joined_files` makes one file for each partition of what all tasks held.
+In a task: batches as `FileLayout.batch` makes them go in; bytes for its `TaskCommit` come out if they are few, else
+data files. On the driver: the job and the commits of its tasks go in; a `TaskCommit` of one file for each partition
+comes out, as if one more task had written them, or an error, after which none of these files is left. They have the
+formats and the sort order of files that tasks write. On an object store, where each file has a latency, several
+partitions are written in parallel.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from dml.model.manifest import ContentFile
+from dml.deletes.deletion_vector import decode
+from dml.errors import DmlError, ExecutionError
+from dml.model.manifest import ContentFile, is_unpartitioned
+from dml.model.scan_task import FileDeletes
+from dml.model.write_task import TaskCommit
+from dml.write.delete_files import VectorFile, delete_file_options, write_partition_deletes
+from dml.write.file_layout import FileLayout, file_layout
+from dml.write.output_files import OutputFileFactory, TaskIdentity
+from dml.write.partition_values import PartitionRouter
+from dml.write.partitioning import open_data_writer
 from dml.write.rolling import DataWriter
+from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriterSpec, current_spec
 
-__all__ = ["HoldingDataWriter", "stream_of"]
+__all__ = ["HoldingDataWriter", "stream_of", "threads_for", "write_joined_files"]
+
+THREADS: Final = 16
+LOCAL: Final = frozenset({"", "file"})
+
+Files = tuple[ContentFile, ...]
+Part = Callable[[OutputFileFactory], Files]
+"""Writes files independently of, and in parallel with, other parts."""
+
+Rows = tuple[tuple[Any, ...] | None, pa.RecordBatch]
+"""A partition and its rows; None in an unpartitioned table."""
 
 
 def stream_of(batches: Sequence[pa.RecordBatch]) -> bytes:
-    """Batches of one schema, at least one, as a compressed Arrow stream."""
+    """Serialize batches of one schema, at least one, as a compressed Arrow stream."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, batches[0].schema, options=options) as stream:
@@ -26,11 +53,11 @@ def stream_of(batches: Sequence[pa.RecordBatch]) -> bytes:
 
 
 class HoldingDataWriter:
-    """Holds rows until they are too many; then these and all that follow go to a writer.
+    """Holds rows up to a limit; beyond it they and all later rows go to a writer.
 
     Args:
-        open_writer: Opens it.
-        max_bytes: So many bytes of rows may be held; with 0 none are.
+        open_writer: Opens the writer.
+        max_bytes: The limit; with 0 no rows are held.
     """
 
     def __init__(self, open_writer: Callable[[], DataWriter], max_bytes: int) -> None:
@@ -41,7 +68,7 @@ class HoldingDataWriter:
         self._bytes = 0
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
-        """Takes rows."""
+        """Add rows."""
         self._bytes += batch.nbytes
         if self._writer is None and self._bytes <= self._max_bytes:
             self._rows.append((batch, partition))
@@ -49,24 +76,155 @@ class HoldingDataWriter:
             self._released().write(batch, partition)
 
     def held(self) -> bytes:
-        """The rows that are in no file, as an Arrow stream; empty if there are none."""
+        """Return the rows that are in no file, as an Arrow stream; empty if there are none."""
         return stream_of([batch for batch, _ in self._rows]) if self._rows else b""
 
     def close(self) -> tuple[ContentFile, ...]:
-        """Finishes all files."""
+        """Complete all files."""
         return () if self._writer is None else self._writer.close()
 
     def abort(self) -> None:
-        """Gives up the rows and the open files."""
+        """Drop the rows and close the open files."""
         self._rows = []
         if self._writer is not None:
             self._writer.abort()
 
     def _released(self) -> DataWriter:
-        """The writer, when it has the rows that were held."""
+        """Return the writer, after it received the held rows."""
         if self._writer is None:
             self._writer = self._open_writer()
             rows, self._rows = self._rows, []
             for batch, partition in rows:
                 self._writer.write(batch, partition)
         return self._writer
+
+
+def write_joined_files(spec: WriterSpec, commits: Sequence[TaskCommit]) -> TaskCommit | None:
+    """Write what the tasks left to the driver.
+
+    Args:
+        spec: The job.
+        commits: Those of all its tasks, without failures.
+
+    Returns:
+        The files; None if there is nothing to write.
+
+    Raises:
+        DmlError: each of `spec.max_failures` attempts failed; every file is deleted.
+    """
+    data = data_parts(spec, [commit.held_rows for commit in commits if commit.held_rows])
+    deletes = delete_parts(spec, commits)
+    if not data and not deletes:
+        return None
+    parts = [*data, *deletes]
+    # Numbers above those of all tasks: file names contain them, and must not collide.
+    outputs = [
+        OutputFileFactory(spec.context, TaskIdentity(partition_id=len(commits) + number))
+        for number, _ in enumerate(parts)
+    ]
+    attempts = max(1, spec.max_failures)
+    try:
+        if len(parts) == 1:
+            found = [write_part(parts[0], outputs[0], attempts)]
+        else:
+            with ThreadPoolExecutor(min(THREADS, len(parts)), "rowdelta-write") as threads:
+                found = list(threads.map(write_part, parts, outputs, [attempts] * len(parts)))
+    except BaseException:
+        for output in outputs:
+            output.abort()
+        raise
+    return TaskCommit(
+        data_files=tuple(file for files in found[: len(data)] for file in files),
+        delete_files=tuple(file for files in found[len(data) :] for file in files),
+    )
+
+
+def write_part(part: Part, output: OutputFileFactory, attempts: int) -> Files:
+    """Write one part; a storage failure is retried, as Spark retries a task.
+
+    Raises:
+        DmlError: it failed.
+    """
+    for left in reversed(range(attempts)):
+        try:
+            return part(output)
+        except Exception as error:
+            output.abort()
+            final = isinstance(error, DmlError) and not isinstance(error, ExecutionError)
+            if left and not final:
+                continue
+            if isinstance(error, DmlError):
+                raise
+            raise ExecutionError(f"Writing on the driver failed: {type(error).__name__}: {error}") from error
+    raise AssertionError("a last attempt returns or raises")
+
+
+def data_parts(spec: WriterSpec, streams: Sequence[bytes]) -> list[Part]:
+    """Return the parts that write data files; partitions are distributed evenly."""
+    if not streams:
+        return []
+    layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+    # Rows may be sorted within each task, but not across tasks.
+    spec = replace(spec, sorts_rows=spec.context.sorted_by_table_order)
+    pieces = list(partitions_of(spec, layout, streams))
+    parts = min(threads_for(spec.context.data_location), len(pieces))
+    return [partial(write_data, spec, layout, pieces[first::parts]) for first in range(parts)]
+
+
+def threads_for(location: str) -> int:
+    """Return how many files to write in parallel: local disks gain nothing from more than one."""
+    return 1 if urlsplit(location).scheme in LOCAL else THREADS
+
+
+def partitions_of(spec: WriterSpec, layout: FileLayout, streams: Sequence[bytes]) -> Iterator[Rows]:
+    """Yield the rows of all tasks by partition."""
+    tables = [pa.ipc.open_stream(stream).read_all() for stream in streams]
+    partition_spec = current_spec(spec.context)
+    router = None if is_unpartitioned(partition_spec) else PartitionRouter(partition_spec, layout.columns)
+    for batch in pa.concat_tables(tables).combine_chunks().to_batches():
+        rows = pa.RecordBatch.from_arrays(batch.columns, schema=layout.arrow)
+        yield from [(None, rows)] if router is None else router.split(rows)
+
+
+def write_data(spec: WriterSpec, layout: FileLayout, pieces: Sequence[Rows], output: OutputFileFactory) -> Files:
+    """Write the data files of some partitions."""
+    writer = open_data_writer(spec, layout, output)
+    try:
+        for partition, rows in pieces:
+            writer.write(rows, partition)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def delete_parts(spec: WriterSpec, commits: Sequence[TaskCommit]) -> list[Part]:
+    """Return the parts that write delete files: one Puffin file, or position delete files by partition."""
+    deletes = [
+        FileDeletes(
+            path=file.path,
+            spec_id=file.spec_id,
+            partition=file.partition,
+            positions=decode(file.positions, file="the task's report", cardinality=None),
+        )
+        for commit in commits
+        for file in commit.held_deletes
+    ]
+    if not deletes:
+        return []
+    if spec.context.format_version >= DELETION_VECTOR_VERSION:
+        return [partial(write_vectors, deletes)]
+    return [partial(write_positions, spec, deletes)]
+
+
+def write_vectors(deletes: Sequence[FileDeletes], output: OutputFileFactory) -> Files:
+    """Write all vectors into one Puffin file."""
+    vectors = VectorFile(output)
+    for file in deletes:
+        vectors.add(file)
+    return vectors.close()
+
+
+def write_positions(spec: WriterSpec, deletes: Sequence[FileDeletes], output: OutputFileFactory) -> Files:
+    """Write a position delete file for each partition."""
+    return tuple(write_partition_deletes(deletes, delete_file_options(spec.context), output))

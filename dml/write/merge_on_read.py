@@ -1,58 +1,68 @@
-"""Merge-on-read: deleted and updated rows are marked as deleted, updated and inserted rows go to new files. Worker.
+"""Merge-on-read: deleted and updated rows are marked as deleted; updated and inserted rows go to new files. Worker.
 
 Input: a task's delta, file by file, and the data files. Output: new data files and delete files. Spec: "Position Delete
 Files", "Deletion Vectors", "Row Lineage".
 
-An updated row takes from its data file only the columns that the statement does not assign, and of the file only the
-parts that hold updated rows are read.
+Only the columns that the statement does not assign are read from an updated row's data file, and only the parts of the
+file that hold updated rows.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Final
 
 import pyarrow as pa
 
 from dml.errors import ExecutionError
-from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, ROW_ID, ROW_ID_ID, DeltaLayout
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, ROW_ID, ROW_ID_ID
+from dml.model.manifest import ContentFile
 from dml.model.write_task import ChangedFile
 from dml.read.reader import FileBatch
-from dml.read.target_files import TargetFiles
-from dml.write.delete_files import DeleteWriter
+from dml.write.delete_files import (
+    DeleteResult,
+    DeleteWriter,
+    DeletionVectorWriter,
+    PositionDeleteWriter,
+    delete_file_options,
+)
 from dml.write.delta_rows import ChangeCursor, Changes, FileDelta, check_live, misplaced
 from dml.write.file_layout import FileLayout
-from dml.write.rolling import DataWriter
+from dml.write.held_rows import HoldingDataWriter
+from dml.write.output_files import OutputFileFactory
+from dml.write.partitioning import open_data_writer
 from dml.write.row_builder import RowBuilder
+from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriterSpec
 
-__all__ = ["NewRows", "PositionDeltaWriter"]
+__all__ = ["NewRows", "RowMarker", "no_new_rows"]
 
-READ_ROWS = 262_144
-"""How many updated rows of a file are gathered before the file is read for them."""
+READ_ROWS: Final = 262_144
+"""Updated rows of a file that are gathered before the file is read for them: each reading has a fixed cost."""
 
 
 class NewRows:
-    """Writes updated and inserted rows.
+    """Writes updated and inserted rows to new files, or holds few of them for the driver.
 
     Args:
-        files: The data files.
+        spec: The job.
         layout: The columns of new files.
-        delta: The columns of the delta.
-        writer: Takes the rows.
-        row_lineage: Whether updated rows keep their ids.
+        output: Opens new files.
     """
 
-    def __init__(
-        self, *, files: TargetFiles, layout: FileLayout, delta: DeltaLayout, writer: DataWriter, row_lineage: bool
-    ) -> None:
-        self._files = files
-        self._rows = RowBuilder(layout, delta)
-        self._writer = writer
+    def __init__(self, spec: WriterSpec, layout: FileLayout, output: OutputFileFactory) -> None:
+        self._files = spec.files
+        self._rows = RowBuilder(layout, spec.layout)
+        self._writer = HoldingDataWriter(
+            partial(open_data_writer, spec, layout, output), spec.max_held_bytes(output.task.partition_id)
+        )
+        delta, row_lineage = spec.layout, spec.row_lineage
         self._metadata_columns = (ROW_ID,) if row_lineage else ()
         known = {ROW_ID_ID, LAST_UPDATED_SEQUENCE_NUMBER_ID, *delta.assigned_ids}
         self._old_ids = tuple(column.field_id for column in layout.columns if column.field_id not in known)
         self._read_ids = (*self._old_ids, *((ROW_ID_ID,) if row_lineage else ()))
 
     def insert(self, values: pa.RecordBatch) -> None:
-        """Adds new rows.
+        """Add new rows.
 
         Raises:
             DataError: a value breaks a rule.
@@ -60,7 +70,7 @@ class NewRows:
         self._writer.write(self._rows.inserted(values))
 
     def update(self, ordinal: int, updates: Changes) -> None:
-        """Adds updated rows of one data file.
+        """Add updated rows of one data file.
 
         Raises:
             DataError: a value breaks a rule.
@@ -69,6 +79,7 @@ class NewRows:
         if not self._read_ids:
             self._writer.write(self._rows.updated(updates.values, {}))
             return
+        assert self._files is not None
         task = self._files.task(ordinal)
         cursor = ChangeCursor(iter((updates,)))
         for rows in self._files.rows(
@@ -88,34 +99,47 @@ class NewRows:
         old = {field_id: column.take(taken) for field_id, column in columns}
         self._writer.write(self._rows.updated(changes.values, old))
 
+    def held(self) -> bytes:
+        """Return the rows left to the driver, as an Arrow stream; empty if there are none."""
+        return self._writer.held()
 
-class PositionDeltaWriter:
-    """Writes a delta as deletes and new rows.
+    def close(self) -> tuple[ContentFile, ...]:
+        """Complete all files."""
+        return self._writer.close()
+
+    def abort(self) -> None:
+        """Close the open files, which the caller deletes."""
+        self._writer.abort()
+
+
+class RowMarker:
+    """Marks deleted and updated rows as deleted; the new values of updated rows go to `NewRows`.
 
     Args:
-        deletes: Takes the positions of deleted and updated rows.
-        new_rows: Takes updated and inserted rows; None for a statement that only deletes.
-        read_rows: How many updated rows are gathered before the file is read for them.
+        spec: The job.
+        output: Opens new files.
+        new_rows: Receives updated rows; None for a statement that only deletes.
 
     Attributes:
         changed_files: The data files whose rows were deleted or updated.
     """
 
-    def __init__(self, *, deletes: DeleteWriter, new_rows: NewRows | None, read_rows: int = READ_ROWS) -> None:
-        self._deletes = deletes
+    def __init__(self, spec: WriterSpec, output: OutputFileFactory, new_rows: NewRows | None) -> None:
+        self._deletes = open_delete_writer(spec, output)
         self._new_rows = new_rows
-        self._read_rows = read_rows
         self.changed_files: list[ChangedFile] = []
 
-    def apply(self, delta: FileDelta) -> None:
-        """Writes the changes of one data file.
+    def mark(self, delta: FileDelta) -> None:
+        """Write the changes of one data file.
 
         Raises:
             DataError: a new value breaks a rule, or two delta rows are for one row.
             ExecutionError: the delta does not fit the file.
         """
-        for updates in gathered(updates_of(delta.changes), self._read_rows):
-            self._rows().update(delta.ordinal, updates)
+        for updates in gathered(updates_of(delta.changes), READ_ROWS):
+            if self._new_rows is None:
+                raise no_new_rows()
+            self._new_rows.update(delta.ordinal, updates)
         positions = delta.log.changed
         if positions.is_empty:
             return
@@ -124,22 +148,28 @@ class PositionDeltaWriter:
             replace(delta.log.changed_file(written.path), deletes_before=written.before, deletes_after=written.after)
         )
 
-    def insert(self, values: pa.RecordBatch) -> None:
-        """Adds new rows.
+    def close(self) -> DeleteResult:
+        """Complete all delete files."""
+        return self._deletes.close()
 
-        Raises:
-            DataError: a value breaks a rule.
-        """
-        self._rows().insert(values)
 
-    def _rows(self) -> NewRows:
-        if self._new_rows is None:
-            raise ExecutionError("Rows are updated or inserted by a statement that only deletes")
-        return self._new_rows
+def open_delete_writer(spec: WriterSpec, output: OutputFileFactory) -> DeleteWriter:
+    """Return a writer of deletion vectors from format version 3, of position delete files before."""
+    assert spec.files is not None
+    max_held_bytes = spec.max_held_bytes(output.task.partition_id)
+    if spec.context.format_version >= DELETION_VECTOR_VERSION:
+        return DeletionVectorWriter(files=spec.files, output=output, max_held_bytes=max_held_bytes)
+    options = delete_file_options(spec.context)
+    return PositionDeleteWriter(files=spec.files, options=options, output=output, max_held_bytes=max_held_bytes)
+
+
+def no_new_rows() -> ExecutionError:
+    """Return the error for a new row in a delta whose layout has none."""
+    return ExecutionError("Rows are updated or inserted by a statement that only deletes")
 
 
 def updates_of(changes: Iterator[Changes]) -> Iterator[Changes]:
-    """The updates among changes."""
+    """Yield the updates among changes."""
     for part in changes:
         updates = part.updated()
         if len(updates):
@@ -147,7 +177,7 @@ def updates_of(changes: Iterator[Changes]) -> Iterator[Changes]:
 
 
 def gathered(changes: Iterator[Changes], rows: int) -> Iterator[Changes]:
-    """Joins changes until there are so many: reading a file for few rows at a time is slow."""
+    """Concatenate changes into parts of at least `rows` rows."""
     pending: list[Changes] = []
     held = 0
     for part in changes:

@@ -27,7 +27,7 @@ from pyiceberg.types import (
 from dml.errors import DataError, ErrorKind
 from dml.model.arrow_types import arrow_type_of, primitive_arrow_type
 from dml.options import ORC_COMPRESSION, WriteOptions
-from dml.write.batch_metrics import BatchMetrics
+from dml.write.column_metrics import BatchMetrics
 from dml.write.conversion import converted
 from dml.write.file_layout import FileLayout
 from dml.write.file_writer import FileStatistics, codec_of

@@ -1,28 +1,40 @@
 """Writes one Parquet file. Worker.
 
 Input: record batches of the file's schema. Output: the file, and its size, split offsets and column metrics. Spec:
-"Appendix A: Parquet"; Parquet's key `iceberg.schema` is Java's.
+"Appendix A: Parquet", Parquet's logical types GEOMETRY and GEOGRAPHY; the key `iceberg.schema` is Java's.
 
 A dictionary makes columns that repeat their values small and fast to read; for others it costs a hash of each value,
 only to be given up when it grows too large: the first rows of a file show which columns are worth one.
 """
 
 import inspect
-from typing import Any
+import json
+from collections.abc import Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.types import GeographyType, GeometryType, IcebergType, NestedField
 
+from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
 from dml.options import PARQUET_COMPRESSION, WriteOptions
 from dml.splice.variant_groups import with_annotated_footer
 from dml.write.column_metrics import Leaf, NanCounter, parquet_metrics
 from dml.write.file_layout import FileLayout
 from dml.write.file_writer import FileStatistics, codec_of
-from dml.write.geometries import geometry_schema
 from dml.write.variant_shredding import physical_columns, shredded_table, shreddings
 
-__all__ = ["CODECS", "ParquetFileWriter", "check_codec", "dictionary_columns", "write_parquet"]
+__all__ = [
+    "CODECS",
+    "ParquetFileWriter",
+    "check_codec",
+    "dictionary_columns",
+    "geometry_schema",
+    "open_parquet",
+    "split_offsets",
+    "write_parquet",
+]
 
 SAMPLES = 8
 SAMPLE_ROWS = 2048
@@ -323,3 +335,49 @@ def split_offsets(footer: Any) -> tuple[int, ...]:
         column.data_page_offset if column.dictionary_page_offset is None else column.dictionary_page_offset
         for column in first
     )
+
+
+GEOARROW: Final = "geoarrow.wkb"
+DEFAULT_CRS: Final = "OGC:CRS84"
+
+
+class WellKnownBinary(pa.ExtensionType):  # type: ignore[misc]
+    """GeoArrow's type of geometries; not registered, so that readers get plain bytes.
+
+    Args:
+        metadata: The reference system and the edges, if they are not the default.
+    """
+
+    def __init__(self, metadata: dict[str, str]) -> None:
+        self._metadata = metadata
+        super().__init__(pa.binary(), GEOARROW)
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return json.dumps(self._metadata).encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage: pa.DataType, serialized: bytes) -> "WellKnownBinary":
+        return cls(json.loads(serialized))
+
+
+def geometry_schema(columns: Sequence[NestedField]) -> pa.Schema:
+    """Return the Arrow schema of a Parquet file with geometries, whose values are plain bytes everywhere else."""
+    return pa.schema([parquet_field(column) for column in columns])
+
+
+def parquet_field(field: NestedField) -> pa.Field:
+    """Return the Arrow field of a column or of a field inside one, with its field id."""
+    kind = arrow_type_of(field.field_type, parquet_type, parquet_field)
+    return pa.field(field.name, kind, not field.required, {PARQUET_FIELD_ID: str(field.field_id).encode()})
+
+
+def parquet_type(primitive: IcebergType) -> pa.DataType:
+    """Return the Arrow type of a primitive type in a Parquet file."""
+    match primitive:
+        case GeometryType(crs=crs):
+            return WellKnownBinary({} if crs == DEFAULT_CRS else {"crs": crs})
+        case GeographyType(crs=crs, algorithm=algorithm):
+            return WellKnownBinary({"edges": algorithm, **({} if crs == DEFAULT_CRS else {"crs": crs})})
+    found = primitive_arrow_type(primitive)
+    assert found is not None, "the file layout has refused types without an Arrow type"
+    return found

@@ -10,13 +10,19 @@ from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
+from pyiceberg.table.sorting import SortOrder
 
 from dml.deletes.delete_file_index import partition_key
-from dml.model.manifest import ContentFile
+from dml.model.manifest import ContentFile, is_unpartitioned
+from dml.write.file_layout import FileLayout
+from dml.write.output_files import OutputFileFactory
 from dml.write.partition_values import PartitionRouter
-from dml.write.rolling import DataWriter
+from dml.write.rolling import DataWriter, RollingDataWriter
+from dml.write.row_log import OriginLog
+from dml.write.sorting import SortingDataWriter, row_order
+from dml.write.writer_spec import WriteJob, WriterSpec, current_spec
 
-__all__ = ["ClusteredDataWriter", "FanoutDataWriter", "PartitionWriter"]
+__all__ = ["ClusteredDataWriter", "FanoutDataWriter", "PartitionWriter", "open_data_writer"]
 
 
 class PartitionWriter(DataWriter, Protocol):
@@ -260,3 +266,29 @@ class ClusteredDataWriter:
         """Gives up the open file."""
         if self._current is not None:
             self._current[1].abort()
+
+
+def open_data_writer(
+    spec: WriterSpec, layout: FileLayout, output: OutputFileFactory, origins: OriginLog | None = None
+) -> DataWriter:
+    """Return a writer of new data files, for any partitions and in the table's sort order if the job asks for it.
+
+    Updated rows arrive in the order of the old files, so a delta needs several open partitions even if
+    `write.spark.fanout.enabled` is false; only its inserted rows are then sorted by partition.
+    """
+    context = spec.context
+    order = None
+    if spec.sorts_rows:
+        order = row_order(SortOrder.model_validate_json(context.sort_order_json), layout.columns)
+
+    def open_partition(partition: tuple[Any, ...]) -> PartitionWriter:
+        writer = RollingDataWriter(layout, context.options, output, context.default_spec_id, partition, origins)
+        return writer if order is None else SortingDataWriter(order, writer)
+
+    partition_spec = current_spec(context)
+    if is_unpartitioned(partition_spec):
+        return open_partition((None,) * len(partition_spec.fields))
+    router = PartitionRouter(partition_spec, layout.columns)
+    if context.options.fanout is False and spec.job is WriteJob.ROWS:
+        return ClusteredDataWriter(router, open_partition)
+    return FanoutDataWriter(router, open_partition)

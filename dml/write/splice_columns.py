@@ -1,24 +1,29 @@
-"""Which columns of a file are copied in which of its row groups. Worker.
+"""What of a Parquet file can be copied: its bytes, its footer, its offset indexes and its columns. Worker.
 
-Input: the footer of a file that is to be spliced, the columns of new files, and the footer that these would get.
-Output: for each kind of row group the columns that are written anew. Spec: "Column Projection" for columns that were
-dropped, renamed or added since the file was written.
+Input: a data file, the columns of new files, and the footer that these would get. Output: for each kind of row group
+the columns that have to be encoded, or None for a file of which nothing can be copied: all this is decided before
+anything is written, and in few reads, because each request to an object store has a latency. Spec: "Column Projection"
+for columns that were dropped, renamed or added since the file was written.
 
 A column that is copied in one row group and new in another has one type for both, and its metrics are those that the
-footer gives for each: where the old file's types or statistics are not as we would write them, the column is new
-throughout.
+footer gives for each. If the old file's types or statistics differ from what this writer would produce, the column is
+new throughout.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, FloatType, NestedField, StructType
 
+from dml.files.file_io import check_size, file_errors, file_io, open_file
 from dml.model.columns import DeltaLayout
+from dml.model.scan_task import ScanTask
 from dml.model.variants import METADATA, VariantType
 from dml.splice.footer import (
     CHUNK_TYPE,
@@ -26,29 +31,39 @@ from dml.splice.footer import (
     ELEMENT_NAME,
     ELEMENT_TYPE,
     LOGICAL_TYPE,
+    MAX_FOOTER_BYTES,
     NULL_COUNT,
     NUM_CHILDREN,
     STATISTICS,
+    TRAILER_BYTES,
     FileColumn,
     Footer,
+    Range,
     RowGroup,
+    footer_length,
 )
-from dml.splice.pages import decoded_bytes
+from dml.splice.pages import decoded_bytes, offset_indexes
 from dml.splice.spliced_file import SplicedColumn
 from dml.splice.thrift_compact import I32, I64, STRUCT, Fields, list_of, value_of
 from dml.write.column_metrics import Leaf, leaves
 from dml.write.file_layout import FileLayout
 
 __all__ = [
+    "OldFile",
     "SpliceColumns",
     "absent_leaves",
     "is_floating",
     "key_values",
     "new_bytes",
     "new_bytes_ratio",
+    "opened",
     "physical_leaves",
+    "read_offset_indexes",
     "splice_columns",
 ]
+
+FOOTER_GUESS_BYTES: Final = 64 * 2**10
+"""Read from a file's end at once: most footers fit, and each request to an object store has a latency."""
 
 ICEBERG_SCHEMA: Final = "iceberg.schema"
 
@@ -71,7 +86,7 @@ FLOATING: Final = (4, 5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpliceColumns:
-    """What of a file is copied.
+    """The columns of a file that are copied.
 
     Attributes:
         columns: The columns of the new file.
@@ -88,7 +103,7 @@ class SpliceColumns:
     loses_rows: bool
 
     def copies(self, layout: FileLayout) -> bool:
-        """Whether a column is copied where these are new."""
+        """Return whether a column is copied if these are new."""
         new = {column.name for column in layout.columns}
         return any(column.copied is not None and column.name not in new for column in self.columns)
 
@@ -136,7 +151,7 @@ def splice_columns(
 
 
 def part_of(layout: FileLayout, ids: Collection[int]) -> FileLayout:
-    """The layout of some of the columns."""
+    """Return the layout of some of the columns."""
     places = [place for place, column in enumerate(layout.columns) if column.field_id in ids]
     columns = tuple(layout.columns[place] for place in places)
     return replace(
@@ -149,7 +164,7 @@ def part_of(layout: FileLayout, ids: Collection[int]) -> FileLayout:
 
 
 def same_type(column: FileColumn, own: FileColumn) -> bool:
-    """Whether chunks of a file's column may stand among those that we write."""
+    """Return whether chunks of a file's column can be mixed with new ones."""
     parts = zip_longest(column.elements, own.elements)
     return all(
         found is not None and ours is not None and in_short(found, inner=place > 0) == in_short(ours, inner=place > 0)
@@ -177,7 +192,7 @@ def in_short(element: Fields, *, inner: bool) -> Fields:
 
 
 def has_metrics(column: FileColumn, footer: Footer) -> bool:
-    """Whether the footer says of each of a column's chunks what it would say of ours."""
+    """Return whether the footer describes each chunk of a column as a new footer would."""
     for leaf, repeated in zip(column.leaves, column.repeated, strict=True):
         if repeated:
             continue  # has no metrics but its size
@@ -192,7 +207,7 @@ def has_metrics(column: FileColumn, footer: Footer) -> bool:
 
 
 def new_bytes(footer: Footer, group: RowGroup, layout: FileLayout) -> int:
-    """About what the new columns of a row group take in memory."""
+    """Estimate the memory that the new columns of a row group take."""
     ids = {column.field_id for column in layout.columns}
     return sum(
         decoded_bytes(group.chunks[leaf])
@@ -203,7 +218,7 @@ def new_bytes(footer: Footer, group: RowGroup, layout: FileLayout) -> int:
 
 
 def new_bytes_ratio(footer: Footer, layout: FileLayout) -> float:
-    """The share of a file's pages, as they are compressed, that are of these columns."""
+    """Return the share of a file's compressed bytes that these columns have."""
     ids = {column.field_id for column in layout.columns}
     sizes = {True: 0, False: 0}
     for group in footer.row_groups:
@@ -242,7 +257,7 @@ def key_values(footer: Footer, columns: Sequence[SplicedColumn], layout: FileLay
 
 
 def held_fields(footer: Footer) -> dict[int | None, NestedField]:
-    """The columns of a file by field id, as its own Iceberg schema has them; none where it has none."""
+    """Return a file's columns by field id, from the Iceberg schema in its footer; empty without one."""
     try:
         text = footer.key_values.get(ICEBERG_SCHEMA)
         schema = None if text is None else Schema.model_validate_json(text)
@@ -274,7 +289,7 @@ def physical_leaves(columns: Iterable[SplicedColumn], layout: FileLayout) -> lis
 
 
 def part_of_variant(leaf: Leaf, path: tuple[bytes, ...]) -> Leaf:
-    """The physical column of a field at a place: of a variant that may be shredded, one of many."""
+    """Return the physical column of a field at a path: a shredded variant has many."""
     is_variant = isinstance(leaf.field.field_type, VariantType)
     return replace(leaf, counts=path[-1] == METADATA.encode()) if is_variant else leaf
 
@@ -304,5 +319,86 @@ def absent_leaves(
 
 
 def is_floating(leaf: Leaf) -> bool:
-    """Whether a physical column may have NaNs."""
+    """Return whether a physical column may have NaNs."""
     return isinstance(leaf.field.field_type, FloatType | DoubleType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldFile:
+    """An open data file to be spliced.
+
+    Attributes:
+        task: The file.
+        stream: Its bytes.
+        footer: Its footer.
+    """
+
+    task: ScanTask
+    stream: Any
+    footer: Footer
+
+    def read(self, start: int, length: int) -> bytes:
+        """Read exactly these bytes.
+
+        Raises:
+            CorruptFileError: the file ends before them.
+            ExecutionError: the storage failed.
+        """
+        with file_errors(self.task.path):
+            return read_exactly(self.stream, start, length)
+
+
+def read_exactly(stream: Any, start: int, length: int) -> bytes:
+    stream.seek(start)
+    data = bytes(stream.read(length))
+    if len(data) != length:
+        raise ValueError(f"it ends at {start + len(data)}, but bytes up to {start + length} are needed")
+    return data
+
+
+@contextmanager
+def opened(task: ScanTask, io_properties: dict[str, str]) -> Iterator[OldFile | None]:
+    """Open a data file to be spliced; yield None if it cannot be."""
+    io = file_io(io_properties, task.path)
+    with file_errors(task.path):
+        stream = open_file(io, task.path)
+    with stream:  # failures while the new file is written must not be reported as this file's
+        with file_errors(task.path):
+            check_size(stream, task.path, task.file_size_in_bytes)
+            footer = read_footer(stream, task)
+        yield None if footer is None else OldFile(task=task, stream=stream, footer=footer)
+
+
+def read_footer(stream: Any, task: ScanTask) -> Footer | None:
+    """Return the footer of a file that can be spliced, else None.
+
+    A broken footer gives None as well: the file is then rewritten, and the reader reports the damage.
+    """
+    size = task.file_size_in_bytes
+    tail = read_exactly(stream, max(0, size - FOOTER_GUESS_BYTES), min(size, FOOTER_GUESS_BYTES))
+    try:
+        length = footer_length(tail[-TRAILER_BYTES:], size)
+        if length > MAX_FOOTER_BYTES:
+            return None
+        start = size - TRAILER_BYTES - length
+        missing = length + TRAILER_BYTES - len(tail)
+        data = read_exactly(stream, start, missing) + tail if missing > 0 else tail[-TRAILER_BYTES - length :]
+        footer = Footer.of(data[:-TRAILER_BYTES], start)
+        return footer if footer.obstacle() is None and footer.rows == task.record_count else None
+    except ValueError:
+        return None
+
+
+def read_offset_indexes(old: OldFile, columns: Iterable[SplicedColumn]) -> dict[Range, Fields] | None:
+    """Return the offset indexes of the chunks that may be copied; None if one is broken: readers may ignore it.
+
+    Raises:
+        ExecutionError: the storage failed.
+    """
+    leaves = [leaf for column in columns if column.copied is not None for leaf in column.copied.leaves]
+    chunks = [group.chunks[leaf] for group in old.footer.row_groups for leaf in leaves]
+    with file_errors(old.task.path):
+        try:
+            return offset_indexes(chunks, partial(read_exactly, old.stream))
+        except ValueError:
+            return None

@@ -1,42 +1,510 @@
-"""Copy-on-write that copies what a statement leaves as it is, byte for byte: which files, and their columns. Worker.
+"""Copy-on-write that copies bytes instead of decoding rows: splices data files. Worker.
 
-Input: a data file and its changes. Output: a data file with the rows that stay, in their order. Row groups in which
-nothing changes are copied; so are, in those in which rows are only updated, the columns that are not assigned. Only
-the rest, and the columns of row lineage, are decoded and encoded (`dml.write.file_splice`). Spec: "Row Lineage".
+Input: a data file and its changes. Output: a data file with the rows that stay, in their order. Spec: "Row Lineage".
 
-What of this a file allows is decided by its footer and its changes, before anything is written; all other files are
-rewritten.
+`Splicer` decides from a file's footer and its changes, before anything is written, whether the file can be spliced and
+whether that copies anything; all other files are rewritten. `FileSplice` then goes from row group to row group:
+
+- no row leaves: its chunks are copied, except for the columns that are assigned, or that row lineage renews;
+- rows leave: the rows that stay are encoded again, together with those of neighbouring row groups;
+- no row stays: nothing is read.
 """
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from itertools import chain
 from typing import Final
 
-from dml.model.manifest import ContentFile
-from dml.model.scan_task import ScanTask
-from dml.model.write_task import SplicedDataFile
-from dml.options import WriteOptions
-from dml.read.target_files import TargetFiles
-from dml.splice.footer import Footer
-from dml.write.column_chunks import written_footer
-from dml.write.delta_rows import ChangeCursor
-from dml.write.file_layout import FileLayout
-from dml.write.file_splice import FileSplice, Spliced, SpliceJob
-from dml.write.splice_columns import SpliceColumns, new_bytes, new_bytes_ratio, splice_columns
-from dml.write.spliceable import opened, read_offset_indexes
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 
-__all__ = ["Splicer", "may_splice"]
+from dml.files.file_io import file_errors
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout
+from dml.model.manifest import ContentFile, FileContent
+from dml.model.scan_task import ScanTask
+from dml.model.write_task import SplicedDataFile, WriteContext
+from dml.options import RowLevelOperationMode, WriteOptions
+from dml.read.reader import FileBatch, PieceReader
+from dml.splice.footer import MAGIC, Footer, Range, RowGroup
+from dml.splice.spliced_file import SplicedFile
+from dml.splice.thrift_compact import Fields
+from dml.write.column_chunks import NewColumns, written_footer
+from dml.write.column_metrics import ColumnMetrics, Leaf, MetricsMode, NanCounter, leaves, parquet_metrics
+from dml.write.delta_rows import ChangeCursor, misplaced
+from dml.write.file_layout import FileLayout
+from dml.write.output_files import OutputFile, OutputFileFactory, write_errors
+from dml.write.parquet import split_offsets
+from dml.write.row_builder import Mask, RowBuilder
+from dml.write.row_log import OriginLog
+from dml.write.splice_columns import (
+    OldFile,
+    SpliceColumns,
+    absent_leaves,
+    is_floating,
+    key_values,
+    new_bytes,
+    new_bytes_ratio,
+    opened,
+    physical_leaves,
+    read_offset_indexes,
+    splice_columns,
+)
+from dml.write.writer_spec import WriterSpec, current_spec
+
+__all__ = ["Splicer", "may_splice", "may_splice_statement"]
 
 MAX_NEW_BYTES: Final = 256 * 2**20
-"""Of a row group: its new columns are in memory at once."""
+"""Limit for the new columns of a row group: they are in memory at once."""
+
+MAX_AHEAD_BYTES: Final = 64 * 2**20
+"""Limit for changes that are held to decide about a row group before they are taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpliceJob:
+    """Everything that the spliced files of a task share.
+
+    Attributes:
+        layout: The columns of new files.
+        delta: The columns of the delta.
+        output: Opens new files.
+        context: The write.
+        schema: The table's schema.
+        lineage: The columns of row lineage, if rows keep their ids.
+        constant_ids: The columns whose values are a partition's: files may lack them.
+        origins: Records where rows come from; None if the job does not track it.
+    """
+
+    layout: FileLayout
+    delta: DeltaLayout
+    output: OutputFileFactory
+    context: WriteContext
+    schema: Schema
+    lineage: tuple[str, ...] = ()
+    constant_ids: frozenset[int] = frozenset()
+    origins: OriginLog | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spliced:
+    """A data file that was spliced.
+
+    Attributes:
+        rows_before: Rows of it that were live.
+        rows_carried: Rows copied unchanged.
+        data_file: The new file, with the metrics that its footer has; None if no row is left.
+        copied: Its copied columns.
+    """
+
+    rows_before: int
+    rows_carried: int
+    data_file: ContentFile | None = None
+    copied: SplicedDataFile | None = None
+
+
+class GroupFate(Enum):
+    """How a row group gets into the new file."""
+
+    UNTOUCHED = auto()
+    UPDATED = auto()
+    REWRITTEN = auto()
+    GONE = auto()
+
+
+class Part:
+    """Writes the row groups of one fate.
+
+    Args:
+        job: Shared by all files.
+        layout: The columns that are new.
+        reader: Reads these columns.
+        shared: Columns that are copied elsewhere in the file.
+    """
+
+    def __init__(self, job: SpliceJob, layout: FileLayout, reader: PieceReader, shared: frozenset[str]) -> None:
+        self.layout = layout
+        self.reader = reader
+        self.builder = RowBuilder(layout, job.delta)
+        self.new_nans = NanCounter(layout.leaves, layout.modes)
+        replaced = tuple(leaf for leaf in layout.leaves if layout.columns[leaf.path[0]].name in shared)
+        self.old_nans = NanCounter(replaced, layout.modes)
+
+
+class FileSplice:
+    """Splices one data file.
+
+    Args:
+        job: Shared by all files.
+        old: The file.
+        columns: Which of its columns may be copied.
+        readers: Of the columns that are new in untouched, updated and rewritten row groups.
+        changes: Its changes.
+        max_new_bytes: Limit for the new columns of a row group whose rows stay together.
+    """
+
+    def __init__(
+        self,
+        job: SpliceJob,
+        old: OldFile,
+        columns: SpliceColumns,
+        readers: tuple[PieceReader, ...],
+        changes: ChangeCursor,
+        *,
+        max_new_bytes: int,
+    ) -> None:
+        self._job = job
+        self._old = old
+        self._columns = columns
+        self._indexes: Mapping[Range, Fields] = {}
+        self._changes = changes
+        self._max_new_bytes = max_new_bytes
+        layouts = (columns.untouched, columns.updated, columns.rewritten)
+        shared = frozenset(column.name for column in columns.columns if column.copied is not None)
+        self._parts = {
+            fate: Part(job, layout, reader, shared)
+            for fate, layout, reader in zip(
+                (GroupFate.UNTOUCHED, GroupFate.UPDATED, GroupFate.REWRITTEN), layouts, readers, strict=True
+            )
+        }
+        self._new = NewColumns(columns.rewritten, job.context.options)
+        self._pending = PendingRows(job.context.options)
+        self._output: OutputFile | None = None
+        self._spliced: SplicedFile | None = None
+        self._rows_before = self._rows_carried = self._rows_written = 0
+        self._fates: set[GroupFate] = set()
+        self._renewed: set[str] = set()
+        self._copied: set[str] = set()
+
+    def is_worth_it(self) -> bool:
+        """Return whether any chunk will be copied, or every row leaves; takes no change."""
+        fates = set()
+        for place, start in self._starts():
+            fate = self._fate(place, start)
+            if fate is None:
+                return False
+            if fate in {GroupFate.UNTOUCHED, GroupFate.UPDATED} and self._columns.copies(self._parts[fate].layout):
+                return True
+            fates.add(fate)
+        return fates == {GroupFate.GONE}
+
+    def _starts(self) -> Iterator[tuple[int, int]]:
+        """Yield the index of each row group and the position of its first row."""
+        start = 0
+        for place, group in enumerate(self._old.footer.row_groups):
+            yield place, start
+            start += group.rows
+
+    def _fate(self, place: int, start: int) -> GroupFate | None:
+        """Return the fate of a row group; None if it has too many changes to decide before they are taken."""
+        group = self._old.footer.row_groups[place]
+        ahead = self._changes.ahead(start, start + group.rows, MAX_AHEAD_BYTES)
+        if not self._columns.loses_rows:
+            return GroupFate.UNTOUCHED if ahead is not None and not len(ahead.positions) else GroupFate.UPDATED
+        if ahead is None:
+            return None
+        dead = self._parts[GroupFate.REWRITTEN].reader.dead(start, group.rows)
+        places = ahead.positions - start
+        if dead is None and ahead.updates == len(places):
+            fate = GroupFate.UPDATED if len(places) else GroupFate.UNTOUCHED
+            size = new_bytes(self._old.footer, group, self._parts[fate].layout)
+            return fate if size <= self._max_new_bytes else GroupFate.REWRITTEN
+        live = group.rows if dead is None else group.rows - int(dead.sum())
+        goes = not ahead.updates and len(places) == live and (dead is None or not dead[places].any())
+        return GroupFate.GONE if goes else GroupFate.REWRITTEN
+
+    def run(self, indexes: Mapping[Range, Fields]) -> Spliced:
+        """Write the new file.
+
+        Args:
+            indexes: The offset indexes of chunks that may be copied.
+
+        Raises:
+            DataError: a new value breaks a rule.
+            ExecutionError: the changes do not fit the file.
+            CorruptFileError: the file breaks its format.
+        """
+        self._indexes = indexes
+        try:
+            for place, start in self._starts():
+                fate = self._fate(place, start) or GroupFate.REWRITTEN
+                self._fates.add(fate)
+                match fate:
+                    case GroupFate.GONE:
+                        gone = self._changes.before(start + self._old.footer.row_groups[place].rows)
+                        self._rows_before += 0 if gone is None else len(gone)
+                    case GroupFate.REWRITTEN:
+                        self._rewrite(place)
+                    case GroupFate.UNTOUCHED | GroupFate.UPDATED:
+                        self._copy(place, start, fate)
+            self._write_pending()
+            return self._close()
+        except BaseException:
+            self._new.abort()
+            raise
+
+    def _rewrite(self, place: int) -> None:
+        """Encode the rows that stay in a row group."""
+        part = self._parts[GroupFate.REWRITTEN]
+        for rows in part.reader.rows(place):
+            batch, keep = self._changed(part, rows)
+            if keep is not None:
+                batch = batch.filter(pa.array(keep))
+            self._rows_carried += batch.num_rows
+            if batch.num_rows:
+                self._note(rows.start_position, rows.batch.num_rows, keep)
+                for full in self._pending.add(batch):
+                    self._write(part, full, None)
+
+    def _write_pending(self) -> None:
+        rest = self._pending.take()
+        if rest:
+            self._write(self._parts[GroupFate.REWRITTEN], rest, None)
+
+    def _copy(self, place: int, start: int, fate: GroupFate) -> None:
+        """Write a row group whose rows all stay, copying the columns that are not new."""
+        self._write_pending()
+        group, part = self._old.footer.row_groups[place], self._parts[fate]
+        self._note(start, group.rows, None)
+        self._rows_carried += group.rows
+        batches = []
+        if part.layout.columns:
+            for rows in part.reader.rows(place):
+                batch, keep = self._changed(part, rows)
+                assert keep is None, "only row groups whose rows stay where they are can be copied"
+                batches.append(batch)
+        else:
+            self._rows_before += group.rows
+        self._write(part, batches, group)
+
+    def _changed(self, part: Part, rows: FileBatch) -> tuple[pa.RecordBatch, Mask | None]:
+        """Apply changes to rows and count them; return the rows and which of them stay."""
+        changes = self._changes.before(rows.start_position + rows.batch.num_rows)
+        self._rows_before += rows.batch.num_rows if rows.live is None else int(rows.live.sum())
+        part.old_nans.add(rows.batch.columns)
+        batch, keep, updates = part.builder.changed(rows, changes)
+        self._rows_carried -= updates
+        return batch, keep
+
+    def _note(self, start: int, rows: int, keep: Mask | None) -> None:
+        """Record where the next rows of the new file come from."""
+        self._rows_written += rows if keep is None else int(keep.sum())
+        file, _ = self._opened()
+        if self._job.origins is not None:
+            self._job.origins.copied(file.location, self._old.task.file_ordinal, start, rows, keep)
+
+    def _opened(self) -> tuple[OutputFile, SplicedFile]:
+        """Return the new file, opened for its first row."""
+        if self._output is None or self._spliced is None:
+            task = self._old.task
+            self._output = file = self._job.output.open("parquet", self._job.context.default_spec_id, task.partition)
+
+            def write(data: bytes) -> None:
+                with write_errors(file.location):
+                    file.stream.write(data)
+
+            self._spliced = SplicedFile(self._old.footer, self._old.read, write, self._columns.columns, self._indexes)
+        return self._output, self._spliced
+
+    def _write(self, part: Part, batches: list[pa.RecordBatch], group: RowGroup | None) -> None:
+        """Write a row group.
+
+        Args:
+            part: Which of its columns are new.
+            batches: The rows of these.
+            group: The old row group whose other columns are copied; None if all columns are new.
+        """
+        for batch in batches:
+            part.new_nans.add(batch.columns)
+        pages = self._new.row_group(batches) if batches else {}
+        rows = sum(batch.num_rows for batch in batches) if group is None else group.rows
+        with file_errors(self._old.task.path):
+            self._opened()[1].add_row_group(group, rows, pages)
+        self._renewed.update(pages)
+        self._copied.update(column.name for column in self._columns.columns if column.name not in pages)
+
+    def _close(self) -> Spliced:
+        """Complete the new file."""
+        if not self._changes.exhausted():
+            raise misplaced(self._old.task, self._changes.next_position)
+        spliced, file = self._spliced, self._output
+        if spliced is None or file is None:
+            return Spliced(rows_before=self._rows_before, rows_carried=0)
+        columns, layout, task = self._columns.columns, self._job.layout, self._old.task
+        with file_errors(task.path):
+            said = key_values(self._old.footer, columns, layout, self._job.schema)
+            footer = spliced.close(self._new.close(), said)
+        self._job.output.close(file)
+        # Arrow parses the new footer before any reader depends on it.
+        metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
+        physical = physical_leaves(columns, layout)
+        whole = self._whole_columns()
+        new_nans = added(part.new_nans for part in self._parts.values())
+        exact = {
+            leaf.field.field_id
+            for column, found in zip(columns, physical, strict=True)
+            for leaf in found
+            if column.name not in self._copied
+        }
+        metrics = parquet_metrics(
+            metadata,
+            tuple(chain.from_iterable(physical)),
+            self._modes(metadata, physical, whole),
+            {field_id: number for field_id, number in new_nans.items() if field_id in exact},
+        )
+        for leaf in absent_leaves(physical, layout, self._job.constant_ids):
+            add_nulls(metrics, leaf, self._job.layout.modes, self._rows_written)
+        ids = frozenset(
+            field_id
+            for column in columns
+            if column.name in whole and column.copied is not None
+            for field_id in column.copied.leaf_ids
+            if field_id is not None
+        )
+        return Spliced(
+            rows_before=self._rows_before,
+            rows_carried=self._rows_carried,
+            data_file=ContentFile(
+                content=FileContent.DATA,
+                path=file.location,
+                file_format="parquet",
+                spec_id=self._job.context.default_spec_id,
+                partition=task.partition,
+                record_count=self._rows_written,
+                file_size_in_bytes=spliced.size,
+                split_offsets=split_offsets(metadata),
+                **{name: getattr(metrics, name) for name in metrics.__slots__},
+            ),
+            copied=SplicedDataFile(
+                path=file.location,
+                replaces=task.path,
+                copied_ids=ids,
+                new_nans={field_id: number for field_id, number in new_nans.items() if field_id not in exact | ids},
+                old_nans=None
+                if GroupFate.GONE in self._fates
+                else added(part.old_nans for part in self._parts.values()),
+            ),
+        )
+
+    def _whole_columns(self) -> set[str]:
+        """Return the columns whose content is that of the old file."""
+        return set() if self._fates & {GroupFate.GONE, GroupFate.REWRITTEN} else self._copied - self._renewed
+
+    def _modes(
+        self, metadata: pq.FileMetaData, physical: list[tuple[Leaf, ...]], whole: set[str]
+    ) -> dict[int, MetricsMode]:
+        """The metrics modes, without bounds where the footer's are none of the table's values.
+
+        That is so where a copied column was promoted, and where there may be NaNs: not all writers leave them out. What
+        is only partly copied is of our types, and of a writer that does.
+        """
+        modes = dict(self._job.layout.modes)
+        held = metadata.schema.to_arrow_schema()
+        for column, found in zip(self._columns.columns, physical, strict=True):
+            if column.name not in whole:
+                continue
+            same = held.field(column.name).type == self._job.layout.arrow.field(column.name).type
+            for leaf in found:
+                mode = modes.get(leaf.field.field_id)
+                if mode is not None and (not same or is_floating(leaf)):
+                    modes[leaf.field.field_id] = replace(mode, bounds=False)
+        return modes
+
+
+def add_nulls(metrics: ColumnMetrics, leaf: Leaf, modes: Mapping[int, MetricsMode], rows: int) -> None:
+    """Add the metrics of a column that a file lacks: readers take it for NULL in each row.
+
+    A rewritten file has it, and is left out by its metrics where other values are looked for.
+    """
+    field_id = leaf.field.field_id
+    if field_id not in modes or not modes[field_id].counts:
+        return
+    metrics.value_counts[field_id] = metrics.null_value_counts[field_id] = rows
+    if is_floating(leaf):
+        metrics.nan_value_counts[field_id] = 0
+
+
+def added(counters: Iterable[NanCounter]) -> dict[int, int]:
+    """Sum NaN counts by field id."""
+    total: dict[int, int] = {}
+    for counter in counters:
+        for field_id, number in counter.counts.items():
+            total[field_id] = total.get(field_id, 0) + number
+    return total
+
+
+class PendingRows:
+    """Buffers rows until they fill a row group.
+
+    Args:
+        options: The size of row groups.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._held: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
+        """Add rows; yield those of full row groups."""
+        limit = self._options.row_group_rows
+        start = 0
+        while start < batch.num_rows:
+            part = batch.slice(start, limit - self._rows)
+            start += part.num_rows
+            self._held.append(part)
+            self._rows += part.num_rows
+            self._bytes += part.nbytes
+            if self._rows >= limit or self._bytes >= self._options.row_group_size:
+                yield self.take()
+
+    def take(self) -> list[pa.RecordBatch]:
+        """Remove and return the buffered rows."""
+        held, self._held = self._held, []
+        self._rows = self._bytes = 0
+        return held
+
+
+def may_splice_statement(
+    table: Table, mode: RowLevelOperationMode, options: WriteOptions, *, inserts: bool, assigned_ids: Collection[int]
+) -> bool:
+    """Return whether a statement keeps the rows that stay in the order of their files, so that these can be spliced.
+
+    Args:
+        table: The table.
+        mode: The mode of the statement.
+        options: The table's properties.
+        inserts: Whether the statement may insert rows.
+        assigned_ids: The columns that it assigns.
+    """
+    return (
+        mode is not RowLevelOperationMode.MERGE_ON_READ
+        and options.splice_enabled
+        and options.file_format == "parquet"
+        and not inserts
+        and placing_columns(table).isdisjoint(assigned_ids)
+    )
+
+
+def placing_columns(table: Table) -> frozenset[int]:
+    """Return the columns that decide in which file a row is, and where: those of the spec and of all sort orders."""
+    sources = {field.source_id for field in table.spec().fields if not isinstance(field.transform, VoidTransform)}
+    sources.update(field.source_id for order in table.sort_orders().values() for field in order.fields)
+    columns = table.schema().fields
+    return frozenset(columns[leaf.path[0]].field_id for leaf in leaves(columns) if leaf.field.field_id in sources)
 
 
 def may_splice(task: ScanTask, spec_id: int, options: WriteOptions) -> bool:
-    """Whether a data file can be spliced, as far as its manifest entry says.
+    """Return whether a data file can be spliced, as far as its manifest entry tells.
 
     Args:
         task: The file.
         spec_id: The spec of new files.
-        options: The table's properties. Small files are rewritten: several of them become one then.
+        options: The table's properties. Small files are rewritten, so that several of them become one.
     """
     return (
         task.file_format.lower() == "parquet"
@@ -50,25 +518,41 @@ class Splicer:
     """Splices data files.
 
     Args:
-        files: The data files.
-        job: What is the same for all of them.
-        deletes: Whether the statement may delete rows.
+        spec: The job.
+        layout: The columns of new files.
+        output: Opens new files.
+        origins: Records where rows come from; None if the job does not track it.
 
     Attributes:
-        data_files: The new files. Their metrics are as good as their footers.
-        spliced_files: What of them is copied.
+        data_files: The new files, with the metrics that their footers have.
+        spliced_files: Their copied columns.
     """
 
-    def __init__(self, files: TargetFiles, job: SpliceJob, *, deletes: bool) -> None:
-        self._files = files
-        self._job = job
-        self._deletes = deletes
+    def __init__(
+        self, spec: WriterSpec, layout: FileLayout, output: OutputFileFactory, origins: OriginLog | None
+    ) -> None:
+        assert spec.files is not None
+        fields = current_spec(spec.context).fields
+        self._files = spec.files
+        self._job = job = SpliceJob(
+            layout=layout,
+            delta=spec.layout,
+            output=output,
+            context=spec.context,
+            schema=Schema.model_validate_json(spec.context.schema_json),
+            constant_ids=frozenset(
+                field.source_id for field in fields if isinstance(field.transform, IdentityTransform)
+            ),
+            lineage=(ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if spec.row_lineage else (),
+            origins=origins,
+        )
+        self._deletes = spec.deletes
         self._written = written_footer(job.layout, job.context.options)
         self.data_files: list[ContentFile] = []
         self.spliced_files: list[SplicedDataFile] = []
 
     def splice(self, task: ScanTask, changes: ChangeCursor) -> Spliced | None:
-        """Splices a data file.
+        """Splice a data file.
 
         Args:
             task: The file.
@@ -108,13 +592,13 @@ class Splicer:
         return done
 
     def new_bytes_ratio(self, task: ScanTask) -> float | None:
-        """The share of a data file's bytes that would be new if rows of it were updated.
+        """Return the share of a data file's bytes that would be new if some of its rows were updated.
 
         Args:
             task: The file.
 
         Returns:
-            The share; None where the file cannot be spliced.
+            The share; None if the file cannot be spliced.
 
         Raises:
             CorruptFileError: the file is not as long as it should be.
@@ -132,7 +616,7 @@ class Splicer:
             return new_bytes_ratio(old.footer, columns.updated)
 
     def _columns(self, task: ScanTask, footer: Footer) -> SpliceColumns:
-        """What of a file is copied."""
+        """Return which columns of a file are copied."""
         return splice_columns(
             footer,
             self._job.layout,
@@ -143,13 +627,13 @@ class Splicer:
         )
 
     def _choice(self, layout: FileLayout) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """What is read for new columns."""
+        """Return the columns and metadata columns to read for new chunks."""
         ids = tuple(column.field_id for column in layout.columns)
         return ids[: len(ids) - len(self._job.lineage)], self._job.lineage
 
 
 def is_too_large(footer: Footer, columns: SpliceColumns) -> bool:
-    """Whether the new columns of a row group do not fit in memory, and its rows are to stay together."""
+    """Return whether a row group's new columns exceed the memory limit and its rows must stay together."""
     return not columns.loses_rows and any(
         new_bytes(footer, group, columns.updated) > MAX_NEW_BYTES for group in footer.row_groups
     )

@@ -12,9 +12,10 @@ from pyiceberg.table import StaticTable, Table
 
 from dml.options import WRITE_DATA_PATH
 from dml.session import Session
+from tests.golden.doors import Door, LakeSql
 from tests.golden.runner import GoldenRunner
 from tests.golden.script import Combination, Script
-from tests.golden.test_scripts import FOLDER, SCRIPTS, in_turn
+from tests.golden.turns import FOLDER, SCRIPTS, in_turn
 from tests.marks import by_night
 from tests.services.lakes import S3Files, puffin_properties
 from tests.services.seaweedfs import SeaweedFs
@@ -44,7 +45,9 @@ def golden(lake: Session, storage: SeaweedFs) -> GoldenRunner:
         return {path for folder in folders for path in files.below(folder)}
 
     return GoldenRunner(
-        lake=lake,
+        catalog=lake.registry.catalogs["lake"],
+        doors={Door.LAKE_SQL: LakeSql(spark=lake.spark, lake=lake)},
+        make=lake.sql,
         files_of=files_of,
         properties=lambda version: puffin_properties(version, f"golden/{uuid.uuid4().hex}"),
         readers=readers,
@@ -58,4 +61,4 @@ def golden(lake: Session, storage: SeaweedFs) -> GoldenRunner:
     ids=[f"{script.path.relative_to(FOLDER).with_suffix('')}-{combination}" for script, combination in CASES],
 )
 def test_the_script_gives_what_it_says(golden: GoldenRunner, script: Script, combination: Combination) -> None:
-    golden.run(script, combination)
+    golden.run(script, combination, Door.LAKE_SQL)

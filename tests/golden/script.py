@@ -7,6 +7,7 @@ A script is plain SQL. Its first comment lines are the header:
     -- formats: 1, 2, 3               format versions (default: 2, 3; version 1 is run copy-on-write only)
     -- modes: copy-on-write           row-level modes (default: both)
     -- readers: pyiceberg             other readers that can read the tables (default: pyiceberg, duckdb)
+    -- doors: lake.sql                the doors of tests/golden/doors.py that show it (default: all)
 
 Statements end with `;` at the end of a line. Lines that begin with `-->` say what is expected of the statement above
 them; without any, it has to succeed:
@@ -20,7 +21,9 @@ them; without any, it has to succeed:
     --| NULL | b
 
 Each of them may be limited: `--> snapshot [merge-on-read v3]: ...` holds where all the words do: a mode, `v1` to `v3`,
-`partitioned`, `unpartitioned`.
+`partitioned`, `unpartitioned`, a door. The first error that holds is expected, so an error of one door precedes the
+error of all others. `--> error [python] AnalysisException INSERT_COLUMN_ARITY_MISMATCH: ...` is Spark's error, with its
+class and condition.
 """
 
 import re
@@ -37,7 +40,7 @@ MARK = "-->"
 ROW_MARK = "--|"
 MODES = (RowLevelOperationMode.COPY_ON_WRITE, RowLevelOperationMode.MERGE_ON_READ)
 """Iceberg's: what scripts expect of files is about these."""
-HEADER = re.compile(r"--\s*(?P<key>ids|partitioned by|formats|modes|readers):\s*(?P<value>.+)")
+HEADER = re.compile(r"--\s*(?P<key>ids|partitioned by|formats|modes|readers|doors):\s*(?P<value>.+)")
 DIRECTIVE = re.compile(
     r"-->\s*(?P<kind>unchanged|error|result|snapshot|rows)\b\s*(\[(?P<words>[\w\s-]+)\])?\s*(?P<head>[^:]*?)\s*(:\s*(?P<text>.*))?"
 )
@@ -99,14 +102,14 @@ class Step:
     line: int
     expectations: tuple[Expectation, ...] = ()
 
-    def expected(self, combination: Combination, kind: ExpectationKind) -> list[Expectation]:
-        """The expectations of a kind that hold for a combination."""
-        return [e for e in self.expectations if e.kind is kind and e.words <= combination.words]
+    def expected(self, words: frozenset[str], kind: ExpectationKind) -> list[Expectation]:
+        """The expectations of a kind that hold where all of these words do."""
+        return [e for e in self.expectations if e.kind is kind and e.words <= words]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A golden script."""
+    """A golden script; without doors it is for all."""
 
     path: Path
     ids: tuple[str, ...]
@@ -114,6 +117,7 @@ class Script:
     versions: tuple[int, ...] = (2, 3)
     modes: tuple[RowLevelOperationMode, ...] = MODES
     readers: tuple[str, ...] = READERS
+    doors: tuple[str, ...] = ()
     steps: tuple[Step, ...] = field(repr=False)
 
     @property
@@ -177,6 +181,7 @@ def parse_script(path: Path) -> Script:
         versions=tuple(int(version) for version in items(header.get("formats", "2, 3"))),
         modes=tuple(RowLevelOperationMode(mode) for mode in modes),
         readers=items(header.get("readers", ", ".join(READERS))),
+        doors=items(header.get("doors", "none")),
         steps=tuple(steps(path, lines)),
     )
 

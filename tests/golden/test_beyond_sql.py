@@ -16,12 +16,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.oldest]
 
 
 @pytest.fixture
-def lake(golden: GoldenRunner) -> Iterator[Session]:
+def lake(golden: GoldenRunner, golden_session: Session) -> Iterator[Session]:
     """A lake with a partitioned table db.t of three rows."""
     with golden.clean():
-        golden.lake.sql("CREATE TABLE db.t (id INT, dep STRING) PARTITIONED BY (dep)")
-        golden.lake.sql("INSERT INTO db.t VALUES (1, 'hr'), (2, 'hr'), (3, 'it')")
-        yield golden.lake
+        golden_session.sql("CREATE TABLE db.t (id INT, dep STRING) PARTITIONED BY (dep)")
+        golden_session.sql("INSERT INTO db.t VALUES (1, 'hr'), (2, 'hr'), (3, 'it')")
+        yield golden_session
 
 
 def rows(lake: Session) -> list[str]:

@@ -50,9 +50,9 @@ def test_a_script_is_read_as_written(tmp_path: Path) -> None:
 
 def test_expectations_hold_only_for_their_combinations(tmp_path: Path) -> None:
     delete = written(tmp_path, SCRIPT).steps[1]
-    assert delete.expected(MERGE_ON_READ, ExpectationKind.SNAPSHOT)
-    assert not delete.expected(COPY_ON_WRITE, ExpectationKind.SNAPSHOT)
-    assert delete.expected(COPY_ON_WRITE, ExpectationKind.ROWS)
+    assert delete.expected(MERGE_ON_READ.words, ExpectationKind.SNAPSHOT)
+    assert not delete.expected(COPY_ON_WRITE.words, ExpectationKind.SNAPSHOT)
+    assert delete.expected(COPY_ON_WRITE.words, ExpectationKind.ROWS)
 
 
 def test_version_1_is_run_copy_on_write_only(tmp_path: Path) -> None:

@@ -1,58 +1,37 @@
-"""Every golden script, in the combinations of format version, mode and partitioning that it is for.
+"""Every golden script, in its combinations of format version, mode and partitioning, through the doors of one process.
 
-With every change in two of them, and in what its expectations are about besides; by night in all of them. `make test`
-runs each script in one, in turn. On the oldest PySpark every second script is run so with every change, and by night
-all of them are in all, as on each other PySpark.
+With every change each script runs in two combinations, and in those that its expectations need besides, through one
+door. `tests.golden.turns` chooses it, and gives some of the combinations to the doors of other processes. By night
+a script runs in all combinations, and in one combination through each other door. `make test` runs each script in one
+combination. On the oldest PySpark every second script runs in one with every change, and by night all scripts run in
+all combinations, as on each other PySpark.
 """
-
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
+from tests.golden.doors import LOCAL_DOORS, Door
 from tests.golden.runner import GoldenRunner
-from tests.golden.script import Combination, Script, parse_script
-
-FOLDER = Path(__file__).parent
+from tests.golden.turns import Run, in_turn, local_door, runs
 
 
-def marks(script: Script, combination: Combination, number: int) -> list[pytest.MarkDecorator]:
-    """When a script is run in a combination.
-
-    Args:
-        script: The script.
-        combination: One of its combinations.
-        number: Of the script.
-    """
-    chosen = script.chosen_combinations(number)
-    found = [] if combination in chosen else [pytest.mark.nightly]
-    if combination != in_turn(chosen, number // 2):
+def marks(run: Run, door: Door) -> list[pytest.MarkDecorator]:
+    """Return when a script is run in a combination through a door."""
+    script, number = run.script, run.number
+    found = [pytest.mark.nightly] if run.nightly else []
+    if run.combination != in_turn(script.chosen_combinations(number), number // 2) or door is not local_door(number):
         found.append(pytest.mark.thorough)
-    if number % 2 == 0 and combination == in_turn(script.combinations, number // 2):
+    if door is local_door(number) and number % 2 == 0 and run.combination == in_turn(script.combinations, number // 2):
         found.append(pytest.mark.oldest)
     return found
 
 
-def in_turn(combinations: Sequence[Combination], number: int) -> Combination:
-    """The one of a script's combinations that is run where one has to do: another in each script."""
-    return combinations[number % len(combinations)]
-
-
-SCRIPTS = [parse_script(path) for path in sorted(FOLDER.rglob("*.sql"))]
 CASES = [
-    pytest.param(
-        script,
-        combination,
-        id=f"{script.path.relative_to(FOLDER).with_suffix('')}-{combination}",
-        marks=marks(script, combination, number),
-    )
-    for number, script in enumerate(SCRIPTS)
-    for combination in script.combinations
+    pytest.param(run, door, id=f"{run}-{door}", marks=marks(run, door)) for door in LOCAL_DOORS for run in runs(door)
 ]
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(("script", "combination"), CASES)
-def test_the_script_gives_what_it_says(golden: GoldenRunner, script: Script, combination: Combination) -> None:
-    golden.run(script, combination)
+@pytest.mark.parametrize(("run", "door"), CASES)
+def test_the_script_gives_what_it_says(golden: GoldenRunner, run: Run, door: Door) -> None:
+    golden.run(run.script, run.combination, door)

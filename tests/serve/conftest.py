@@ -33,12 +33,14 @@ class Served:
         url: For Spark Connect.
         jdbc_url: For JDBC.
         log: Its output.
+        lake: The folder of its catalog.
         python: A Python that has PySpark and no RowDelta.
     """
 
     url: str
     jdbc_url: str
     log: Path
+    lake: Path
     python: Path
 
     def run(self, program: str, **environment: str) -> str:
@@ -99,4 +101,4 @@ def served(tmp_path_factory: pytest.TempPathFactory, client_python: Path) -> Ite
     url, jdbc_url = said(log, r"\"(sc://[^\"]+)\""), said(log, r"\"(jdbc:[^\"]+)\"")
     started = command(folder, "--port", "0", "--thrift", str(thrift))
     with serving(started, jdbc_url, log, seconds=START_SECONDS):
-        yield Served(url=url(), jdbc_url=jdbc_url(), log=log, python=client_python)
+        yield Served(url=url(), jdbc_url=jdbc_url(), log=log, lake=folder / "lake", python=client_python)

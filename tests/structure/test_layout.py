@@ -18,8 +18,6 @@ from tests.suite import Counts, Part, counts_of, files_of, parts_with_the_rest, 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-MAX_LINES = 500
-DATA_ONLY = {"sqlparse/statements.py"}  # one small dataclass for each statement, no logic
 
 
 def test_nothing_installs_outside_our_package():
@@ -252,14 +250,3 @@ def test_the_suite_ends_its_parts_when_it_is_told_to_end(tmp_path):
     assert "a was ended by SIGTERM; its last lines were:" in rest
     assert "collected 1 item" in rest
     assert process.returncode == 1
-
-
-def test_modules_are_short():
-    """A module that outgrows the limit has a second job that wants its own name."""
-    long = {
-        str(path.relative_to(ROOT)): length
-        for folder in ("dml", "sqlparse", "deletes")
-        for path in (ROOT / folder).rglob("*.py")
-        if (length := len(path.read_text().splitlines())) > MAX_LINES
-    }
-    assert set(long) - DATA_ONLY == set(), long

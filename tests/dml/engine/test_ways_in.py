@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
+from pyspark.errors import ParseException
 from pyspark.sql.functions import col, lit
 
-from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError
+from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, SqlError
 from dml.result import Result
 from dml.session import Session
 from tests.dml.engine.conftest import Kind, Lake
@@ -190,6 +191,24 @@ def test_spark_sql_runs_statements_from_python_and_from_the_jvm(kind: Kind) -> N
     assert spark.sql("SELECT 1").collect() == [(1,)]
     with pytest.raises(DmlError, match="nope"):
         spark.sql(f"DELETE FROM lake.{name} WHERE nope = 1")
+
+
+@pytest.mark.parametrize("statement", ["UPDATE {t} SET id = 1, id = 2", "MERGE INTO {t} USING s WHEN", "DELETE {t}"])
+def test_spark_sql_reports_mistakes_in_statements_on_tables_without_a_catalog(lake: Lake, statement: str) -> None:
+    """Spark would report that there is no such table."""
+    name = lake.create("id INT")
+    text = statement.format(t=name)
+    lake.session.enable()
+    try:
+        with pytest.raises(SqlError) as by_spark_sql:
+            lake.session.spark.sql(text)
+        with pytest.raises(ParseException):
+            lake.session.spark.sql(statement.format(t="default.nothing_of_ours") + " ,")
+    finally:
+        lake.session.disable()
+    with pytest.raises(SqlError) as by_lake_sql:
+        lake.session.sql(text)
+    assert str(by_spark_sql.value) == str(by_lake_sql.value)
 
 
 def test_threads_change_different_tables_at_once(lake: Lake) -> None:

@@ -22,6 +22,7 @@ import dml
 from dml.errors import DataError, DmlError, ErrorKind
 from dml.metadata_tables import frames
 from dml.result import Result
+from tests.golden import connect_scripts
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 builder = SparkSession.builder.remote("local[2]")
@@ -309,5 +310,8 @@ with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=sp
     hooks(lake)
     current_catalog(lake)
     ways_in(lake)
+with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=spark) as lake:
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    connect_scripts.run(lake)
 spark.stop()
 print("all statements ran")

@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parent
     [
         ("connect_engine.py",),
         pytest.param(("connect_streams.py",), marks=pytest.mark.nightly),
+        pytest.param(("connect_golden.py",), marks=pytest.mark.nightly),
         *(
             pytest.param(("connect_matrix.py", file_format), marks=pytest.mark.nightly)
             for file_format in ("parquet", "orc", "avro")

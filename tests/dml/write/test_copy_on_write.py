@@ -1,4 +1,4 @@
-"""PatchWriter through whole tasks: rows dropped, patched and carried, against a model in plain Python."""
+"""`FileRewriter` through whole tasks: rows dropped, patched and carried, against a model in plain Python."""
 
 import uuid
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""PositionDeltaWriter and the writers of deletes: position delete files (v2) and deletion vectors (v3)."""
+"""`RowMarker` and the writers of deletes: position delete files (v2) and deletion vectors (v3)."""
 
 import struct
 from pathlib import Path

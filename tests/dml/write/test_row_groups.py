@@ -21,7 +21,7 @@ from dml.read.reader import PieceReader
 from dml.read.target_files import TargetFiles
 from dml.splice.footer import Chunk, Footer, footer_length
 from dml.splice.thrift_compact import I16, I64, LIST, STRUCT, decode_struct, encode_struct, list_of, value_of
-from dml.write import file_splice, splicing
+from dml.write import splicing
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import context, delta, read_back, run, stored_files
 from tests.dml.write.test_splicing import (
@@ -188,7 +188,7 @@ def test_what_is_worth_it(tmp_path: Path) -> None:
         commit = change(tmp_path, files, TWO, [(DELETE, place) for place in range(50)])
     assert (commit.data_files, commit.removed_data_files, read.call_count) == ((), (files.task(0).path,), 0)
     assert (commit.changed_files[0].rows_before, commit.metrics.rows_carried) == (50, 0)
-    with mock.patch.object(file_splice, "MAX_AHEAD_BYTES", 0):  # changes that are too many to be kept
+    with mock.patch.object(splicing, "MAX_AHEAD_BYTES", 0):  # changes that are too many to be kept
         assert change(tmp_path, files, TWO, [(DELETE, place) for place in range(30)]).spliced_files == ()
         commit = change(tmp_path, files, TWO, [(DELETE, place) for place in range(45, 50)])
     assert (len(commit.spliced_files), commit.metrics.rows_carried) == (1, 45)

@@ -25,10 +25,10 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType, Struc
 
 from dml.model.columns import DeltaLayout
 from dml.write import sorting
+from dml.write.delta_writer import DeltaWriter
 from dml.write.file_layout import file_layout
 from dml.write.output_files import OutputFileFactory
 from dml.write.rolling import RollingDataWriter
-from dml.write.run import run_job
 from dml.write.sorting import SortingDataWriter, row_order
 from dml.write.writer_spec import WriteJob, WriterSpec
 from tests.dml.write.builders import TASK, context
@@ -158,7 +158,7 @@ def test_a_job_writes_sorted_files_that_say_so_and_leaves_no_temporary_file(
     spec = WriterSpec(job=WriteJob.ROWS, context=write, layout=ROWS, sorts_rows=True)
     rows = [{"d": None, "s": "ab"[value % 2], "i": value, "c": None} for value in (3, 8, 1, 6, 5, 2)]
     made = [batch.rename_columns(["v0", "v1", "v2", "v3"]) for batch in batches(rows, 2)]
-    commit = run_job(spec, OutputFileFactory(write, TASK), made)
+    commit = DeltaWriter(spec, OutputFileFactory(write, TASK)).write(made)
     assert {file.sort_order_id for file in commit.data_files} == {3}
     found = sorted([values["i"] for values in pq.read_table(file.path).to_pylist()] for file in commit.data_files)
     assert found == ([[5, 3, 1], [8, 6, 2]] if partitioned else [[8, 6, 5, 3, 2, 1]])

@@ -31,7 +31,6 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dml.engine.spliced import copied_metrics
 from dml.errors import CorruptFileError, DataError, DmlError, ErrorKind
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
 from dml.model.manifest import ContentFile, FileContent
@@ -42,8 +41,9 @@ from dml.read.target_files import TargetFiles
 from dml.splice import spliced_file
 from dml.splice.footer import Footer, footer_length, is_old_writer
 from dml.splice.thrift_compact import decode_struct, encode_struct
-from dml.write import file_splice, spliceable, splicing
+from dml.write import splice_columns, splicing
 from dml.write.column_metrics import NanCounter, parquet_metrics
+from dml.write.copied_metrics import copied_metrics
 from dml.write.file_layout import file_layout
 from dml.write.splicing import may_splice
 from dml.write.writer_spec import WriteJob
@@ -570,13 +570,13 @@ def test_indexes_are_read_at_once(tmp_path: Path) -> None:
     table = arrow_table(schema, rows, tmp_path)
     pq.write_table(table, path, row_group_size=20, write_page_index=True, bloom_filter_options=filters)
     reads: list[int] = []
-    real = spliceable.read_exactly
+    real = splice_columns.read_exactly
 
     def counted(stream: Any, start: int, length: int) -> bytes:
         reads.append(length)
         return real(stream, start, length)
 
-    with mock.patch.object(spliceable, "read_exactly", counted):
+    with mock.patch.object(splice_columns, "read_exactly", counted):
         commit = update(tmp_path, target_files(path, schema, 60), schema, changing([4], [pa.array([7])], (15,)), (15,))
     assert len(commit.spliced_files) == 1
     # The footer; two runs of columns in each row group; offset indexes; column indexes and bloom filters.
@@ -654,7 +654,7 @@ def test_columns_that_do_not_fit_in_memory_are_rewritten_in_parts(tmp_path: Path
 def test_what_fails_while_a_file_is_written_is_not_the_old_files_fault(tmp_path: Path) -> None:
     error = pa.ArrowMemoryError("malloc of size 4096 failed")
     with (
-        mock.patch.object(file_splice.NewColumns, "row_group", side_effect=error),
+        mock.patch.object(splicing.NewColumns, "row_group", side_effect=error),
         pytest.raises(DmlError, match="Writing failed in the task of partition 3: ArrowMemoryError") as found,
     ):
         update(tmp_path, target_files(old_file(tmp_path), TWO, 50), TWO, TEXT, (2,))

@@ -50,4 +50,5 @@ MERGE INTO db.t.branch_none AS t USING (SELECT 6 AS id) AS s ON t.id = s.id WHEN
 --> error NotFoundError not-found: Cannot use branch (does not exist): none
 
 INSERT INTO db.t.branch_none VALUES (6, 'hr', 600, NULL);
+--> error [python] NotFoundError not-found: There is no branch, tag or snapshot 'none'
 --> error NotFoundError not-found: Cannot use branch (does not exist): none

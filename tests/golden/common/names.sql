@@ -46,7 +46,7 @@ DELETE FROM db.t WHERE id = 3;
 
 -- A quoted name is that name, whatever is in it: no star.
 SET spark.sql.caseSensitive = false;
-CREATE TABLE db.signs (id INT, `x*{y}` INT);
+CREATE TABLE lake.db.signs (id INT, `x*{y}` INT);
 INSERT INTO db.signs VALUES (1, 1), (2, 2), (3, 3);
 UPDATE db.signs SET `x*{y}` = `x*{y}` * 10 WHERE `x*{y}` + 0 > 1;
 DELETE FROM db.signs WHERE `x*{y}` + id = 22;

@@ -13,12 +13,14 @@ UPDATE db.t SET i = 'x';
 --> error AnalysisError type-mismatch: STRING
 
 INSERT INTO db.t VALUES ('x', 1, 1, 1.0, 'a');
+--> error [python] AnalysisException INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST: Cannot safely cast `i` "STRING" to "INT"
 --> error AnalysisError type-mismatch: STRING
 
 UPDATE db.t SET i = 3000000000;
 --> error DataError overflow: INT
 
 INSERT INTO db.t VALUES (1, 1, 1, 1.0, 'a'), (3000000000, 1, 1, 1.0, 'a');
+--> error [python] ArithmeticException CAST_OVERFLOW_IN_TABLE_INSERT: "INT" type column or variable `i` due to an overflow
 --> error DataError overflow: INT
 
 SET spark.sql.storeAssignmentPolicy = STRICT;

@@ -4,19 +4,9 @@
 
 CREATE TABLE db.t (id INT, dep STRING, salary INT);
 INSERT INTO db.t VALUES (1, 'hr', 100), (2, 'hr', 200), (3, 'it', 300), (4, 'it', NULL), (5, NULL, 500);
-CREATE OR REPLACE TEMPORARY VIEW numbers AS SELECT 1 AS id;
-
-DELETE FROM numbers WHERE id = 1;
---> error NotSupportedError not-supported: does not support DELETE
-
-UPDATE numbers SET id = 2;
---> error NotSupportedError not-supported: does not support UPDATE
-
-MERGE INTO numbers t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE;
---> error NotSupportedError not-supported: does not support MERGE
 
 DELETE FROM db.t.snapshots;
 --> error NotSupportedError not-supported: metadata table
 
-DELETE FROM db.nothing WHERE id = 1;
---> error NotFoundError not-found: db.nothing
+DELETE FROM lake.db.nothing WHERE id = 1;
+--> error NotFoundError not-found: lake.db.nothing

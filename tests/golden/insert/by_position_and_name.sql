@@ -7,9 +7,11 @@ CREATE TABLE db.t (id INT, dep STRING, salary INT);
 INSERT INTO db.t VALUES (1, 'hr', 100), (2, 'hr', 200), (3, 'it', 300), (4, 'it', NULL), (5, NULL, 500);
 
 INSERT INTO db.t VALUES (6, 'ops');
+--> error [python] AnalysisException INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS: not enough data columns
 --> error AnalysisError invalid-assignment: too few
 
 INSERT INTO db.t VALUES (6, 'ops', 600, 1);
+--> error [python] AnalysisException INSERT_COLUMN_ARITY_MISMATCH.TOO_MANY_DATA_COLUMNS: too many data columns
 --> error AnalysisError invalid-assignment: too many
 
 INSERT INTO db.t (salary, id, dep) VALUES (600, 6, 'ops');
@@ -31,7 +33,9 @@ INSERT INTO db.t VALUES (9, 'x', DEFAULT);
 --| 9 | x | NULL
 
 INSERT INTO db.t (id, nothing) VALUES (8, 1);
+--> error [python] AnalysisException INCOMPATIBLE_DATA_FOR_TABLE.EXTRA_COLUMNS: extra columns `nothing`
 --> error AnalysisError unresolved-column: nothing
 
 INSERT INTO db.t BY NAME SELECT 1 AS id, 2 AS other;
+--> error [python] AnalysisException INCOMPATIBLE_DATA_FOR_TABLE.EXTRA_COLUMNS: extra columns `other`
 --> error AnalysisError unresolved-column: other

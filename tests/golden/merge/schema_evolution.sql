@@ -46,7 +46,7 @@ INSERT INTO db.t VALUES (9, 'hr', named_struct('a', 1, 'b', 'o'), 'z', array(nam
 
 -- Structs of the source may have fewer fields: updated rows keep theirs, inserted ones get NULL. Of a struct that is NULL
 -- nothing is known, so what only the target has stays.
-CREATE TABLE db.n (id INT, s STRUCT<a: INT, b: STRUCT<x: INT, y: INT>>, l ARRAY<STRUCT<p: INT, q: INT>>, m MAP<STRING, STRUCT<p: INT, q: INT>>);
+CREATE TABLE lake.db.n (id INT, s STRUCT<a: INT, b: STRUCT<x: INT, y: INT>>, l ARRAY<STRUCT<p: INT, q: INT>>, m MAP<STRING, STRUCT<p: INT, q: INT>>);
 INSERT INTO db.n VALUES
     (1, named_struct('a', 1, 'b', named_struct('x', 1, 'y', 1)), array(named_struct('p', 1, 'q', 1)), map('k', named_struct('p', 1, 'q', 1))),
     (2, NULL, NULL, NULL),

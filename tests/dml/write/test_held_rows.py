@@ -21,8 +21,8 @@ from dml.errors import DataError, ExecutionError
 from dml.model.columns import DeltaLayout, RowOperation
 from dml.model.write_task import TaskCommit, WriteContext
 from dml.options import WriteOptions
-from dml.write import joined_files, output_files
-from dml.write.joined_files import threads_for, write_joined_files
+from dml.write import held_rows, output_files
+from dml.write.held_rows import threads_for, write_joined_files
 from dml.write.output_files import TaskIdentity
 from dml.write.run import write_task
 from dml.write.writer_spec import MAX_ALL_HELD_BYTES, MAX_HELD_BYTES, WriteJob, WriterSpec
@@ -266,7 +266,7 @@ def test_a_failure_of_the_driver_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, granularity: str, step: int
 ) -> None:
     """Whichever file it is; what was written beside it, by threads of their own, goes too."""
-    monkeypatch.setattr(joined_files, "threads_for", lambda _: 8)
+    monkeypatch.setattr(held_rows, "threads_for", lambda _: 8)
     spec, commits = merged(tmp_path, version, **{"write.delete.granularity": granularity})
     failing = Failing(monkeypatch, {step})
     steps = 2 * (2 + (2 if version == 2 else 1))
@@ -282,7 +282,7 @@ def test_a_failure_of_the_driver_leaves_no_file(
 def test_the_driver_tries_as_often_as_spark_tries_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the storage refused leaves no file; another kind of failure is not tried again."""
     spec, commits = merged(tmp_path, 3)
-    monkeypatch.setattr(joined_files, "threads_for", lambda _: 8)
+    monkeypatch.setattr(held_rows, "threads_for", lambda _: 8)
     Failing(monkeypatch, {1, 3})
     commit = joined(replace(spec, max_failures=4), commits)
     paths = {file.path for file in (*commit.data_files, *commit.delete_files)}
