@@ -184,7 +184,7 @@ class SparkWriteBuilder(Proxy):
             time_zone=settings.time_zone,
             catalogs=self._written.engine.registry.catalogs,
         )
-        if not pushdown.complete:
+        if not pushdown.pruning_is_exact:
             condition = " AND ".join(str(predicate.describe()) for predicate in self._predicates)
             raise NotSupportedError(
                 f"The rows to replace must be chosen by comparisons of columns with constants, not by {condition}",

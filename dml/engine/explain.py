@@ -93,14 +93,14 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
     plan, target = planned.plan, planned.target
     yield f"{plan.command.upper()} {target.resolved.name} (branch {target.branch}, snapshot {target.snapshot_id})"
     yield f"  mode: {planned.mode}"
-    if plan.never:
+    if plan.condition.never:
         yield "  the condition is true for no row: nothing to do"
         return
     for clause in plan.query.clauses:
         yield f"  clause {clause.number}: {clause.text}"
     if plan.check_cardinality:
         yield "  cardinality: two source rows for one target row are an error"
-    yield f"  conflict detection filter: {filter_text(plan.conflict_detection_filter)}"
+    yield f"  conflict detection filter: {filter_text(plan.condition.pruning)}"
     delta = delta_of(engine, planned)
     delta.frame()  # what is wrong with the statement is an error here too
     scan = delta.scan.plan
@@ -113,7 +113,7 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
     yield f"  distribution: {strategy}"
     yield (
         f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "
-        f"{scan.manifests_read} of {scan.total_manifests} manifests read, filter: {filter_text(plan.pushed_filter)}"
+        f"{scan.manifests_read} of {scan.total_manifests} manifests read, filter: {filter_text(plan.condition.pruning)}"
     )
     if planned.mode is RowLevelOperationMode.AUTO:
         ratio = WriteOptions.from_properties(target.table.properties).auto_max_deleted_ratio

@@ -16,8 +16,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import DataFrame
 
 from dml.commit import CommitKey, DeleteFiles
-from dml.engine.broadcast_merge import RANGE_BYTES, write_broadcast_merge
-from dml.engine.broadcast_source import BroadcastSource, broadcast_source, default_limit
+from dml.engine.by_tasks import MAX_RANGE_BYTES, write_by_tasks, write_merge_by_tasks
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings
@@ -25,8 +24,8 @@ from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
-from dml.engine.scanned_delta import ScannedDelta, scanned_delta, write_scanned_delta
 from dml.engine.scans import Scan, scan_table, task_groups
+from dml.engine.sent_source import SentSource, default_limit, send_source
 from dml.engine.target import Target, start_statement
 from dml.engine.write_settings import ChangeDistribution, change_distribution, write_properties
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
@@ -36,9 +35,10 @@ from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
 from dml.options import Command, DistributionMode, RowLevelOperationMode, sent_source_bytes
 from dml.progress import progress_bar
-from dml.read.computed_rows import is_too_large
 from dml.read.target_files import TargetFiles
 from dml.result import Result
+from dml.rows.evaluate import NumberOverflowError
+from dml.rows.program import Changes
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.split import whole_file_groups
 from dml.spark.store_assignment import Assign
@@ -96,12 +96,12 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
     """Run a planned statement: by metadata alone if that will do, else by its delta."""
     plan, target = planned.plan, planned.target
     command = plan.command.upper()
-    if plan.never or (target.snapshot_id is None and not plan.inserts):
+    if plan.condition.never or (target.snapshot_id is None and not plan.inserts):
         outcome = Outcome(command=command, mode=UNCHANGED, started=started, planned=time.perf_counter())
         return publish(engine, target, outcome, None)
     if delta.scan.plan.covers_whole_files:
         tasks = delta.scan.plan.tasks
-        return delete_whole_files(engine, target, plan.pushed_filter, tasks, command, planned.settings, started)
+        return delete_whole_files(engine, target, plan.condition.pruning, tasks, command, planned.settings, started)
     overriding = write_properties({}, target.session, target.table.properties)
     context = write_context(
         target.table, str(uuid.uuid4()), sorted_by_table_order=sorts(target.table), overriding=overriding
@@ -155,16 +155,14 @@ def write_delta(
         DmlError: the job failed.
     """
     table = planned.target.table
-    by_tasks = delta.scanned is not None or delta.broadcast is not None
+    by_tasks = delta.program is not None or delta.sent_source is not None
     try:
-        if delta.scanned is not None:
-            written = write_scanned_delta(engine.spark, delta.scanned, delta.scan, groups, table, spec)
-            return written, spec.context
-        if delta.broadcast is not None:
-            written = write_broadcast_merge(
+        if delta.program is not None:
+            return write_by_tasks(engine.spark, delta.program, delta.scan.context, groups, table, spec), spec.context
+        if delta.sent_source is not None:
+            written = write_merge_by_tasks(
                 engine.spark,
-                delta.broadcast,
-                planned.plan.target_ids,
+                delta.sent_source,
                 delta.scan,
                 groups,
                 spec,
@@ -172,9 +170,7 @@ def write_delta(
                 distribution=distribution_of(planned).mode,
             )
             return written, spec.context
-    except DataError as error:
-        if not is_too_large(error):
-            raise
+    except NumberOverflowError as error:
         if delta.source_is_gone:
             raise SourceGoneError from error
     # Nothing is left of the tasks that met such a number, and their files' names are not used again.
@@ -191,22 +187,21 @@ class Delta:
         frame: Gives the delta's rows; Spark analyses them when it is first asked.
         whole_files: Whether each Spark partition of `frame` holds whole files in their order.
         source_keys: The join keys of a MERGE's source, where the scan was filtered by them.
-        scanned: How the tasks that read the files make the delta themselves; None where that needs Spark.
-        broadcast: The source with which tasks that read the files make the delta of a MERGE; None where that needs
-            Spark.
+        program: How tasks compute the delta of a DELETE or UPDATE; None if that needs Spark.
+        sent_source: The source of a MERGE that tasks receive; None if the MERGE needs Spark.
     """
 
     scan: Scan
     frame: Callable[[], DataFrame]
     whole_files: bool
     source_keys: SourceKeys | None
-    scanned: ScannedDelta | None
-    broadcast: BroadcastSource | None
+    program: Changes | None
+    sent_source: SentSource | None
 
     @property
     def source_is_gone(self) -> bool:
         """Whether nobody can ask the source of a MERGE for the same rows again."""
-        return self.broadcast is not None and not self.broadcast.is_repeatable
+        return self.sent_source is not None and not self.sent_source.is_repeatable
 
     @property
     def inserts_few(self) -> bool:
@@ -226,14 +221,14 @@ def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = 
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
-    broadcast, keys = None, None
+    sent_source, keys = None, None
     if planned.source is not None:
-        if plan.broadcast is not None and sends_source:
-            broadcast = broadcast_source(
-                plan.broadcast, planned.source, planned.views, assign, most_sent(engine, planned)
+        if plan.sent_source is not None and sends_source:
+            sent_source = send_source(
+                plan.sent_source, planned.source, planned.views, assign, most_sent(engine, planned)
             )
-        keys = planned.source.keys() if broadcast is None else broadcast.keys
-    row_filter: BooleanExpression = plan.pushed_filter
+        keys = planned.source.keys() if sent_source is None else sent_source.keys
+    row_filter: BooleanExpression = plan.condition.pruning
     if keys is not None:
         row_filter = And(row_filter, keys.row_filter)
     schema = target.table.schema()
@@ -247,11 +242,11 @@ def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = 
         metadata_columns=(FILE_ORDINAL, POS),
         row_filter=row_filter,
         key_filter=None if keys is None else keys.key_filter,
-        row_condition=plan.row_condition,
+        row_predicate=plan.condition.rows,
         whole_files=plan.ordered_by_file,
         distribution=distribution_of(planned),
         # Such a DELETE takes whole files away, if its condition is true for all of their rows.
-        find_whole_files=plan.command is Command.DELETE and plan.pushed_is_complete,
+        find_whole_files=plan.command is Command.DELETE and plan.condition.pruning_is_exact,
     )
 
     @cache
@@ -259,16 +254,15 @@ def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = 
         views = planned.views.with_frame(planned.target_view, scan.frame)
         return delta_frame(views.sql, plan.query, assign)
 
-    if broadcast is None:
+    if sent_source is None:
         analysed()  # what is wrong with the statement is said before anything runs
-    scanned = scanned_delta(plan, target.table, case_sensitive=settings.case_sensitive)
     return Delta(
         scan=scan,
         frame=analysed,
         whole_files=plan.ordered_by_file,
         source_keys=keys,
-        scanned=scanned,
-        broadcast=broadcast,
+        program=plan.program,
+        sent_source=sent_source,
     )
 
 
@@ -277,7 +271,7 @@ def most_sent(engine: Engine, planned: PlannedStatement) -> int:
     default = default_limit(engine.spark, planned.settings.parallelism)
     most = sent_source_bytes(planned.target.table.properties, default)
     if planned.plan.inserts and distribution_of(planned).mode is DistributionMode.RANGE:
-        return min(most, RANGE_BYTES)
+        return min(most, MAX_RANGE_BYTES)
     return most
 
 

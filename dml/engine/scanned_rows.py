@@ -15,27 +15,25 @@ from pyiceberg.types import NestedField
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
+from dml.engine.by_tasks import write_by_tasks
 from dml.engine.distribution import groups_in_place
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.query import snapshot_to_read
-from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, run_writing_tasks, written_by
+from dml.engine.writes import WriteOutcome
 from dml.model.columns import DeltaLayout
-from dml.model.scan_task import ScanTask
+from dml.model.scan_task import ScanContext, ScanTask
 from dml.plan.insert import InsertPlan
 from dml.plan.plain_scan import plain_scan
 from dml.plan.row_delta_plan import DefaultValue, RawValue, raw_place
-from dml.read.packed_groups import PackedGroups
-from dml.read.row_filter import filters_exactly
+from dml.read.projection import arrow_type
+from dml.rows.expressions import Column
+from dml.rows.program import Projection
 from dml.scan.planner import plan_scan
 from dml.scan.source import scan_context
-from dml.spark.shared_files import check_writes
 from dml.spark.store_assignment import same_type
-from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_field, spark_type
 from dml.sqlparse.statements import Fragment
 from dml.views import StatementTables
-from dml.write.run import WriteTask
-from dml.write.scanned_rows import ScannedRowsTask
 from dml.write.writer_spec import WriterSpec
 
 __all__ = ["ScannedRows", "Targets", "plain_targets", "scanned_rows", "write_scanned_rows"]
@@ -50,14 +48,16 @@ class ScannedRows:
     """Rows of one snapshot of a table, and the table's columns that they go to.
 
     Attributes:
-        groups: What the tasks read.
+        context: What all groups share.
+        groups: The scan tasks that each task reads.
         value_ids: Field ids of the columns that they go to; the others get NULL.
-        places: For each of these its place among the columns that are read.
+        program: The values of these columns.
     """
 
-    groups: PackedGroups
+    context: ScanContext
+    groups: Sequence[Sequence[ScanTask]]
     value_ids: tuple[int, ...]
-    places: tuple[int, ...]
+    program: Projection
 
 
 def scanned_rows(
@@ -99,7 +99,7 @@ def scanned_rows(
         trees=settings.trees,
         catalogs=engine.registry.catalogs,
     )
-    if scan is None or not filters_exactly(scan.row_filter, schema, case_sensitive=settings.case_sensitive):
+    if scan is None:
         return None
     kinds = [column.dataType for column in found.fields]
     if not same_types([spark_field(schema.find_field(field_id)).dataType for field_id in scan.field_ids], kinds):
@@ -124,9 +124,15 @@ def scanned_rows(
         schema=schema,
     )
     return ScannedRows(
-        groups=PackedGroups.pack(groups, context),
+        context=context,
+        groups=groups,
         value_ids=tuple(value_ids),
-        places=tuple(read.index(field_id) for field_id in value_ids.values()),
+        program=Projection(
+            values=tuple(
+                Column(field_id=field_id, type=arrow_type(schema.find_field(field_id).field_type, spark=True))
+                for field_id in value_ids.values()
+            )
+        ),
     )
 
 
@@ -164,9 +170,4 @@ def write_scanned_rows(spark: SparkSession, rows: ScannedRows, target: Table, sp
         PySparkException: Spark failed; no file is left then.
     """
     spec = replace(spec, layout=DeltaLayout(value_ids=rows.value_ids))
-    number = len(rows.groups.groups)
-    if not number:
-        return written_by([], target, spec)
-    check_writes(spark, target, spec.context)
-    task = ScannedRowsTask(groups=rows.groups, places=rows.places, write=WriteTask(spec))
-    return run_writing_tasks(task_frame(spark, number, task, TASK_COMMIT_SCHEMA, number), target, spec)
+    return write_by_tasks(spark, rows.program, rows.context, rows.groups, target, spec)

@@ -5,7 +5,7 @@ What a filter says of partitions, contents and specs leaves out manifests and ro
 whole filter again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
+from dml.files.file_io import file_io
 from dml.manifests.entry_columns import (
     CONTENT,
     DATA_FILE,
@@ -32,8 +33,9 @@ from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.file_bounds import summary_bounds, value_bounds
 from dml.pruning.row_tests import Bounds, BoundsOf, RowTest, any_match
 from dml.read.projection import arrow_type
+from dml.tasks.task_input import TaskInput
 
-__all__ = ["SPEC_ID", "EntryReader", "EntryScan", "PartitionTest", "unified"]
+__all__ = ["SPEC_ID", "EntriesTask", "EntryReader", "EntryScan", "PartitionTest", "unified"]
 
 SPEC_ID = 141
 UPPER_CASE = 101
@@ -269,3 +271,21 @@ def map_array(maps: FlatMaps, kind: pa.MapType) -> pa.MapArray:
     keys = pa.array(maps.keys, kind.key_type)
     values = pa.array(maps.values, kind.item_type)
     return pa.MapArray.from_arrays(offsets, keys, values).cast(kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntriesTask:
+    """Reads manifests in a Spark task. It can be pickled.
+
+    Attributes:
+        input: Groups of `ManifestFile`s, with an `EntryScan`.
+    """
+
+    input: TaskInput
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the task's groups."""
+        scan: EntryScan = self.input.context
+        reader = EntryReader(scan, lambda location: file_io(scan.io_properties, location))
+        for manifests in self.input.groups(batches):
+            yield from reader.batches(manifests)

@@ -18,15 +18,20 @@ from dml.options import WriteOptions
 
 __all__ = [
     "NEW_ROWS",
+    "REPORT_SCHEMA",
     "ChangedFile",
     "HeldDeletes",
     "Numbers",
     "RowOrigins",
+    "SourceMatches",
     "SplicedDataFile",
     "TaskCommit",
     "TaskMetrics",
+    "TaskReport",
     "WriteContext",
     "origins",
+    "report_batch",
+    "report_from_bytes",
 ]
 
 
@@ -304,8 +309,8 @@ class SourceMatches:
 TaskReport = TaskCommit | SourceMatches
 """What a task reports to the driver, one row each."""
 
-TASK_COMMIT: Final = "task_commit"
-REPORT_SCHEMA: Final = pa.schema([pa.field(TASK_COMMIT, pa.binary(), nullable=False)])
+REPORT_SCHEMA: Final = pa.schema([pa.field("task_commit", pa.binary(), nullable=False)])
+"""Binary, because the JVM would have to decode strings."""
 
 
 def report_batch(report: TaskReport) -> pa.RecordBatch:

@@ -10,17 +10,16 @@ Assignments see the old row, so `SET a = b, b = a` swaps (docs/semantics.md, U1)
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.types import NestedField
 
 from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, RowOperation
-from dml.model.row_conditions import RowTerm
 from dml.options import Command
 from dml.plan.assignments import AssignedExpression, AssignedValue, assigned_fragments, bind_assignments
+from dml.plan.condition import EVERY_ROW, Condition
 from dml.plan.conditions import check_condition, check_value, condition_sql, reads_clock, stays_in_place, target_columns
 from dml.plan.predicates import pushable, row_value
-from dml.plan.pushdown import Pushdown
 from dml.plan.row_delta_plan import (
     Clause,
     DeltaQuery,
@@ -30,8 +29,11 @@ from dml.plan.row_delta_plan import (
     ValueColumn,
     old_columns,
 )
+from dml.read.projection import arrow_type
+from dml.rows.program import Changes
+from dml.rows.program import Clause as RowClause
 from dml.sqlparse import quoted
-from dml.sqlparse.statements import DeleteStatement, UpdateStatement
+from dml.sqlparse.statements import DeleteStatement, Fragment, UpdateStatement
 
 __all__ = ["plan_delete", "plan_update"]
 
@@ -55,31 +57,31 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
             command=Command.DELETE,
             query=query,
             target_ids=(),
-            pushed_is_complete=True,
-            decides_rows=True,
-            row_values=(),
+            condition=EVERY_ROW,
+            program=delete_program(EVERY_ROW),
             ordered_by_file=True,
         )
     check_condition(context, condition)
-    pushdown = pushable(condition.ast, context)
+    affected = affected_rows(condition, context)
     where = f" WHERE {condition_sql(condition, context.text(condition))}"
     query = DeltaQuery(inner=inner + where, raws=(), clauses=(clause,), values=())
     return RowDeltaPlan(
         command=Command.DELETE,
         query=query,
         target_ids=tuple(sorted(target_columns(context.names, [condition]))),
-        pushed_filter=pushdown.expression,
-        pushed_is_complete=pushdown.complete and not condition.has_subquery,
-        conflict_detection_filter=pushdown.expression,
-        never=pushdown.never,
-        row_condition=pushdown.computed,
-        decides_rows=pushdown.decides_rows and not condition.has_subquery,
-        row_values=(),
+        condition=affected,
+        program=delete_program(affected) if stays_in_place(condition) else None,
         ordered_by_file=stays_in_place(condition),
         matching=None
         if reads_clock(statement.ctes, condition)
         else f"{head}SELECT 1 FROM {context.target_view} AS {target}{where}",
     )
+
+
+def affected_rows(condition: Fragment, context: PlanContext) -> Condition:
+    """Translate a WHERE condition. Only Spark can evaluate a subquery, so that neither form is exact with one."""
+    found = pushable(condition.ast, context)
+    return replace(found, pruning_is_exact=False, rows_are_exact=False) if condition.has_subquery else found
 
 
 def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPlan:
@@ -105,11 +107,11 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
         f"FROM {context.target_view} AS {target}"
     )
     condition = statement.condition
-    pushdown = Pushdown(expression=AlwaysTrue(), complete=True)
+    affected = EVERY_ROW
     matching = None
     if condition is not None:
         check_condition(context, condition)
-        pushdown = pushable(condition.ast, context)
+        affected = affected_rows(condition, context)
         where = f" WHERE {condition_sql(condition, context.text(condition))}"
         inner += where
         if not reads_clock(statement.ctes, condition):
@@ -124,35 +126,44 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
         operation=RowOperation.UPDATE,
         text="update " + ", ".join(column.field.name for column in values),
     )
+    in_place = all(stays_in_place(fragment) for fragment in fragments)
     return RowDeltaPlan(
         command=Command.UPDATE,
         query=DeltaQuery(inner=inner, raws=tuple(raws.columns), clauses=(clause,), values=values),
         target_ids=tuple(sorted(read)),
-        pushed_filter=pushdown.expression,
-        conflict_detection_filter=pushdown.expression,
-        never=pushdown.never,
-        row_condition=pushdown.computed,
-        decides_rows=pushdown.decides_rows and (condition is None or not condition.has_subquery),
-        row_values=row_values(bound, columns, context),
+        condition=affected,
+        program=update_program(affected, bound, columns, context) if in_place else None,
         assigned_ids=tuple(bound),
-        ordered_by_file=all(stays_in_place(fragment) for fragment in fragments),
+        ordered_by_file=in_place,
         matching=matching,
     )
 
 
-def row_values(
-    bound: Mapping[int, AssignedValue], columns: Mapping[int, NestedField], context: PlanContext
-) -> tuple[RowTerm, ...] | None:
-    """How tasks compute new values; None where only Spark can.
+def update_program(
+    affected: Condition, bound: Mapping[int, AssignedValue], columns: Mapping[int, NestedField], context: PlanContext
+) -> Changes | None:
+    """Return how tasks compute an UPDATE; None if only Spark can.
 
     Args:
-        bound: What is assigned to the columns, by field id.
+        affected: The rows that it changes.
+        bound: The assignments, by field id.
         columns: The table's columns, by field id.
         context: The statement.
     """
-    terms = [
+    if not affected.rows_are_exact:
+        return None
+    values = [
         row_value(value.fragment.ast, columns[field_id], context) if isinstance(value, AssignedExpression) else None
         for field_id, value in bound.items()
     ]
-    known = tuple(term for term in terms if term is not None)
-    return known if len(known) == len(terms) else None
+    if None in values:
+        return None
+    types = tuple(arrow_type(columns[field_id].field_type, spark=True) for field_id in bound)
+    return Changes(value_types=types, matched=(RowClause(operation=RowOperation.UPDATE, values=tuple(values)),))
+
+
+def delete_program(affected: Condition) -> Changes | None:
+    """Return how tasks compute a DELETE; None if only Spark can."""
+    if not affected.rows_are_exact:
+        return None
+    return Changes(value_types=(), matched=(RowClause(operation=RowOperation.DELETE, values=()),))

@@ -77,7 +77,7 @@ def plain_scan(
     where = tree.args.get("where")
     condition = None if where is None else pushable(where.this, context)
     field_ids = tuple(column.field_id for column in found if column is not None)
-    if len(field_ids) < len(found) or (condition is not None and not condition.complete):
+    if len(field_ids) < len(found) or (condition is not None and not condition.rows_are_exact):
         return None
     return PlainScan(
         field_ids=field_ids,

@@ -13,17 +13,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression, IsNull, Or, Reference
+from pyiceberg.expressions import BooleanExpression, IsNull, Or, Reference
+from pyiceberg.expressions.visitors import bind, rewrite_not
 from pyiceberg.types import BooleanType, NestedField, StringType, StructType
 from sqlglot import exp
 
-from dml.model.row_conditions import RowTerm
-from dml.plan.comparisons import Column, Comparison, compare, is_in, is_null, starts_with
+from dml.plan.comparisons import Column, ComparisonOperator, compare, is_in, is_null, starts_with
+from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, computed, conjunction, disjunction
 from dml.plan.folding import fold
-from dml.plan.pushdown import UNKNOWN, Pushdown, computed, conjunction, disjunction, exactly
 from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.plan.row_terms import compared_terms, member_term, value_term
 from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
+from dml.pruning.bound_expressions import optional_schema
+from dml.read.row_predicates import select_bound_rows
+from dml.rows.expressions import Value
 from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
 
 __all__ = [
@@ -66,7 +69,7 @@ class EquiKey:
     null_safe: bool
 
 
-def pushable(condition: exp.Expression | None, context: PlanContext) -> Pushdown:
+def pushable(condition: exp.Expression | None, context: PlanContext) -> Condition:
     """What Iceberg can decide of the WHERE condition of a DELETE or UPDATE.
 
     Args:
@@ -76,7 +79,7 @@ def pushable(condition: exp.Expression | None, context: PlanContext) -> Pushdown
     return Converter(context, None).condition(condition)
 
 
-def row_value(value: exp.Expression | None, column: NestedField, context: PlanContext) -> RowTerm | None:
+def row_value(value: exp.Expression | None, column: NestedField, context: PlanContext) -> Value | None:
     """How tasks compute the new value of a column from those of the old row; None where only Spark can.
 
     Args:
@@ -100,7 +103,7 @@ def target_only_pushdown(
         context: The statement.
         source: The source, whose columns are unknown values here.
     """
-    return Converter(context, source).condition(condition).expression
+    return Converter(context, source).condition(condition).pruning
 
 
 def equi_keys(condition: exp.Expression | None, context: PlanContext, source: MergeSource) -> tuple[EquiKey, ...]:
@@ -153,11 +156,12 @@ class Converter:
         self.names = context.names
         self.zone = TimeZone.of(context.time_zone)
         self.trees = context.trees
+        self.optional = optional_schema(context.schema)
         self.catalogs = frozenset(name.lower() for name in context.catalogs)
         self.source_alias = None if source is None else self.names.folded(source.alias)
         self.source_columns = frozenset() if source is None else frozenset(map(self.names.folded, source.columns))
 
-    def condition(self, node: exp.Expression | None) -> Pushdown:
+    def condition(self, node: exp.Expression | None) -> Condition:
         """A whole condition."""
         if node is None or not self.trees.holds(node) or sum(1 for _ in node.walk()) > MAX_NODES:
             return UNKNOWN
@@ -165,7 +169,7 @@ class Converter:
         parts = [self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts[:MAX_DEPTH]]
         return reduce(conjunction, parts if len(conjuncts) <= MAX_DEPTH else [*parts, UNKNOWN])
 
-    def converted(self, node: exp.Expression, *, negated: bool, depth: int) -> Pushdown:
+    def converted(self, node: exp.Expression, *, negated: bool, depth: int) -> Condition:
         """A condition, or its negation."""
         if depth > MAX_DEPTH:
             return UNKNOWN
@@ -181,16 +185,26 @@ class Converter:
                 # De Morgan holds in three-valued logic too.
                 return (conjunction if isinstance(node, exp.And) != negated else disjunction)(left, right)
             case exp.Between() if not node.args.get("symmetric"):
-                low = self.bounded(node.this, Comparison.GREATER_EQUAL, node.args["low"], negated=negated)
-                high = self.bounded(node.this, Comparison.LESS_EQUAL, node.args["high"], negated=negated)
+                low = self.bounded(node.this, ComparisonOperator.GREATER_EQUAL, node.args["low"], negated=negated)
+                high = self.bounded(node.this, ComparisonOperator.LESS_EQUAL, node.args["high"], negated=negated)
                 return (disjunction if negated else conjunction)(low, high)
         folded = fold(node, self.zone)
         if folded is not None:
-            return exactly(AlwaysTrue() if folded.value is (not negated) else AlwaysFalse())
+            return EVERY_ROW if folded.value is (not negated) else NO_ROW
         found = self.predicate(node, negated=negated)
-        return exactly(found) if found is not None else self.computed(node, negated=negated)
+        return self.exact(found) if found is not None else self.computed(node, negated=negated)
 
-    def computed(self, node: exp.Expression, *, negated: bool) -> Pushdown:
+    def exact(self, expression: BooleanExpression | None) -> Condition:
+        """Return the condition that an Iceberg expression decides; None for one of which nothing is known."""
+        if expression is None:
+            return UNKNOWN
+        bound = bind(self.optional, rewrite_not(expression), self.names.case_sensitive)
+        selected = select_bound_rows(bound, self.optional)
+        return Condition(
+            pruning=expression, pruning_is_exact=True, rows=selected.predicate, rows_are_exact=selected.is_exact
+        )
+
+    def computed(self, node: exp.Expression, *, negated: bool) -> Condition:
         """What tasks can compute of a predicate that Iceberg does not decide."""
         condition = None
         match node:
@@ -202,8 +216,8 @@ class Converter:
         return computed(condition)
 
     def compared_terms(
-        self, left: exp.Expression, operator: Comparison, right: exp.Expression, *, negated: bool
-    ) -> Pushdown:
+        self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
+    ) -> Condition:
         """A comparison of values that tasks compute."""
         return computed(compared_terms(left, operator.negated if negated else operator, right, self.operand))
 
@@ -214,7 +228,7 @@ class Converter:
                 return self.boolean(node, value=not negated)
             case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
                 found = self.comparison(node.this, OPERATORS[type(node)], node.expression, negated=negated)
-                return found.expression if found.complete else None
+                return found.pruning if found.pruning_is_exact else None
             case exp.NullSafeEQ() | exp.NullSafeNEQ():
                 return self.null_safe(node, negated=negated is isinstance(node, exp.NullSafeEQ))
             case exp.Is():
@@ -229,7 +243,7 @@ class Converter:
                     return starts_with(column, prefix.value, negated=negated)
             case exp.IsNan():
                 column = self.column(node.this)
-                operator = Comparison.LESS if negated else Comparison.EQUAL
+                operator = ComparisonOperator.LESS if negated else ComparisonOperator.EQUAL
                 # isnan(NULL) is false: its negation is true for NULL, which no comparison with NaN is.
                 return None if column is None or negated else compare(column, operator, NAN, self.zone)
         return None
@@ -239,29 +253,33 @@ class Converter:
         column = self.column(node)
         if column is None or not isinstance(column.field_type, BooleanType):
             return None
-        return compare(column, Comparison.EQUAL, Constant(kind=Kind.BOOLEAN, value=value), self.zone)
+        return compare(column, ComparisonOperator.EQUAL, Constant(kind=Kind.BOOLEAN, value=value), self.zone)
 
     def comparison(
-        self, left: exp.Expression, operator: Comparison, right: exp.Expression, *, negated: bool
-    ) -> Pushdown:
+        self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
+    ) -> Condition:
         """A column compared with a constant, on whichever side."""
         values = constant(left, self.zone), constant(right, self.zone)
         if any(value is not None and value.kind is Kind.NULL for value in values):
             # Whatever the other side is, the comparison is NULL, and so is its negation.
-            return exactly(AlwaysFalse())
+            return NO_ROW
         term, value = self.term(left), values[1]
         if term is None:
             term, value, operator = self.term(right), values[0], operator.flipped
         if term is None or value is None:
             return UNKNOWN
-        return exactly(self.compared(term, operator.negated if negated else operator, value))
+        return self.exact(self.compared(term, operator.negated if negated else operator, value))
 
-    def bounded(self, left: exp.Expression, operator: Comparison, right: exp.Expression, *, negated: bool) -> Pushdown:
+    def bounded(
+        self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
+    ) -> Condition:
         """A comparison that Iceberg decides, or that tasks compute."""
         found = self.comparison(left, operator, right, negated=negated)
-        return found if found.complete else self.compared_terms(left, operator, right, negated=negated)
+        return found if found.pruning_is_exact else self.compared_terms(left, operator, right, negated=negated)
 
-    def compared(self, term: Column | Transformed, operator: Comparison, value: Constant) -> BooleanExpression | None:
+    def compared(
+        self, term: Column | Transformed, operator: ComparisonOperator, value: Constant
+    ) -> BooleanExpression | None:
         """`term operator value`."""
         if isinstance(term, Transformed):
             return compare_transformed(term, operator, value, self.zone)
@@ -296,7 +314,7 @@ class Converter:
             return None
         if value.kind is Kind.NULL:
             return null_test(term, negated=negated)
-        found = self.compared(term, Comparison.NOT_EQUAL if negated else Comparison.EQUAL, value)
+        found = self.compared(term, ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL, value)
         if not negated or found is None:
             return found
         null = null_test(term, negated=False)
@@ -343,7 +361,7 @@ class Converter:
             return None
         if prefix != text:
             return starts_with(column, prefix, negated=negated)
-        operator = Comparison.NOT_EQUAL if negated else Comparison.EQUAL
+        operator = ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL
         return compare(column, operator, Constant(kind=Kind.STRING, value=text), self.zone)
 
     def top_level(self, node: exp.Expression) -> NestedField | None:
@@ -409,13 +427,13 @@ class Converter:
 
 NAN = Constant(kind=Kind.DOUBLE, value=float("nan"))
 
-OPERATORS: dict[type[exp.Expression], Comparison] = {
-    exp.EQ: Comparison.EQUAL,
-    exp.NEQ: Comparison.NOT_EQUAL,
-    exp.LT: Comparison.LESS,
-    exp.LTE: Comparison.LESS_EQUAL,
-    exp.GT: Comparison.GREATER,
-    exp.GTE: Comparison.GREATER_EQUAL,
+OPERATORS: dict[type[exp.Expression], ComparisonOperator] = {
+    exp.EQ: ComparisonOperator.EQUAL,
+    exp.NEQ: ComparisonOperator.NOT_EQUAL,
+    exp.LT: ComparisonOperator.LESS,
+    exp.LTE: ComparisonOperator.LESS_EQUAL,
+    exp.GT: ComparisonOperator.GREATER,
+    exp.GTE: ComparisonOperator.GREATER_EQUAL,
 }
 
 

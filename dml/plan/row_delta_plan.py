@@ -19,18 +19,17 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, NestedField, StructType
 
-from dml.model.broadcast_join import BroadcastJoin
 from dml.model.columns import BY_SOURCE, INTERNAL_PREFIX, RowOperation
-from dml.model.row_conditions import RowCondition, RowTerm
 from dml.options import Command
 from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedStruct, AssignedValue, TargetNames
+from dml.plan.condition import UNKNOWN, Condition
+from dml.rows.program import Changes
 from dml.sqlparse import quoted
 from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, Span
 
 __all__ = [
     "ALWAYS",
-    "BroadcastPlan",
     "Clause",
     "DefaultValue",
     "DeltaQuery",
@@ -41,6 +40,7 @@ __all__ = [
     "RawColumns",
     "RawValue",
     "RowDeltaPlan",
+    "SentSourcePlan",
     "SourceColumn",
     "StructValue",
     "ValueColumn",
@@ -342,16 +342,16 @@ class SourceColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BroadcastPlan:
-    """A MERGE by tasks that get the rows of the source.
+class SentSourcePlan:
+    """A MERGE in tasks that receive the rows of the source.
 
     Attributes:
-        join: What the tasks do.
-        source: SQL that stands for the source's rows, under its alias.
+        program: What the tasks run.
+        source: SQL for the source's rows, under its alias.
         columns: What Spark computes of them: the columns with `source_id`s, in order.
     """
 
-    join: BroadcastJoin
+    program: Changes
     source: str
     columns: tuple[SourceColumn, ...]
 
@@ -364,21 +364,15 @@ class RowDeltaPlan:
         command: DELETE, UPDATE or MERGE.
         query: The delta query.
         target_ids: Field ids of the target columns that the query reads.
-        pushed_filter: Which rows of the target can be affected at all, as an Iceberg expression: it prunes files.
-        pushed_is_complete: Whether every row of `pushed_filter` is affected: the expression is the whole condition.
-        conflict_detection_filter: Of that, what counts when concurrent commits are validated.
-        never: Whether the condition can be true for no row (`WHERE false`).
-        row_condition: What more tasks can compute of the condition: true for all rows that can be affected. None where
-            that is nothing.
-        decides_rows: Whether it, or else `pushed_filter`, is true for no other row.
-        row_values: How tasks compute the values of `query.values`, in their order; None where only Spark can.
+        condition: Which rows of the target can be affected.
+        program: How tasks compute the delta of a DELETE or UPDATE from the rows that they read; None if only Spark can.
         assigned_ids: Field ids of the columns that updated rows take from the delta.
         inserts: Whether rows may be inserted.
         inserts_only: Whether nothing else can happen.
         check_cardinality: Whether two delta rows for one target row are an error.
         ordered_by_file: Whether the query keeps the order and place of the scan's rows (no join, no shuffle), so that
             whole files in one scan partition need no shuffle before they are written.
-        broadcast: How tasks that have the source make the delta of a MERGE; None where only Spark can.
+        sent_source: How tasks that receive the source compute the delta of a MERGE; None if only Spark can.
         matching: SQL that has a row where the target's view has a row that the statement matches, to ask other files
             the same question; None where rows that it does not match count as well, or where the answer depends on
             when it is asked.
@@ -387,17 +381,12 @@ class RowDeltaPlan:
     command: Command
     query: DeltaQuery
     target_ids: tuple[int, ...]
-    pushed_filter: BooleanExpression = ALWAYS
-    pushed_is_complete: bool = False
-    conflict_detection_filter: BooleanExpression = ALWAYS
-    never: bool = False
-    row_condition: RowCondition | None = None
-    decides_rows: bool = False
-    row_values: tuple[RowTerm, ...] | None = None
+    condition: Condition = UNKNOWN
+    program: Changes | None = None
     assigned_ids: tuple[int, ...] = ()
     inserts: bool = False
     inserts_only: bool = False
     check_cardinality: bool = False
     ordered_by_file: bool = False
-    broadcast: BroadcastPlan | None = None
+    sent_source: SentSourcePlan | None = None
     matching: str | None = None

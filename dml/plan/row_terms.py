@@ -1,7 +1,7 @@
 """Values and comparisons that tasks can compute from the columns that they read, as Spark would. Driver.
 
-Input: sqlglot's tree of an expression (made only where it certainly reads as Spark does). Output: a `RowTerm` or a
-`RowCondition`; None for everything of which it is not certain that Arrow gives the same.
+Input: sqlglot's tree of an expression (made only where it certainly reads as Spark does). Output: a `Value` or a
+`Predicate`; None for everything of which it is not certain that Arrow gives the same.
 
     k + 1, id % 100, amt * 1.5, -5            values
     id % 100 = 7, k + 1 > j, a < b            comparisons
@@ -32,19 +32,9 @@ from pyiceberg.types import (
 )
 from sqlglot import exp
 
-from dml.model.row_conditions import (
-    AllOf,
-    AnyOf,
-    ArithmeticTerm,
-    ColumnTerm,
-    Compares,
-    ConstantTerm,
-    Operator,
-    RowCondition,
-    RowTerm,
-)
-from dml.plan.comparisons import Comparison
+from dml.plan.comparisons import ComparisonOperator
 from dml.read.projection import arrow_type
+from dml.rows.expressions import Arithmetic, Column, Comparison, Literal, Operator, Predicate, Value, all_of, any_of
 from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
 
 __all__ = ["Columns", "compared_terms", "member_term", "row_term", "value_term"]
@@ -70,7 +60,7 @@ STORED: Final = (*COMPARED, BooleanType, FloatType, DecimalType, BinaryType)
 EXACT_DOUBLE: Final = 1 << 53
 
 
-def row_term(node: exp.Expression, columns: Columns, depth: int = 0) -> RowTerm | None:
+def row_term(node: exp.Expression, columns: Columns, depth: int = 0) -> Value | None:
     """The term that an expression is.
 
     Args:
@@ -90,10 +80,10 @@ def row_term(node: exp.Expression, columns: Columns, depth: int = 0) -> RowTerm 
     column = columns(node)
     if column is None or not isinstance(column.field_type, COMPARED):
         return None
-    return ColumnTerm(field_id=column.field_id, type=arrow_type(column.field_type, spark=False))
+    return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=False))
 
 
-def arithmetic(node: exp.Expression, columns: Columns, depth: int) -> RowTerm | None:
+def arithmetic(node: exp.Expression, columns: Columns, depth: int) -> Value | None:
     """An operator between two numbers."""
     operator = OPERATORS[type(node)]
     left, right = row_term(node.this, columns, depth + 1), row_term(node.expression, columns, depth + 1)
@@ -106,36 +96,36 @@ def arithmetic(node: exp.Expression, columns: Columns, depth: int) -> RowTerm | 
         kinds.add(DOUBLE)
     kind = next((kind for kind in (DOUBLE, LONG) if kind in kinds), INT)
     left, right = fitted(left, kind), fitted(right, kind)
-    if left is None or right is None or (isinstance(left, ConstantTerm) and isinstance(right, ConstantTerm)):
+    if left is None or right is None or (isinstance(left, Literal) and isinstance(right, Literal)):
         return None
     if operator in {Operator.DIVIDE, Operator.REMAINDER} and (
-        not isinstance(right, ConstantTerm) or not right.value or (operator is Operator.REMAINDER and kind == DOUBLE)
+        not isinstance(right, Literal) or not right.value or (operator is Operator.REMAINDER and kind == DOUBLE)
     ):
         return None
-    return ArithmeticTerm(operator=operator, left=left, right=right, type=kind)
+    return Arithmetic(operator=operator, left=left, right=right, type=kind)
 
 
-def fitted(term: RowTerm, kind: pa.DataType) -> RowTerm | None:
+def fitted(term: Value, kind: pa.DataType) -> Value | None:
     """A number as a side of arithmetic of a type; None where Spark would compute with another."""
-    if isinstance(term, ConstantTerm):
+    if isinstance(term, Literal):
         return as_number(term, kind)
     return term if term.type in {INT, LONG, kind} and (kind != INT or term.type == INT) else None
 
 
-def as_number(term: ConstantTerm, kind: pa.DataType) -> ConstantTerm | None:
+def as_number(term: Literal, kind: pa.DataType) -> Literal | None:
     """A constant number of another type."""
     if isinstance(term.value, Decimal):  # only with a double: it is made one
-        return ConstantTerm(value=float(term.value), type=DOUBLE) if kind == DOUBLE else None
+        return Literal(value=float(term.value), type=DOUBLE) if kind == DOUBLE else None
     if term.type not in {INT, LONG, kind}:
         return None
-    return ConstantTerm(value=float(term.value) if kind == DOUBLE else term.value, type=kind)
+    return Literal(value=float(term.value) if kind == DOUBLE else term.value, type=kind)
 
 
 DECIMAL: Final = pa.decimal128(38, 18)
 """Stands for the type of a number with a point, until it is known what it is computed with."""
 
 
-def number(node: exp.Expression) -> ConstantTerm | None:
+def number(node: exp.Expression) -> Literal | None:
     """A number as it is written; what a cast makes of others is left to Spark.
 
     To Spark a minus sign belongs to the number that it stands before: -2147483648 is an int, -(2147483648) is none.
@@ -157,15 +147,15 @@ def number(node: exp.Expression) -> ConstantTerm | None:
     sign = -1 if negative else 1
     match found.kind, kind:
         case Kind.INTEGER, None if found.value < (1 << 31) + negative:
-            return ConstantTerm(value=sign * found.value, type=INT)
+            return Literal(value=sign * found.value, type=INT)
         case Kind.INTEGER, None | exp.DataType.Type.BIGINT if found.value < (1 << 63) + negative:
-            return ConstantTerm(value=sign * found.value, type=LONG)
+            return Literal(value=sign * found.value, type=LONG)
         case ((Kind.INTEGER | Kind.DECIMAL | Kind.DOUBLE), exp.DataType.Type.DOUBLE):
-            return ConstantTerm(value=sign * float(found.value), type=DOUBLE)
+            return Literal(value=sign * float(found.value), type=DOUBLE)
         case Kind.DOUBLE, None:
-            return ConstantTerm(value=sign * found.value, type=DOUBLE)
+            return Literal(value=sign * found.value, type=DOUBLE)
         case Kind.DECIMAL, None:
-            return ConstantTerm(value=found.value.copy_negate() if negative else found.value, type=DECIMAL)
+            return Literal(value=found.value.copy_negate() if negative else found.value, type=DECIMAL)
     return None
 
 
@@ -173,8 +163,8 @@ UTC: Final = TimeZone.of("UTC")
 
 
 def compared_terms(
-    left: exp.Expression, operator: Comparison, right: exp.Expression, columns: Columns
-) -> RowCondition | None:
+    left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, columns: Columns
+) -> Predicate | None:
     """A comparison of two terms.
 
     Args:
@@ -190,18 +180,18 @@ def compared_terms(
     kind = compared_type(sides[0].type, sides[1].type)
     if kind is None:
         return None
-    fit = [as_number(side, kind) if isinstance(side, ConstantTerm) and side.type != kind else side for side in sides]
-    if fit[0] is None or fit[1] is None or all(isinstance(side, ConstantTerm) for side in fit):
+    fit = [as_number(side, kind) if isinstance(side, Literal) and side.type != kind else side for side in sides]
+    if fit[0] is None or fit[1] is None or all(isinstance(side, Literal) for side in fit):
         return None
-    return Compares(operator=str(operator), left=fit[0], right=fit[1], type=kind)
+    return Comparison(operator=str(operator), left=fit[0], right=fit[1], type=kind)
 
 
-def text(node: exp.Expression, other: RowTerm | None) -> ConstantTerm | None:
+def text(node: exp.Expression, other: Value | None) -> Literal | None:
     """A string as it is written, beside a string: Spark compares their bytes, and so does Arrow."""
     if other is None or other.type != pa.string():
         return None
     found = constant(node, UTC)
-    return None if found is None or found.kind is not Kind.STRING else ConstantTerm(value=found.value, type=other.type)
+    return None if found is None or found.kind is not Kind.STRING else Literal(value=found.value, type=other.type)
 
 
 def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -216,7 +206,7 @@ def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 def member_term(
     node: exp.Expression, members: list[exp.Expression], columns: Columns, *, negated: bool
-) -> RowCondition | None:
+) -> Predicate | None:
     """`term IN (numbers)`, or NOT IN.
 
     Args:
@@ -227,15 +217,15 @@ def member_term(
     """
     if len(members) > MAX_MEMBERS:
         return None
-    operator = Comparison.NOT_EQUAL if negated else Comparison.EQUAL
+    operator = ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL
     found = [compared_terms(node, operator, member, columns) for member in members if number(member) is not None]
     parts = tuple(part for part in found if part is not None)
     if not parts or len(parts) < len(members):
         return None
-    return AllOf(parts=parts) if negated else AnyOf(parts=parts)
+    return all_of(parts) if negated else any_of(parts)
 
 
-def value_term(node: exp.Expression, column: NestedField, columns: Columns, zone: TimeZone) -> RowTerm | None:
+def value_term(node: exp.Expression, column: NestedField, columns: Columns, zone: TimeZone) -> Value | None:
     """The new value of a column, if it is certain what Spark would store.
 
     Args:
@@ -253,18 +243,18 @@ def value_term(node: exp.Expression, column: NestedField, columns: Columns, zone
     taken = columns(bare)
     if taken is not None:
         fits = taken.field_type == column.field_type and (taken.required or not column.required)
-        return ColumnTerm(field_id=taken.field_id, type=kind) if fits else None
+        return Column(field_id=taken.field_id, type=kind) if fits else None
     found = constant(bare, zone)
     if found is not None:
         value = stored(found, column.field_type, number(bare))
         if value is None and (found.kind is not Kind.NULL or column.required):
             return None
-        return ConstantTerm(value=value, type=kind)
+        return Literal(value=value, type=kind)
     term = row_term(bare, columns)
     return None if term is None or term.type != kind or column.required else term
 
 
-def stored(value: Constant, field_type: IcebergType, written: ConstantTerm | None) -> Any:
+def stored(value: Constant, field_type: IcebergType, written: Literal | None) -> Any:
     """A constant as a column's value; None where Spark's store assignment might change it, and for NULL."""
     match field_type, value.kind:
         case ((IntegerType() | LongType()), Kind.INTEGER) if written is not None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dml.rows.evaluate import Columns, RowTest, evaluate
+from dml.rows.evaluate import Columns, CompiledPredicate, evaluate
 from dml.rows.expressions import TRUE, Value
 from dml.rows.lookup import NOWHERE, KeyLookup, Mask, Places
 from dml.rows.program import Changes, Clause, source_id
@@ -97,9 +97,11 @@ class ChangesRun:
         self._keys: Sequence[pa.Array] = columns[:keys]
         self._source = {source_id(place): column for place, column in enumerate(columns[keys:])}
         self.matched: Mask = np.zeros(0 if source is None else source.num_rows, np.bool_)
-        self._matched = [(clause, RowTest(clause.condition)) for clause in program.matched]
-        self._not_matched = [(clause, RowTest(clause.condition)) for clause in program.not_matched]
-        self._residual = None if self.join is None or self.join.residual == TRUE else RowTest(self.join.residual)
+        self._matched = [(clause, CompiledPredicate(clause.condition)) for clause in program.matched]
+        self._not_matched = [(clause, CompiledPredicate(clause.condition)) for clause in program.not_matched]
+        self._residual = (
+            None if self.join is None or self.join.residual == TRUE else CompiledPredicate(self.join.residual)
+        )
 
     @cached_property
     def lookup(self) -> KeyLookup:
@@ -152,12 +154,16 @@ class ChangesRun:
             taken = np.asarray(operations) != 0
             if not taken.all():
                 mask = pa.array(taken)
-                part, operations, values = part[taken], operations.filter(mask), [value.filter(mask) for value in values]
+                part, operations, values = (
+                    part[taken],
+                    operations.filter(mask),
+                    [value.filter(mask) for value in values],
+                )
             if len(part):
                 yield NewRows(places=part, operations=operations, values=values)
 
     def _apply(
-        self, clauses: Sequence[tuple[Clause, RowTest]], columns: Columns, rows: int
+        self, clauses: Sequence[tuple[Clause, CompiledPredicate]], columns: Columns, rows: int
     ) -> tuple[pa.Array, list[pa.Array]]:
         """Return the operation and the new values of each row, from the first clause that takes it."""
         chosen = np.full(rows, UNDECIDED, np.int64)

@@ -35,7 +35,7 @@ from dml.rows.expressions import (
     column_ids,
 )
 
-__all__ = ["Columns", "Mask", "NumberOverflowError", "RowTest", "evaluate"]
+__all__ = ["Columns", "CompiledPredicate", "Mask", "NumberOverflowError", "evaluate"]
 
 Columns = Mapping[int, pa.Array]
 """Columns of one length, by field id."""
@@ -50,7 +50,7 @@ class NumberOverflowError(DataError):
     default_kind = ErrorKind.OVERFLOW
 
 
-class RowTest:
+class CompiledPredicate:
     """A predicate, prepared for many batches.
 
     Args:

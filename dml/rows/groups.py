@@ -38,9 +38,7 @@ COMBINING: Final = {**FUNCTIONS, AggregateFunction.COUNT_ROWS: "sum", AggregateF
 Part = TypeVar("Part", pa.RecordBatch, pa.Table)
 
 
-def partial_groups(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, groups: Groups
-) -> Iterator[pa.Table]:
+def partial_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema, groups: Groups) -> Iterator[pa.Table]:
     """Aggregate rows in bounded memory.
 
     Args:
@@ -110,8 +108,7 @@ def groups_of_rows(rows: pa.Table, groups: Groups) -> pa.Table:
     columns = [rows.column(place) for place in (*groups.by, *read)]
     named = pa.table(columns, [*keys, *(f"column{place}" for place in read)]) if columns else rows
     asked = [
-        ("" if each.place is None else f"column{each.place}", FUNCTIONS[each.function])
-        for each in groups.aggregates
+        ("" if each.place is None else f"column{each.place}", FUNCTIONS[each.function]) for each in groups.aggregates
     ]
     return aggregated(named, keys, asked)
 

@@ -14,7 +14,17 @@ import pyarrow as pa
 
 from dml.rows.expressions import TRUE, Predicate, Value
 
-__all__ = ["Aggregate", "AggregateFunction", "Changes", "Clause", "Groups", "Join", "Program", "Projection", "source_id"]
+__all__ = [
+    "Aggregate",
+    "AggregateFunction",
+    "Changes",
+    "Clause",
+    "Groups",
+    "Join",
+    "Program",
+    "Projection",
+    "source_id",
+]
 
 
 def source_id(place: int) -> int:

@@ -75,7 +75,10 @@ class RowTask:
         Returns:
             The rows, or what the sink reports of them.
         """
-        context: ScanContext = self.input.context
+        context: ScanContext | None = self.input.context
+        if context is None:
+            yield from self._consumed(self._rows_of_streams(batches))
+            return
         match self.program:
             case None:
                 yield from self._consumed(self._rows(batches, TaskReader(context)))
@@ -103,9 +106,12 @@ class RowTask:
             rows = (found for task in tasks for found in reader.read(task))
             yield from coalesced(rows, reader.context.batch_rows)
 
-    def _delta(
-        self, run: ChangesRun, batches: list[pa.RecordBatch], context: ScanContext
-    ) -> Iterator[pa.RecordBatch]:
+    def _rows_of_streams(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for context, *tasks in self.input.groups(batches):
+            reader = TaskReader(context)
+            yield from coalesced((found for task in tasks for found in reader.read(task)), context.batch_rows)
+
+    def _delta(self, run: ChangesRun, batches: list[pa.RecordBatch], context: ScanContext) -> Iterator[pa.RecordBatch]:
         keys = None if run.join is None else KeyTest(column_ids=run.join.key_ids, contains=run.lookup.contains)
         for batch in self._rows(batches, TaskReader(context, keys=keys)):
             changed = run.change(columns_of(batch, context), batch.num_rows)

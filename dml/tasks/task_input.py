@@ -42,12 +42,13 @@ class TaskInput:
     """What the tasks of one Spark stage read. It can be pickled.
 
     Attributes:
-        packed_context: What all groups share (a `ScanContext`, for data files), packed.
+        packed_context: What all groups share (a `ScanContext`, for data files), packed. None if each group starts with
+            its own: the groups of a stream are planned after Spark has asked for the function.
         packed_groups: The groups that tasks ask for by number, packed one by one so that a task unpacks its own alone;
             empty if Spark hands out the packed groups.
     """
 
-    packed_context: bytes
+    packed_context: bytes | None = None
     packed_groups: tuple[bytes, ...] = ()
 
     @staticmethod
@@ -57,8 +58,8 @@ class TaskInput:
 
     @property
     def context(self) -> Any:
-        """What all groups share, unpacked."""
-        return unpack(self.packed_context)
+        """What all groups share, unpacked; None if each has its own."""
+        return None if self.packed_context is None else unpack(self.packed_context)
 
     def group(self, number: int) -> tuple[Any, ...]:
         """Return a group."""

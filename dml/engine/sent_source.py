@@ -22,9 +22,10 @@ from dml.engine.delta_query import value_sql
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys, key_name, source_keys
 from dml.errors import DmlError
 from dml.model.columns import INTERNAL_PREFIX
-from dml.plan.row_delta_plan import BroadcastPlan, RawValue, SourceColumn, raw_name
-from dml.read.key_index import KeyIndex
+from dml.plan.row_delta_plan import RawValue, SentSourcePlan, SourceColumn, raw_name
 from dml.read.projection import arrow_type
+from dml.rows.lookup import KeyLookup
+from dml.rows.program import Changes
 from dml.spark.handlers import is_classic
 from dml.spark.jobs import cancelled_on_interrupt, ended_on_failure, was_cancelled
 from dml.spark.local_rows import estimated_bytes
@@ -34,8 +35,7 @@ from dml.spark.versions import arrow_table
 from dml.spark.workers import check_workers, scratch_folder, shares_files
 from dml.sqlparse.quoting import quoted
 from dml.views import StatementViews
-from dml.write.broadcast_merge import BroadcastRows
-from dml.write.source_parts import (
+from dml.write.sent_rows import (
     BroadcastBatch,
     MappedBatch,
     PartWriter,
@@ -45,7 +45,7 @@ from dml.write.source_parts import (
     stream_bytes,
 )
 
-__all__ = ["BroadcastSource", "broadcast_source", "default_limit"]
+__all__ = ["SentSource", "default_limit", "send_source"]
 
 LOG = logging.getLogger(__name__)
 
@@ -76,10 +76,11 @@ SHORT: Final = (NumericType, DateType, TimestampType, TimestampNTZType, BooleanT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BroadcastSource:
+class SentSource:
     """The source of a MERGE, as tasks get it.
 
     Attributes:
+        program: The MERGE.
         rows: The rows.
         keys: Their keys, for the target's scan.
         row_count: The number of rows.
@@ -87,16 +88,17 @@ class BroadcastSource:
         is_repeatable: Whether the source has the same rows when Spark reads it again.
     """
 
-    rows: BroadcastRows
+    program: Changes
+    rows: SentBatch
     keys: SourceKeys
     row_count: int
     row_bytes: float
     is_repeatable: bool
 
 
-def broadcast_source(
-    plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign, most_bytes: int
-) -> BroadcastSource | None:
+def send_source(
+    plan: SentSourcePlan, source: MergeSourceFrame, views: StatementViews, assign: Assign, most_bytes: int
+) -> SentSource | None:
     """The rows of a source, with what the statement's clauses make of them.
 
     Args:
@@ -120,7 +122,7 @@ def broadcast_source(
             columns = computed_columns(source, frame, most_bytes)
         if columns is None:
             return None
-        return sent(plan, source, columns, case_sensitive=assign.case_sensitive)
+        return sent(plan, source, columns)
     except (PySparkException, Py4JError, DmlError, pa.ArrowException, OSError) as error:
         if was_cancelled(error):
             raise
@@ -196,7 +198,7 @@ def columns_of_parts(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray]
     return None if sum(column.nbytes for column in found) > most_bytes else found
 
 
-def source_frame(plan: BroadcastPlan, source: MergeSourceFrame, views: StatementViews, assign: Assign) -> DataFrame:
+def source_frame(plan: SentSourcePlan, source: MergeSourceFrame, views: StatementViews, assign: Assign) -> DataFrame:
     """The keys and columns of a source, not yet evaluated."""
     raws = ", ".join(f"{column.sql} AS {raw_name(place)}" for place, column in enumerate(plan.columns) if column.sql)
     keys = ", ".join(f"{key} AS {key_name(place)}" for place, key in enumerate(source.key_expressions))
@@ -236,20 +238,13 @@ def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
     return named.selectExpr(*columns, FITS)
 
 
-def sent(
-    plan: BroadcastPlan,
-    source: MergeSourceFrame,
-    columns: list[pa.ChunkedArray],
-    *,
-    case_sensitive: bool,
-) -> BroadcastSource | None:
+def sent(plan: SentSourcePlan, source: MergeSourceFrame, columns: list[pa.ChunkedArray]) -> SentSource | None:
     """A source as it is sent; None where a key comes twice.
 
     Args:
         plan: What Spark has computed.
         source: The source.
         columns: Its keys and columns. They are taken out of the list one by one, so that none is held twice.
-        case_sensitive: How names match.
     """
     keys = [as_array(columns.pop(0)).cast(arrow_type(column.field_type, spark=False)) for column, _ in source.pushable]
     others = [as_array(columns.pop(0)) for _ in source.pruning_keys[len(keys) :]]
@@ -263,15 +258,16 @@ def sent(
         elif pa.types.is_timestamp(array.type) and array.type.tz is not None:
             array = array.cast(pa.timestamp(array.type.unit, "UTC"))
         arrays.append(array)
-    if not KeyIndex(keys).is_unique:
+    if not KeyLookup(keys).is_unique:
         return None
     names = [f"k{place}" for place in range(len(keys))]
     known = pa.table([*keys, *others], names=[key_name(place) for place in range(len(source.pruning_keys))])
     if any(key.null_count for key in keys):
         known = known.filter(complete(keys))
     rows = pa.RecordBatch.from_arrays(arrays, names=[*names, *(f"c{place}" for place in range(len(plan.columns)))])
-    return BroadcastSource(
-        rows=BroadcastRows(join=plan.join, rows=sent_batch(source, rows), case_sensitive=case_sensitive),
+    return SentSource(
+        program=plan.program,
+        rows=sent_batch(source, rows),
         keys=source_keys(source, known),
         row_count=rows.num_rows,
         row_bytes=rows.nbytes / max(1, rows.num_rows),

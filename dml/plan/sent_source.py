@@ -39,18 +39,17 @@ from pyiceberg.types import (
 )
 from sqlglot import exp
 
-from dml.model.broadcast_join import BroadcastClause, BroadcastJoin, source_id
 from dml.model.columns import RowOperation
-from dml.model.row_conditions import ColumnTerm, Compares, ConstantTerm, RowCondition, RowTerm
 from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedValue
+from dml.plan.condition import EVERY_ROW, conjunction
 from dml.plan.conditions import condition_sql, non_deterministic
 from dml.plan.merge_clauses import Bound
 from dml.plan.predicates import MAX_DEPTH, MAX_NODES, Converter, split_conjuncts
-from dml.plan.pushdown import conjunction
-from dml.plan.row_delta_plan import BroadcastPlan, MergeSource, PlanContext, SourceColumn
+from dml.plan.row_delta_plan import MergeSource, PlanContext, SentSourcePlan, SourceColumn
 from dml.plan.row_terms import value_term
-from dml.read.computed_rows import decides_exactly
 from dml.read.projection import arrow_type
+from dml.rows.expressions import TRUE, Column, Comparison, Literal, Predicate, Value
+from dml.rows.program import Changes, Clause, Join, source_id
 from dml.sqlparse import quoted
 from dml.sqlparse.statements import (
     DeleteAction,
@@ -62,7 +61,7 @@ from dml.sqlparse.statements import (
     WhenNotMatched,
 )
 
-__all__ = ["plan_broadcast"]
+__all__ = ["plan_sent_source"]
 
 CARRIED: Final = (
     BinaryType,
@@ -135,25 +134,22 @@ class JoinedRows(Converter):
         name = self.source_column(node) if found is None else None
         return self.columns.operand(name) if name is not None else found
 
-    def decided(self, conjuncts: Sequence[exp.Expression]) -> RowCondition | None:
-        """What tasks compute of a condition; None where it is nothing.
+    def decided(self, conjuncts: Sequence[exp.Expression]) -> Predicate:
+        """Translate a condition for tasks.
 
         Raises:
             OnlySparkError: they cannot.
         """
-        if not conjuncts:
-            return None
         if len(conjuncts) > MAX_DEPTH or sum(1 for conjunct in conjuncts for _ in conjunct.walk()) > MAX_NODES:
             raise OnlySparkError
-        known = reduce(conjunction, (self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts))
-        rows = known.rows
-        schema, case_sensitive = self.context.schema, self.context.case_sensitive
-        if not known.decides_rows or rows is None or not decides_exactly(rows, schema, case_sensitive=case_sensitive):
+        parts = (self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts)
+        known = reduce(conjunction, parts, EVERY_ROW)
+        if not known.rows_are_exact:
             raise OnlySparkError
-        return None if known.always else rows
+        return known.rows
 
 
-def plan_broadcast(
+def plan_sent_source(
     statement: MergeStatement,
     context: PlanContext,
     source: MergeSource,
@@ -161,7 +157,7 @@ def plan_broadcast(
     columns: Sequence[NestedField],
     updated: Sequence[int],
     render: Callable[[Fragment], str],
-) -> BroadcastPlan | None:
+) -> SentSourcePlan | None:
     """How tasks that have the source make the delta of a MERGE.
 
     Args:
@@ -187,16 +183,19 @@ def plan_broadcast(
         rows=JoinedRows(context, source, found), columns=columns, updated=frozenset(updated), render=render, found=found
     )
     try:
-        join = BroadcastJoin(
-            key_ids=tuple(field_id for field_id, _ in source.keys),
-            condition=planner.rows.decided(list(beside_keys(statement.condition, planner.rows, source))),
+        program = Changes(
+            value_types=tuple(arrow_type(column.field_type, spark=True) for column in columns),
+            join=Join(
+                key_ids=tuple(field_id for field_id, _ in source.keys),
+                residual=planner.rows.decided(list(beside_keys(statement.condition, planner.rows, source))),
+            ),
             matched=tuple(planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenMatched)),
-            inserted=tuple(planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenNotMatched)),
+            not_matched=tuple(planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenNotMatched)),
         )
     except OnlySparkError:
         return None
-    return BroadcastPlan(
-        join=join, source=f"(SELECT * FROM {source.view}) AS {quoted(source.alias)}", columns=tuple(found.columns)
+    return SentSourcePlan(
+        program=program, source=f"(SELECT * FROM {source.view}) AS {quoted(source.alias)}", columns=tuple(found.columns)
     )
 
 
@@ -259,14 +258,14 @@ class Planner:
         names = (*(column.name for column in self.rows.context.schema.fields), *self.found.source.columns)
         return frozenset(name.lower() for name in names)
 
-    def clause(self, clause: Bound) -> BroadcastClause:
+    def clause(self, clause: Bound) -> Clause:
         """A clause.
 
         Raises:
             OnlySparkError: tasks cannot compute it.
         """
         condition, guard = self.condition(clause)
-        values: tuple[RowTerm | None, ...]
+        values: tuple[Value | None, ...]
         match clause.when.action:
             case DeleteAction():
                 operation, values = RowOperation.DELETE, tuple(None for _ in self.columns)
@@ -276,21 +275,21 @@ class Planner:
             case InsertAction():
                 operation = RowOperation.INSERT
                 values = tuple(self.source_value(clause, column, guard) for column in self.columns)
-        return BroadcastClause(operation=operation, condition=condition, values=values)
+        return Clause(operation=operation, condition=condition, values=values)
 
-    def condition(self, clause: Bound) -> tuple[RowCondition | None, int | None]:
+    def condition(self, clause: Bound) -> tuple[Predicate, int | None]:
         """The condition of a clause; and the column of the source that it is, if it is one."""
         fragment = clause.when.condition
         if fragment is None:
-            return None, None
+            return TRUE, None
         if not self.is_of_source(fragment, clause):
             assert fragment.ast is not None
             return self.rows.decided(list(split_conjuncts(fragment.ast))), None
         sql = f"({condition_sql(fragment, self.render(fragment))})"
         place = self.found.place(SourceColumn(sql=sql, is_condition=True))
-        flag = ColumnTerm(field_id=source_id(place), type=pa.bool_())
-        true = ConstantTerm(value=True, type=pa.bool_())
-        return Compares(operator="=", left=flag, right=true, type=pa.bool_()), place
+        flag = Column(field_id=source_id(place), type=pa.bool_())
+        true = Literal(value=True, type=pa.bool_())
+        return Comparison(operator="=", left=flag, right=true, type=pa.bool_()), place
 
     def is_of_source(self, fragment: Fragment, clause: Bound) -> bool:
         """Whether an expression reads nothing but the source, and is the same whenever it is computed.
@@ -311,7 +310,7 @@ class Planner:
             return True
         return all(self.rows.source_column(column) is not None for column in tree.find_all(exp.Column))
 
-    def updated_value(self, clause: Bound, column: NestedField, guard: int | None) -> RowTerm | None:
+    def updated_value(self, clause: Bound, column: NestedField, guard: int | None) -> Value | None:
         """The value of a column of updated rows."""
         value = clause.values.get(column.field_id)
         if value is None:
@@ -319,7 +318,7 @@ class Planner:
                 return None
             if not column.field_type.is_primitive:  # files and Spark call the elements of arrays by other names
                 raise OnlySparkError
-            return ColumnTerm(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
+            return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
         if isinstance(value, AssignedExpression) and not self.is_of_source(value.fragment, clause):
             assert value.fragment.ast is not None
             term = value_term(value.fragment.ast, column, self.rows.operand, self.rows.zone)
@@ -328,14 +327,14 @@ class Planner:
             return term
         return self.stored(column, value, guard)
 
-    def source_value(self, clause: Bound, column: NestedField, guard: int | None) -> RowTerm:
+    def source_value(self, clause: Bound, column: NestedField, guard: int | None) -> Value:
         """The value of a column of inserted rows."""
         value = clause.values.get(column.field_id, AssignedDefault())
         if isinstance(value, AssignedExpression):
             self.is_of_source(value.fragment, clause)
         return self.stored(column, value, guard)
 
-    def stored(self, column: NestedField, value: AssignedValue | str, guard: int | None) -> RowTerm:
+    def stored(self, column: NestedField, value: AssignedValue | str, guard: int | None) -> Value:
         """A value that Spark computes of the source, and stores into a column."""
         match value:
             case str(name) if name not in self.found.source.lacking:
@@ -344,8 +343,8 @@ class Planner:
                 sql, span = f"({self.render(fragment)})", fragment.span
             case AssignedDefault():
                 place = self.found.place(SourceColumn(sql=None, value_of=column))
-                return ColumnTerm(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
+                return Column(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
             case _:
                 raise OnlySparkError
         place = self.found.place(SourceColumn(sql=sql, value_of=column, span=span, guard=guard))
-        return ColumnTerm(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
+        return Column(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
