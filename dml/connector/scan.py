@@ -189,7 +189,7 @@ class SparkScan(Proxy):
         wanted = pushed_down(
             predicates, self.read.state.schema, time_zone=settings.time_zone, catalogs=self.engine.registry.catalogs
         )
-        narrower = replace(self.read, row_filter=And(self.read.row_filter, wanted.expression))
+        narrower = replace(self.read, row_filter=And(self.read.row_filter, wanted.pruning))
         left = {task.path for task in narrower.plan().tasks}
         self._narrowed = tuple(task for task in self.tasks if task.path in left)
 

@@ -88,7 +88,7 @@ class SparkScanBuilder(Proxy):
 
     def _ask(self, found: Condition) -> None:
         """Read only files in which a row may be for which conditions are true."""
-        self.read = replace(self.read, row_filter=both(self.read.row_filter, found.expression))
+        self.read = replace(self.read, row_filter=both(self.read.row_filter, found.pruning))
         self.plan = self.read.plan(find_whole_files=found.pruning_is_exact)
         self.is_whole = found.pruning_is_exact and self.plan.covers_whole_files
 

@@ -191,7 +191,7 @@ class SparkWriteBuilder(Proxy):
                 kind=ErrorKind.INVALID_CONDITION,
                 hint="Delete them with this condition, then append",
             )
-        return Replaced(row_filter=pushdown.expression)
+        return Replaced(row_filter=pushdown.pruning)
 
 
 class SparkWrite(Proxy):

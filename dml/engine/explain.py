@@ -77,7 +77,7 @@ def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterat
     for field, source in plan.columns:
         yield f"  {field.name} <- {'default' if isinstance(source, DefaultValue) else 'query'}"
     if scanned is not None:
-        yield f"  rows: written by the {len(scanned.groups.groups)} tasks that read them; they do not go through Spark"
+        yield f"  rows: written by the {len(scanned.groups)} tasks that read them; they do not go through Spark"
     yield f"  query: {views.text(statement.query)}"
 
 
@@ -104,11 +104,11 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
     delta = delta_of(engine, planned)
     delta.frame()  # what is wrong with the statement is an error here too
     scan = delta.scan.plan
-    if delta.broadcast is not None:
+    if delta.sent_source is not None:
         yield "  rows: matched by the tasks that read them, which get the source; they do not go through Spark"
-    if delta.scanned is not None:
+    if delta.program is not None:
         yield "  rows: changed by the tasks that read them; they do not go through Spark"
-    stay = delta.whole_files or delta.broadcast is not None
+    stay = delta.whole_files or delta.sent_source is not None
     strategy = "files stay in their tasks, no shuffle" if stay else "rows shuffled by data file"
     yield f"  distribution: {strategy}"
     yield (

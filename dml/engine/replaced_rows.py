@@ -120,4 +120,4 @@ def exact_filter(
             kind=ErrorKind.INVALID_CONDITION,
             hint="Use DELETE with this condition, then INSERT",
         )
-    return pushdown.expression
+    return pushdown.pruning

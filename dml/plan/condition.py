@@ -1,4 +1,4 @@
-"""A condition in both of its forms: an Iceberg expression that prunes files, and a predicate that tasks evaluate. Driver.
+"""A condition in two forms: an Iceberg expression that prunes files, and a predicate that tasks evaluate. Driver.
 
 Both forms are True for every row for which the condition is true. Each has its own exactness: it is exact if it is True
 for no other row. An exact pruning form decides whole files; an exact row form lets tasks decide rows without Spark.

@@ -81,7 +81,7 @@ def plain_scan(
         return None
     return PlainScan(
         field_ids=field_ids,
-        row_filter=AlwaysTrue() if condition is None else condition.expression,
+        row_filter=AlwaysTrue() if condition is None else condition.pruning,
     )
 
 

@@ -1,7 +1,7 @@
 """Translate Iceberg expressions into predicates that tasks evaluate on rows, where Arrow and Spark agree. Worker-safe.
 
-An Iceberg expression prunes files and row groups by their bounds. The same expression also selects rows, as far as it is
-about top-level columns of types that Arrow compares as Spark does.
+An Iceberg expression prunes files and row groups by their bounds. The same expression also selects rows, as far as it
+is about top-level columns of types that Arrow compares as Spark does.
 """
 
 from dataclasses import dataclass

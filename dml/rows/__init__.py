@@ -1,1 +1,1 @@
-"""Row programs: expressions, clauses, key lookups and groups, evaluated on Arrow arrays. No file, no table, no Spark."""
+"""Row programs: expressions, clauses, key lookups and groups, evaluated on Arrow arrays. Free of files and Spark."""

@@ -1,8 +1,8 @@
 """Expressions over the columns of a row, as frozen values that the driver makes and tasks evaluate.
 
 A value has one result per row. A predicate selects rows: it is True where SQL's condition is TRUE, and False where that
-is FALSE or NULL. There is no NOT: the translator carries negation down to the leaves, which have a negated form, because
-NOT over a two-valued result would turn NULL into TRUE.
+is FALSE or NULL. There is no NOT: over a two-valued result it would turn NULL into TRUE. The translator carries
+negation down to the leaves, which have a negated form.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """Run the `Groups` program: partial aggregation.
 
-Input: the record batches of a scan. Output: one row per group, with its grouping columns and partial aggregates. A group
-may occur several times, because Spark combines partial aggregates anyway. That bounds memory for any number of groups:
-where groups are hardly fewer than rows, rows are passed on as groups of one.
+Input: the record batches of a scan. Output: one row per group, with its grouping columns and partial aggregates. A
+group may occur several times, because Spark combines partial aggregates anyway. That bounds memory for any number of
+groups: where groups are hardly fewer than rows, rows are passed on as groups of one.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""The one function that Spark's tasks run on rows of tables: read, run a row program, pass the result to a sink. Worker.
+"""What Spark's tasks run on rows of tables: read, run a row program, pass the result to a sink. Worker.
 
     groups of files ──> read ──> program ──> sink ──> reports
                                     ↑  └────────────> source rows that matched

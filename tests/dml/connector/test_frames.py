@@ -160,7 +160,7 @@ def test_a_statement_reads_a_table_that_follows_in_one_state(lake, spark, name, 
         return found
 
     monkeypatch.setattr(MergeSourceFrame, "keys", keys_and_then_others)
-    monkeypatch.setattr(row_level, "broadcast_source", lambda *_: None)
+    monkeypatch.setattr(row_level, "send_source", lambda *_: None)
     rows = spark.table(f"lake.{source}")
     if way == "view":
         rows.createOrReplaceTempView("following")

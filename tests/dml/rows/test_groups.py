@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml.model.aggregation import PartialAggregate, PartialAggregation, PartialFunction
-from dml.read import partial_aggregates
-from dml.read.partial_aggregates import partial_groups
+from dml.rows import groups
+from dml.rows.groups import partial_groups
+from dml.rows.program import Aggregate, AggregateFunction, Groups
 
 SCHEMA = pa.schema([("s", pa.string()), ("i", pa.int32()), ("x", pa.binary())])
 ROW = st.tuples(
     st.none() | st.sampled_from(["", "a", "é"]), st.none() | st.integers(-3, 3), st.none() | st.binary(max_size=2)
 )
 AGGREGATES = (
-    PartialAggregate(function=PartialFunction.ROWS),
-    PartialAggregate(function=PartialFunction.FILLED, place=1),
-    PartialAggregate(function=PartialFunction.SUM, place=1),
-    PartialAggregate(function=PartialFunction.LEAST, place=2),
-    PartialAggregate(function=PartialFunction.GREATEST, place=0),
+    Aggregate(function=AggregateFunction.COUNT_ROWS),
+    Aggregate(function=AggregateFunction.COUNT, place=1),
+    Aggregate(function=AggregateFunction.SUM, place=1),
+    Aggregate(function=AggregateFunction.MIN, place=2),
+    Aggregate(function=AggregateFunction.MAX, place=0),
 )
 
 
@@ -53,21 +53,21 @@ def together(parts):
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(ROW, max_size=5), max_size=6), st.sampled_from([(), (0,), (1,), (0, 1), (2,)]), st.data())
-def test_groups_put_together_are_those_of_all_rows(batches, groups, data):
+def test_groups_put_together_are_those_of_all_rows(batches, by, data):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partial_aggregates, "ROWS_AT_ONCE", data.draw(st.integers(1, 12)))
-        aggregation = PartialAggregation(groups=groups, aggregates=AGGREGATES)
-        tables = list(partial_groups(map(batch_of, batches), SCHEMA, aggregation))
+        patch.setattr(groups, "ROWS_AT_ONCE", data.draw(st.integers(1, 12)))
+        program = Groups(by=by, aggregates=AGGREGATES)
+        tables = list(partial_groups(map(batch_of, batches), SCHEMA, program))
     expected, found = defaultdict(list), defaultdict(list)
     for row in (row for rows in batches for row in rows):
-        expected[tuple(row[place] for place in groups)].append(row)
+        expected[tuple(row[place] for place in by)].append(row)
     for table in tables:
-        names = [*(f"group{number}" for number in range(len(groups))), *(f"value{number}" for number in range(5))]
+        names = [*(f"group{number}" for number in range(len(by))), *(f"value{number}" for number in range(5))]
         assert table.column_names == names
         for row in table.to_pylist():
             values = tuple(row.values())
-            found[values[: len(groups)]].append(values[len(groups) :])
-    if not groups and not expected:
+            found[values[: len(by)]].append(values[len(by) :])
+    if not by and not expected:
         assert found == {(): [(0, 0, None, None, None)]}
         return
     assert {key: together(parts) for key, parts in found.items()} == {
@@ -76,8 +76,8 @@ def test_groups_put_together_are_those_of_all_rows(batches, groups, data):
 
 
 def test_where_groups_are_hardly_fewer_than_rows_the_rows_go_as_groups(monkeypatch):
-    monkeypatch.setattr(partial_aggregates, "ROWS_AT_ONCE", 10)
-    aggregation = PartialAggregation(groups=(1,), aggregates=AGGREGATES)
+    monkeypatch.setattr(groups, "ROWS_AT_ONCE", 10)
+    program = Groups(by=(1,), aggregates=AGGREGATES)
     given_so_far = []
 
     def batches():
@@ -85,7 +85,7 @@ def test_where_groups_are_hardly_fewer_than_rows_the_rows_go_as_groups(monkeypat
             yield batch_of([("a", number, b"") for number in range(start, start + 10)])
             given_so_far.append(start)
 
-    taken = partial_groups(batches(), SCHEMA, aggregation)
+    taken = partial_groups(batches(), SCHEMA, program)
     assert next(taken).num_rows == 10
     assert given_so_far == []
     rest = list(taken)
@@ -101,9 +101,9 @@ def test_where_groups_are_hardly_fewer_than_rows_the_rows_go_as_groups(monkeypat
 
 
 def test_few_groups_stay_until_the_end(monkeypatch):
-    monkeypatch.setattr(partial_aggregates, "BYTES_AT_ONCE", 100)
-    aggregation = PartialAggregation(groups=(0,), aggregates=AGGREGATES[:2])
-    (found,) = partial_groups((batch_of([("a", 1, b"x" * 50), ("é", 1, b"")]) for _ in range(50)), SCHEMA, aggregation)
+    monkeypatch.setattr(groups, "BYTES_AT_ONCE", 100)
+    program = Groups(by=(0,), aggregates=AGGREGATES[:2])
+    (found,) = partial_groups((batch_of([("a", 1, b"x" * 50), ("é", 1, b"")]) for _ in range(50)), SCHEMA, program)
     assert sorted(found.to_pydict()["value0"]) == [50, 50]
 
 
@@ -119,7 +119,7 @@ def test_each_batch_is_measured_once(monkeypatch):
             measured.append(self)
             return 10
 
-    monkeypatch.setattr(partial_aggregates, "BYTES_AT_ONCE", 10_000)
-    monkeypatch.setattr(partial_aggregates, "pa", SimpleNamespace(Table=SimpleNamespace(from_batches=len)))
-    assert list(partial_aggregates.gathered(Batch() for _ in range(2_500))) == [1_000, 1_000, 500]
+    monkeypatch.setattr(groups, "BYTES_AT_ONCE", 10_000)
+    monkeypatch.setattr(groups, "pa", SimpleNamespace(Table=SimpleNamespace(from_batches=len)))
+    assert list(groups.in_large_tables(Batch() for _ in range(2_500))) == [1_000, 1_000, 500]
     assert len(measured) == 2_500

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from dml.engine import broadcast_merge, broadcast_source, row_level
+from dml.engine import by_tasks, row_level, sent_source
 from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.result import Result
 from dml.scan import split
@@ -80,7 +80,7 @@ def test_tasks_make_of_a_table_what_sparks_join_makes(kind: Kind, place: int) ->
     statement = merge(lake, name, CLAUSES[place])
     assert broadcasts(lake, statement)
     result = lake.session.sql(statement)
-    with mock.patch.object(row_level, "broadcast_source", return_value=None):
+    with mock.patch.object(row_level, "send_source", return_value=None):
         expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
     assert counts(result) == counts(expected)
     assert result.rows_matched or result.rows_inserted
@@ -196,12 +196,12 @@ def test_new_rows_go_along_with_files_that_are_written_anew(lake: Lake) -> None:
 def test_tasks_that_do_not_know_what_others_match(lake: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """Several tasks write files anew; new rows are found first, and few of them go along with one of the files."""
     monkeypatch.setattr(split, "SMALL_SIZE", 1)
-    monkeypatch.setattr(broadcast_merge, "FEW_BYTES", 1 << 20 if few else 1)
+    monkeypatch.setattr(by_tasks, "MAX_DRIVER_BYTES", 1 << 20 if few else 1)
     names = [filled(Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)) for _ in range(2)]
     before = len(lake.data_files(names[0]))
     assert before > 1
     result = lake.session.sql(merge(lake, names[0], CLAUSES[0]))
-    with mock.patch.object(row_level, "broadcast_source", return_value=None):
+    with mock.patch.object(row_level, "send_source", return_value=None):
         expected = lake.session.sql(merge(lake, names[1], CLAUSES[0]))
     assert counts(result) == counts(expected)
     assert result.rows_inserted
@@ -230,7 +230,7 @@ def test_columns_with_columns_inside(kind: Kind) -> None:
         if name is names[0]:
             assert sql(statement).rows_inserted == 10
         else:
-            with mock.patch.object(row_level, "broadcast_source", return_value=None):
+            with mock.patch.object(row_level, "send_source", return_value=None):
                 sql(statement)
     assert repr(lake.rows(names[0])) == repr(lake.rows(names[1]))
     assert lake.session.verify(names[0], every_file=True).ok
@@ -267,14 +267,14 @@ def test_long_rows_are_not_asked_of_the_driver(lake: Lake, monkeypatch: pytest.M
     name = lake.create("id INT, v STRING", **{"format-version": "2", "write.merge.mode": "merge-on-read"})
     lake.session.sql(f"INSERT INTO {name} SELECT int(id % 2), 'a' FROM range(500)")
     asked: list[int] = []
-    collected = broadcast_source.arrow_table
+    collected = sent_source.arrow_table
 
     def measured(frame: DataFrame) -> pa.Table:
         table = collected(frame)
         asked.append(table.nbytes)
         return table
 
-    monkeypatch.setattr(broadcast_source, "arrow_table", measured)
+    monkeypatch.setattr(sent_source, "arrow_table", measured)
     source = "SELECT int(id) AS id, repeat('x', 7000000 + int(id)) AS v FROM range(1, 5, 1, 2)"
     clauses = "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
     result = lake.session.sql(merge(lake, name, clauses, source))

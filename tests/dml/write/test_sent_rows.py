@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dml.write import source_parts
+from dml.write import sent_rows
 from dml.write.output_files import TaskIdentity
-from dml.write.source_parts import BroadcastBatch, MappedBatch, PartWriter, StreamedBatch, part_columns, stream_bytes
+from dml.write.sent_rows import BroadcastBatch, MappedBatch, PartWriter, StreamedBatch, part_columns, stream_bytes
 
 
 class Part:
@@ -64,7 +64,7 @@ def numbered(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """A function that sets the number of the current task."""
 
     def number(partition_id: int) -> None:
-        monkeypatch.setattr(source_parts, "current_task", lambda: TaskIdentity(partition_id=partition_id))
+        monkeypatch.setattr(sent_rows, "current_task", lambda: TaskIdentity(partition_id=partition_id))
 
     return number
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.write.broadcast_inserts import dealt, filled
+from dml.write.source_inserts import even_shares, pack_largest_first
 
 
 @pytest.mark.parametrize(
@@ -19,12 +19,12 @@ from dml.write.broadcast_inserts import dealt, filled
     ],
 )
 def test_those_that_have_least_to_do_get_most(loads: list[int], rows: int, expected: list[int]) -> None:
-    assert filled(loads, rows).tolist() == expected
+    assert even_shares(loads, rows).tolist() == expected
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=8), st.integers(1, 2**31))
 def test_every_row_has_a_task_and_no_task_does_much_more_than_another(loads: list[int], rows: int) -> None:
-    share = filled(loads, rows)
+    share = even_shares(loads, rows)
     assert share.sum() == rows
     assert share.min() >= 0
     work = [load + part for load, part in zip(loads, share.tolist(), strict=True) if part]
@@ -34,5 +34,5 @@ def test_every_row_has_a_task_and_no_task_does_much_more_than_another(loads: lis
 
 def test_partitions_stay_whole() -> None:
     parts = [np.arange(5), np.arange(5, 7), np.arange(7, 10)]
-    shares = dealt(parts, [4, 0])
+    shares = pack_largest_first(parts, [4, 0])
     assert [sorted(share.tolist()) for share in shares] == [[7, 8, 9], [0, 1, 2, 3, 4, 5, 6]]
