@@ -97,9 +97,9 @@ def reads_a_table(text: str) -> bool:
 
 
 def is_meant_for_us(engine: Engine, text: str) -> bool:
-    """Return whether a row-level text that does not parse names a catalog of ours, or first a table of ours.
+    """Return whether a row-level text that does not parse names one of our catalogs or has one of our tables as target.
 
-    The first name is the target. If Spark got the text, it would report our table as missing instead of the mistake.
+    The target is the first name in the text. Spark would report the table as missing instead of the mistake.
     """
     if any(f"{name}." in text for name in engine.registry.catalogs):
         return True

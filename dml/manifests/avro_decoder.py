@@ -7,6 +7,7 @@ damaged makes it hand out whatever lies behind them in memory, or end the proces
 here; a number may end at most nine bytes behind the block, where there are zeros.
 """
 
+import struct
 from array import array
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -17,6 +18,9 @@ from pyiceberg.types import FixedType, IcebergType, ListType, MapType, NestedFie
 __all__ = ["CheckedDecoder", "check_elements"]
 
 PADDING: Final = 16
+
+
+DOUBLE: Final = struct.Struct("<d")
 
 
 class CheckedDecoder:
@@ -75,9 +79,9 @@ class CheckedDecoder:
         return self._decoder.read_float()
 
     def read_double(self) -> float:
-        """Eight bytes."""
-        self._check(8)
-        return self._decoder.read_double()
+        """Eight bytes. PyIceberg's compiled decoder rounds them to single precision (0.12.0)."""
+        value: float = DOUBLE.unpack(self.read(8))[0]
+        return value
 
     def read_bytes(self) -> bytes:
         """A length and so many bytes."""

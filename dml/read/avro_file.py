@@ -229,8 +229,19 @@ def primitive(schema: dict[str, Any]) -> AvroField:
             return anonymous(pa.binary(size), lambda decoder: decoder.read(size))
         case "enum":
             symbols = list(schema["symbols"])
-            return anonymous(pa.string(), lambda decoder: symbols[decoder.read_int()])
+            return anonymous(pa.string(), lambda decoder: symbol(symbols, decoder.read_int()))
     raise ValueError(f"its schema has an unknown type {schema['type']!r}")
+
+
+def symbol(symbols: Sequence[str], index: int) -> str:
+    """Return a symbol of an enum.
+
+    Raises:
+        ValueError: The enum has fewer symbols, or the index is negative, which Python would count from the end.
+    """
+    if not 0 <= index < len(symbols):
+        raise ValueError(f"an enum of {len(symbols)} symbols has no symbol {index}")
+    return symbols[index]
 
 
 def decimal(schema: dict[str, Any]) -> AvroField:

@@ -22,12 +22,14 @@ import dml
 from dml.errors import CommitStateUnknownError, DmlError
 from dml.result import Result
 from dml.session import Session
+from dml.write.writer_spec import MAX_HELD_BYTES
 from tests.faults.injection import FOLDER, Action, Call, Fault, Faults, FaultyCatalog, FaultyFileIO
 from tests.interop.readers import read_duckdb, read_pyiceberg
 
 __all__ = [
     "AFTER_FAULT",
     "CTAS",
+    "LARGE_INSERT",
     "STATEMENTS",
     "Bench",
     "Place",
@@ -38,12 +40,17 @@ __all__ = [
 ]
 
 CTAS: Final = "create as select"
+LARGE_INSERT: Final = "large insert"
+"""An INSERT whose task writes its file. The driver writes the file of a small one (decision 024)."""
+
+LARGE: Final = 2 * MAX_HELD_BYTES
 STATEMENTS: Final = {
     "delete": "DELETE FROM db.t WHERE id = 2",
     "update": "UPDATE db.t SET s = 'u' WHERE id = 2",
     "merge": "MERGE INTO db.t AS t USING (SELECT id * 2 AS id FROM range(1, 3)) AS s ON t.id = s.id "
     "WHEN MATCHED THEN UPDATE SET s = 'm' WHEN NOT MATCHED THEN INSERT (id, s) VALUES (s.id, 'n')",
     "insert": "INSERT INTO db.t VALUES (4, 'i')",
+    LARGE_INSERT: f"INSERT INTO db.t SELECT id + 3, repeat('i', {LARGE}) FROM range(1, 2)",
     "overwrite": "INSERT OVERWRITE db.t VALUES (4, 'o')",
     "whole files": "DELETE FROM db.t WHERE id >= 10",
     "truncate": "TRUNCATE TABLE db.t",
@@ -57,6 +64,7 @@ AFTER: Final[Mapping[str, Mapping[int, str]]] = {
     "update": {1: "a", 2: "u", 10: "z"},
     "merge": {1: "a", 2: "m", 4: "n", 10: "z"},
     "insert": {**BEFORE, 4: "i"},
+    LARGE_INSERT: {**BEFORE, 4: "i" * LARGE},
     "overwrite": {4: "o"},
     "whole files": {1: "a", 2: "b"},
     "truncate": {},

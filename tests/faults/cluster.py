@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from dml.spark.launch import spark_session
 from tests.class_archive import JVM_OPTIONS
 from tests.conftest import LOGGING
-from tests.faults.bench import Bench
+from tests.faults.bench import LARGE_INSERT, Bench
 from tests.faults.injection import Action, Call, Fault
 
 SETTINGS = {
@@ -31,7 +31,7 @@ SETTINGS = {
     "spark.speculation.task.duration.threshold": "3s",
     "spark.speculation.interval": "200ms",
 }
-STATEMENTS = ("delete", "update", "merge", "insert")
+STATEMENTS = ("delete", "update", "merge", LARGE_INSERT)
 MODES = ((2, "copy-on-write"), (3, "merge-on-read"))
 DEATHS = {
     "a task fails twice": Fault(call=Call.CREATE, first=1, last=2),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.faults.bench import CTAS, STATEMENTS, table_kinds
+from tests.faults.bench import CTAS, LARGE_INSERT, STATEMENTS, table_kinds
 from tests.faults.injection import Action
 from tests.faults.walk import Case, Tally, hit, walk
 
@@ -21,6 +21,7 @@ CASES = [
 ALL_CASES = [
     Case(statement=name, version=version, mode=mode)
     for name in STATEMENTS
+    if name != LARGE_INSERT
     for version, mode in (table_kinds() if name != CTAS else table_kinds()[:1])
 ]
 ACTIONS = ((Action.FAIL, Action.LOSE), (Action.CUT,), (Action.DELAY,))

@@ -190,7 +190,7 @@ class GoldenRunner:
         for expectation in step.expected(words, ExpectationKind.RESULT):
             self.check_result(outcome, expectation)
         for expectation in step.expected(words, ExpectationKind.SNAPSHOT):
-            self.check_snapshot(before, expectation)
+            self.check_snapshot(before, outcome, expectation)
         for expectation in step.expected(words, ExpectationKind.ROWS):
             self.check_rows(script, step, outcome, expectation)
 
@@ -247,13 +247,15 @@ class GoldenRunner:
         got = {key: outcome.facts[key] for key in wanted}
         assert got == wanted, f"{got} is not {wanted}"
 
-    def check_snapshot(self, before: TableState | None, expectation: Expectation) -> None:
-        """The summary of the snapshot that the statement made."""
+    def check_snapshot(self, before: TableState | None, outcome: Outcome, expectation: Expectation) -> None:
+        """Check the summary of the snapshot that the statement made, and that its result names the snapshot."""
         table = self.table()
         assert before is not None
         assert table.metadata_location != before.metadata_location
         snapshot = table.metadata.snapshots[-1]
         assert snapshot.snapshot_id not in before.snapshots, "the statement made no snapshot"
+        if outcome.facts and "snapshot_id" in outcome.facts:
+            assert outcome.facts["snapshot_id"] == str(snapshot.snapshot_id)
         assert snapshot.summary is not None
         summary = {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
         got = {key: summary.get(key, "absent") for key in expectation.pairs}

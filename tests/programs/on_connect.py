@@ -4,13 +4,10 @@ python -m tests.programs.on_connect FOLDER
 """
 
 import json
-import os
 import sys
 
-from pyspark.sql import SparkSession
-
 import dml
-from tests.dml.spark.connect_port import PORT_SETTING, free_port
+from tests.dml.spark.connect_port import connect_session
 from tests.programs.all_calls import CALLS
 from tests.programs.program import Program, answer
 
@@ -23,17 +20,7 @@ def main(folder: str) -> None:
     Args:
         folder: Where the tables are made.
     """
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.remote("local[2]")
-        .config(PORT_SETTING, free_port())
-        .config("spark.driver.memory", "1g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", f"{folder}/spark")
-        .getOrCreate()
-    )
+    spark = connect_session({"spark.sql.session.timeZone": "UTC", "spark.sql.warehouse.dir": f"{folder}/spark"})
     dml.connect(f"{folder}/lake", spark=spark, progress=False)
     program = Program(spark)
     program.prepare()

@@ -149,7 +149,7 @@ def new_values(
         return f"CASE WHEN {condition} THEN {other} ELSE {draw(literals(kind))} END"
 
     def plain(extreme: str) -> str:
-        """Which zero is the greatest is nobody's business; DuckDB may drop `+ 0.0`."""
+        """Avoid an extreme that is a zero, whose sign is undefined: DuckDB may drop `+ 0.0`."""
         return f"CASE WHEN {extreme} = 0 THEN CAST('0.0' AS DOUBLE) ELSE {extreme} END" if kind == "DOUBLE" else extreme
 
     if form == 6:

@@ -86,3 +86,16 @@ def test_a_row_whose_partition_value_overflows_is_refused(lake: Lake, kind: str,
     assert "replace the partition field" in (caught.value.hint or "")
     assert lake.state(name) == before
     assert lake.rows(f"SELECT id FROM {name}") == [(1,)]
+
+
+@pytest.mark.parametrize("partitioned", ["", "PARTITIONED BY (d)"], ids=["unpartitioned", "partitioned"])
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_doubles_in_avro_files_keep_their_precision(lake: Lake, mode: str, partitioned: str) -> None:
+    """PyIceberg's compiled decoder rounds them, and copy-on-write would write the rounded values back."""
+    name = lake.create("id INT, d DOUBLE", partitioned, **{"write.format.default": "avro", "write.update.mode": mode})
+    values = [0.1, 1e300, 123456789.123]
+    lake.session.sql(f"INSERT INTO {name} VALUES (0, 0.1D), (1, 1e300D), (2, 123456789.123D)")
+    lake.session.sql(f"UPDATE {name} SET id = id + 10 WHERE id = 1")
+    assert lake.rows(name) == [(0, values[0]), (11, values[1]), (2, values[2])]
+    assert lake.rows(f"SELECT id FROM {name} WHERE d = 0.1D") == [(0,)]
+    assert lake.rows(f"SELECT d FROM {name} WHERE id = 2") == [(values[2],)]

@@ -126,7 +126,7 @@ ALL_TYPES = Schema(
 )
 KEY = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 FULL = [
-    True, 1, 2, 0.5, 0.25, 18_000, 3_600_000_000, 5, 6, "é", KEY, b"abc", b"\x00\x01", Decimal("-12.345"),
+    True, 1, 2, 0.5, 0.1, 18_000, 3_600_000_000, 5, 6, "é", KEY, b"abc", b"\x00\x01", Decimal("-12.345"),
     [1, 3], {"k": 1, "z": 2}, {1: "one"}, Record(7, None),
 ]  # fmt: skip
 EMPTY = [False, *[None] * 17]
@@ -151,7 +151,7 @@ def test_avro_files_of_all_types_are_read(lake, codec):
         "i": 1,
         "l": 2,
         "f": 0.5,
-        "d": 0.25,
+        "d": 0.1,
         "day": dt.date(2019, 4, 14),
         "t": dt.time(1),
         "ts": dt.datetime(1970, 1, 1, 0, 0, 0, 5),  # noqa: DTZ001
@@ -299,6 +299,21 @@ def test_a_damaged_avro_block_is_reported(lake, options):
     path = hand_made(lake, UNION, write_union, [1, None], **options)
     with pytest.raises(CorruptFileError, match=r"hand\.avro"):
         lake.read(lake.task(path), lake.context(Schema(optional(1, "a", LongType()))))
+
+
+ENUM = {"type": "enum", "name": "e", "symbols": ["a", "b"]}
+
+
+@pytest.mark.parametrize("index", [-1, 2])
+def test_an_enum_without_such_a_symbol_is_reported(lake, index):
+    """Python would take -1 for the last one."""
+    schema = {"type": "record", "name": "r", "fields": [{"name": "s", "type": ENUM, "field-id": 1}]}
+    context = lake.context(Schema(optional(1, "s", StringType())))
+    path = hand_made(lake, schema, lambda encoder, value: encoder.write_int(value), [1, 0])
+    assert lake.read(lake.task(path), context).column("s").to_pylist() == ["b", "a"]
+    path = hand_made(lake, schema, lambda encoder, value: encoder.write_int(value), [1, index])
+    with pytest.raises(CorruptFileError, match=r"hand\.avro"):
+        lake.read(lake.task(path), context)
 
 
 def test_named_types_are_found_again_and_a_type_in_itself_is_refused():

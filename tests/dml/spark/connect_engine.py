@@ -5,16 +5,14 @@ import json
 import logging
 import os
 import re
-import sys
 import tempfile
 from typing import Any
 
 import call_cases
 import connect_statements
 import pytest
-from connect_port import PORT_SETTING, another_session, free_port
+from connect_port import another_session, connect_session
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql.connect.readwriter import DataFrameReader
 from pyspark.sql.functions import col, lit, upper
 
@@ -24,18 +22,7 @@ from dml.metadata_tables import frames
 from dml.result import Result
 from tests.golden import connect_scripts
 
-os.environ["PYSPARK_PYTHON"] = sys.executable
-builder = SparkSession.builder.remote("local[2]")
-for key, value in json.loads(os.environ.get("TEST_SPARK_SETTINGS", "{}")).items():  # of the part of tests/suite.py
-    builder = builder.config(key, value)
-spark = (
-    builder.config(PORT_SETTING, free_port())
-    .config("spark.driver.memory", "1g")
-    .config("spark.ui.enabled", "false")
-    .config("spark.sql.shuffle.partitions", "2")
-    .config("spark.sql.warehouse.dir", tempfile.mkdtemp())
-    .getOrCreate()
-)
+spark = connect_session(json.loads(os.environ.get("TEST_SPARK_SETTINGS", "{}")))  # of the part of tests/suite.py
 
 import connect_columns  # noqa: E402 - its Columns are of the session's kind
 

@@ -1,11 +1,17 @@
-"""A free port for the Connect server that PySpark starts in a process, so that several programs can run at once."""
+"""Sessions of Spark Connect for programs: each starts a server on a free port, so that several can run at once."""
 
+import os
 import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from types import MappingProxyType
 
+import pyspark.sql
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.session import SparkSession
 
-__all__ = ["PORT_SETTING", "another_session", "free_port"]
+__all__ = ["another_session", "connect_session"]
 
 PORT_SETTING = "spark.connect.grpc.binding.port"
 
@@ -17,6 +23,26 @@ def free_port() -> str:
         port = int(one.getsockname()[1])
     setattr(DefaultChannelBuilder, "default_port", staticmethod(lambda: port))  # noqa: B010 - it is a method
     return str(port)
+
+
+def connect_session(settings: Mapping[str, str] = MappingProxyType({})) -> pyspark.sql.SparkSession:
+    """Start a server in this process, and return a session of it.
+
+    Args:
+        settings: Settings in addition to those that all programs use.
+    """
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = pyspark.sql.SparkSession.builder.remote("local[2]")
+    common = {
+        PORT_SETTING: free_port(),
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": tempfile.mkdtemp(),
+    }
+    for key, value in {**common, **settings}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 def another_session() -> SparkSession:

@@ -1,8 +1,6 @@
 """Run as a program: streams into tables on Spark Connect."""
 
-import os
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,24 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from connect_port import PORT_SETTING, free_port
+from connect_port import connect_session
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 
 import dml
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.model.summary_keys import EPOCH_ID
 
-os.environ["PYSPARK_PYTHON"] = sys.executable
-spark = (
-    SparkSession.builder.remote("local[2]")
-    .config(PORT_SETTING, free_port())
-    .config("spark.driver.memory", "1g")
-    .config("spark.ui.enabled", "false")
-    .config("spark.sql.shuffle.partitions", "2")
-    .config("spark.sql.warehouse.dir", tempfile.mkdtemp())
-    .getOrCreate()
-)
+spark = connect_session()
 EMPTY = "CREATE TABLE db.{0} (id BIGINT, k STRING)"
 
 
