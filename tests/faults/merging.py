@@ -53,11 +53,11 @@ def merged(lake: Any, folder: Path, mode: str, rows: int, limit: str | None) -> 
         stored
     )
     sent: list[Sequence[str]] = []
-    original = row_level.sent_source
+    original = row_level.send_source
 
     def noted(*args: Any) -> Any:
         found = original(*args)
-        sent.append("" if found is None else type(found.rows.rows).__name__)
+        sent.append("" if found is None else type(found.rows).__name__)
         return found
 
     with mock.patch.object(row_level, "send_source", noted):

@@ -32,7 +32,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     monkeypatch.setattr(sent_source, "KEPT_BYTES", -1)
     monkeypatch.setattr(by_tasks, "MAX_DRIVER_BYTES", 1)
     monkeypatch.setattr(by_tasks, "MIN_ROWS_PER_TASK", 3)
-    original, found = row_level.sent_source, []
+    original, found = row_level.send_source, []
 
     def noted(*args: Any) -> Any:
         source = original(*args)
@@ -145,7 +145,7 @@ def test_the_files_of_a_source_are_gone_afterwards(lake: Lake, spark: SparkSessi
     lake.session.sql(f"INSERT INTO {name} SELECT id, 2147483640 + int(id) FROM range(8)")
     statement = f"MERGE INTO {name} t USING (SELECT id FROM range(4, 20)) s ON t.id = s.id WHEN MATCHED"
     seen: list[list[Path]] = []
-    original = row_level.write_broadcast_merge
+    original = row_level.write_merge_by_tasks
 
     def noted(*args: Any, **kwargs: Any) -> Any:
         seen.append([path for folder in scratch(spark) for path in folder.iterdir()])
@@ -167,7 +167,7 @@ def test_a_cache_of_somebody_else_stays(lake: Lake, spark: SparkSession, large: 
     lake.session.sql(f"INSERT INTO {name} SELECT id, 0 FROM range(8)")
     source = "SELECT id FROM range(4, 20)"
     cached = spark.sql(f"SELECT * FROM ({source})")
-    original = row_level.write_broadcast_merge
+    original = row_level.write_merge_by_tasks
 
     def caching(*args: Any, **kwargs: Any) -> Any:
         cached.cache().count()
@@ -255,7 +255,7 @@ def test_what_a_source_may_have(lake: Lake, large: list[bool], monkeypatch: pyte
         name = lake.create(columns, **properties)
         assert lake.session.sql(merge(lake, name, UPSERT, f"{ROW} FROM range(9)")).rows_inserted == 9
         assert len(lake.data_files(name)) == 1 or properties is not ranges
-    monkeypatch.setattr(row_level, "RANGE_BYTES", 10)
+    monkeypatch.setattr(row_level, "MAX_RANGE_BYTES", 10)
     assert lake.session.sql(merge(lake, name, UPSERT, f"{ROW} FROM range(9, 18)")).rows_inserted == 9
     assert large == [False, True, False]
 
@@ -289,7 +289,7 @@ def test_sources_just_below_and_above_each_limit(
     source = f"{ROW} FROM range(17, 60)"
     size = size_of_source(lake, name, source)
     sent: list[Any] = []
-    original = row_level.sent_source
+    original = row_level.send_source
 
     def noted(*args: Any) -> Any:
         sent.append(original(*args))
@@ -315,7 +315,7 @@ def test_sources_just_below_and_above_each_limit(
         result = lake.session.sql(merge(lake, name, UPSERT, source))
     assert (sent[0] is None) is (limit == "limit" and more == -1)
     if limit == "SENT_BYTES":
-        assert isinstance(sent[0].rows.rows, StreamedBatch if more == 0 else MappedBatch)
+        assert isinstance(sent[0].rows, StreamedBatch if more == 0 else MappedBatch)
     if limit == "KEPT_BYTES":
         assert sent[0].is_repeatable is (more == 0)
     assert counts(result) == counts(expected)
