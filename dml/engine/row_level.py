@@ -8,7 +8,6 @@ DELETE without a condition (docs/semantics.md, D1 and D7 to D11).
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -27,6 +26,7 @@ from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_
 from dml.engine.scans import Scan, scan_table, task_groups
 from dml.engine.sent_source import SentSource, default_limit, send_source
 from dml.engine.target import Target, start_statement
+from dml.engine.way import InTasks, Unchanged, Way, WholeFiles, select_way
 from dml.engine.write_settings import ChangeDistribution, change_distribution, write_properties
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
 from dml.errors import DataError, ErrorKind
@@ -34,11 +34,11 @@ from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout, RowOperation
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
 from dml.options import Command, DistributionMode, RowLevelOperationMode, sent_source_bytes
+from dml.plan.row_delta_plan import SentSourcePlan, ThroughSpark
 from dml.progress import progress_bar
 from dml.read.target_files import TargetFiles
 from dml.result import Result
 from dml.rows.evaluate import NumberOverflowError
-from dml.rows.program import Changes
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.split import whole_file_groups
 from dml.spark.store_assignment import Assign
@@ -48,7 +48,7 @@ from dml.write.run import WriteTask
 from dml.write.splicing import may_splice_statement
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
-__all__ = ["delta_of", "run_row_level", "run_truncate"]
+__all__ = ["Delta", "delta_of", "run_row_level", "run_truncate"]
 
 
 def run_row_level(
@@ -62,9 +62,12 @@ def run_row_level(
     started = time.perf_counter()
     planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key)
     try:
-        with suppress(SourceGoneError):
+        try:
             return run_planned(engine, planned, delta_of(engine, planned), started)
-        return run_planned(engine, planned, delta_of(engine, planned, sends_source=False), started)
+        except NumberOverflowError as error:
+            # Nothing is left of the tasks that met such a number. Spark reports it, or wraps it where it is not ANSI.
+            through_spark = ThroughSpark(reason=str(error))
+            return run_planned(engine, planned, delta_of(engine, planned, through_spark), started)
     except DataError as error:
         if error.kind is ErrorKind.CARDINALITY_VIOLATION and isinstance(statement, MergeStatement):
             raise cardinality_violation(statement, sql) from error
@@ -88,20 +91,17 @@ def cardinality_violation(statement: MergeStatement, sql: str) -> DataError:
     )
 
 
-class SourceGoneError(Exception):
-    """Only Spark can compute a MERGE whose source was evaluated and not kept: it is evaluated again, for all of it."""
-
-
 def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", started: float) -> Result:
-    """Run a planned statement: by metadata alone if that will do, else by its delta."""
-    plan, target = planned.plan, planned.target
+    """Run a planned statement on the way that was selected."""
+    plan, target, way = planned.plan, planned.target, delta.way
     command = plan.command.upper()
-    if plan.condition.never or (target.snapshot_id is None and not plan.inserts):
-        outcome = Outcome(command=command, mode=UNCHANGED, started=started, planned=time.perf_counter())
-        return publish(engine, target, outcome, None)
-    if delta.scan.plan.covers_whole_files:
-        tasks = delta.scan.plan.tasks
-        return delete_whole_files(engine, target, plan.condition.pruning, tasks, command, planned.settings, started)
+    match way:
+        case Unchanged():
+            outcome = Outcome(command=command, mode=UNCHANGED, started=started, planned=time.perf_counter())
+            return publish(engine, target, outcome, None)
+        case WholeFiles(tasks=tasks):
+            condition = plan.condition.pruning
+            return delete_whole_files(engine, target, condition, tasks, command, planned.settings, started)
     overriding = write_properties({}, target.session, target.table.properties)
     context = write_context(
         target.table, str(uuid.uuid4()), sorted_by_table_order=sorts(target.table), overriding=overriding
@@ -111,7 +111,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
     check_writable(spec)
     planned_at = time.perf_counter()
     with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
-        written, context = write_delta(engine, planned, delta, groups, spec)
+        written = write_delta(engine, planned, delta, way, groups, spec)
     uncommitted = UncommittedFiles(target.table, context, written)
     with uncommitted:
         scan = delta.scan.plan
@@ -143,39 +143,29 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
 
 
 def write_delta(
-    engine: Engine, planned: PlannedStatement, delta: "Delta", groups: Sequence[tuple[ScanTask, ...]], spec: WriterSpec
-) -> tuple[WriteOutcome, WriteContext]:
-    """Run the statement's one job: tasks that read, compute and write, or writers behind Spark's query.
-
-    Returns:
-        What was written, and its write: a second attempt has a new id.
+    engine: Engine,
+    planned: PlannedStatement,
+    delta: "Delta",
+    way: InTasks | ThroughSpark,
+    groups: Sequence[tuple[ScanTask, ...]],
+    spec: WriterSpec,
+) -> WriteOutcome:
+    """Run the jobs that write the delta.
 
     Raises:
-        SourceGoneError: a second attempt is needed, but the source of the MERGE cannot be read again.
-        DmlError: the job failed.
+        NumberOverflowError: Tasks computed a number that does not fit its type; no file is left.
+        DmlError: A job failed; no file is left.
     """
-    table = planned.target.table
-    by_tasks = delta.program is not None or delta.sent_source is not None
-    try:
-        if delta.program is not None:
-            return write_by_tasks(engine.spark, delta.program, delta.scan.context, groups, table, spec), spec.context
-        if delta.sent_source is not None:
-            written = write_merge_by_tasks(
-                engine.spark,
-                delta.sent_source,
-                delta.scan,
-                groups,
-                spec,
-                table,
-                distribution=distribution_of(planned).mode,
-            )
-            return written, spec.context
-    except NumberOverflowError as error:
-        if delta.source_is_gone:
-            raise SourceGoneError from error
-    # Nothing is left of the tasks that met such a number, and their files' names are not used again.
-    again = replace(spec, context=replace(spec.context, query_id=str(uuid.uuid4()))) if by_tasks else spec
-    return run_writer(distributed(delta, planned, again.context), WriteTask(again), table, again), again.context
+    table, spark = planned.target.table, engine.spark
+    match way:
+        case InTasks(program=program, source=None):
+            return write_by_tasks(spark, program, delta.scan.context, groups, table, spec)
+        case InTasks(source=SentSource() as source):
+            mode = distribution_of(planned).mode
+            return write_merge_by_tasks(spark, source, delta.scan, groups, spec, table, distribution=mode)
+        case ThroughSpark():
+            return run_writer(distributed(delta, planned, spec.context), WriteTask(spec), table, spec)
+    raise AssertionError(way)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,25 +173,26 @@ class Delta:
     """A row delta, not yet evaluated.
 
     Attributes:
+        way: Who computes it, if anybody has to.
         scan: The target's scan.
         frame: Gives the delta's rows; Spark analyses them when it is first asked.
         whole_files: Whether each Spark partition of `frame` holds whole files in their order.
         source_keys: The join keys of a MERGE's source, where the scan was filtered by them.
-        program: How tasks compute the delta of a DELETE or UPDATE; None if that needs Spark.
-        sent_source: The source of a MERGE that tasks receive; None if the MERGE needs Spark.
     """
 
+    way: Way
     scan: Scan
     frame: Callable[[], DataFrame]
     whole_files: bool
     source_keys: SourceKeys | None
-    program: Changes | None
-    sent_source: SentSource | None
 
     @property
     def source_is_gone(self) -> bool:
         """Whether nobody can ask the source of a MERGE for the same rows again."""
-        return self.sent_source is not None and not self.sent_source.is_repeatable
+        match self.way:
+            case InTasks(source=SentSource(is_repeatable=False)):
+                return True
+        return False
 
     @property
     def inserts_few(self) -> bool:
@@ -209,7 +200,7 @@ class Delta:
         return self.source_keys is not None and self.source_keys.rows <= FEW_ROWS
 
 
-def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = True) -> Delta:
+def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSpark | None = None) -> Delta:
     """Scan the target and put the delta query on top, which Spark analyses here.
 
     Where a MERGE goes without Spark's join, all of it that is not the name of a column has been analysed by then.
@@ -217,17 +208,15 @@ def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = 
     Args:
         engine: The session and its catalogs.
         planned: The statement.
-        sends_source: Whether the source of a MERGE may be sent to the tasks that read the target.
+        through_spark: Why tasks may not compute the delta of a statement that they could not compute before.
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
-    sent_source, keys = None, None
+    computed = through_spark or computed_by(engine, planned, assign)
+    keys = None
     if planned.source is not None:
-        if plan.sent_source is not None and sends_source:
-            sent_source = send_source(
-                plan.sent_source, planned.source, planned.views, assign, most_sent(engine, planned)
-            )
-        keys = planned.source.keys() if sent_source is None else sent_source.keys
+        sent = computed.source if isinstance(computed, InTasks) else None
+        keys = planned.source.keys() if sent is None else sent.keys
     row_filter: BooleanExpression = plan.condition.pruning
     if keys is not None:
         row_filter = And(row_filter, keys.row_filter)
@@ -254,16 +243,34 @@ def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = 
         views = planned.views.with_frame(planned.target_view, scan.frame)
         return delta_frame(views.sql, plan.query, assign)
 
-    if sent_source is None:
+    if isinstance(computed, ThroughSpark) or computed.source is None:
         analysed()  # what is wrong with the statement is said before anything runs
     return Delta(
+        way=select_way(plan, scan.plan, computed, is_empty=target.snapshot_id is None),
         scan=scan,
         frame=analysed,
         whole_files=plan.ordered_by_file,
         source_keys=keys,
-        program=plan.program,
-        sent_source=sent_source,
     )
+
+
+def computed_by(engine: Engine, planned: PlannedStatement, assign: Assign) -> InTasks | ThroughSpark:
+    """Decide who computes the delta, and give tasks the source of a MERGE if they do.
+
+    Args:
+        engine: The session and its catalogs.
+        planned: The statement.
+        assign: The rules of store assignment.
+    """
+    match planned.plan.tasks:
+        case SentSourcePlan() as sent:
+            assert planned.source is not None
+            source = send_source(sent, planned.source, planned.views, assign, most_sent(engine, planned))
+            return source if isinstance(source, ThroughSpark) else InTasks(program=source.program, source=source)
+        case ThroughSpark() as through_spark:
+            return through_spark
+        case program:
+            return InTasks(program=program)
 
 
 def most_sent(engine: Engine, planned: PlannedStatement) -> int:

@@ -1,8 +1,8 @@
 """Compute the rows of a MERGE's source for the tasks that read its target. Driver.
 
 Input: the source, and the columns that a plan needs. Output: its keys and columns, which tasks receive with their
-function, in a file on their machine, or by a broadcast variable; None if it has too many bytes or a duplicate key, or
-if Spark cannot compute all of it. The limit is in bytes; the number of rows does not matter.
+function, in a file on their machine, or by a broadcast variable; or the reason why not: it has too many bytes or a
+duplicate key, or Spark cannot compute all of it. The limit is in bytes; the number of rows does not matter.
 """
 
 import logging
@@ -22,7 +22,7 @@ from dml.engine.delta_query import value_sql
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys, key_name, source_keys
 from dml.errors import DmlError
 from dml.model.columns import INTERNAL_PREFIX
-from dml.plan.row_delta_plan import RawValue, SentSourcePlan, SourceColumn, raw_name
+from dml.plan.row_delta_plan import RawValue, SentSourcePlan, SourceColumn, ThroughSpark, raw_name
 from dml.read.projection import arrow_type
 from dml.rows.lookup import KeyLookup
 from dml.rows.program import Changes
@@ -98,7 +98,7 @@ class SentSource:
 
 def send_source(
     plan: SentSourcePlan, source: MergeSourceFrame, views: StatementViews, assign: Assign, most_bytes: int
-) -> SentSource | None:
+) -> SentSource | ThroughSpark:
     """The rows of a source, with what the statement's clauses make of them.
 
     Args:
@@ -109,8 +109,8 @@ def send_source(
         most_bytes: The limit for the rows.
 
     Returns:
-        None if the rows exceed the limit, a key is a duplicate, or Spark cannot compute all of the source: the
-        statement may not need what it cannot compute.
+        `ThroughSpark` if the rows exceed the limit, a key is a duplicate, or Spark cannot compute all of the source:
+        the statement may not need what it cannot compute.
 
     Raises:
         PySparkException: The job was cancelled.
@@ -121,13 +121,14 @@ def send_source(
         with cancelled_on_interrupt(frame.sparkSession):
             columns = computed_columns(source, frame, most_bytes)
         if columns is None:
-            return None
+            limit = f"{most_bytes / 2**20:.0f} MiB, or a row more than {MAX_ROW_BYTES} bytes"
+            return ThroughSpark(reason=f"the source has more than {limit}")
         return sent(plan, source, columns)
     except (PySparkException, Py4JError, DmlError, pa.ArrowException, OSError) as error:
         if was_cancelled(error):
             raise
         LOG.debug("The source of a MERGE cannot be sent to tasks: %s", error)
-        return None
+        return ThroughSpark(reason="the source cannot be computed row by row before the join")
 
 
 def computed_columns(source: MergeSourceFrame, frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray] | None:
@@ -238,8 +239,8 @@ def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
     return named.selectExpr(*columns, FITS)
 
 
-def sent(plan: SentSourcePlan, source: MergeSourceFrame, columns: list[pa.ChunkedArray]) -> SentSource | None:
-    """A source as it is sent; None where a key comes twice.
+def sent(plan: SentSourcePlan, source: MergeSourceFrame, columns: list[pa.ChunkedArray]) -> SentSource | ThroughSpark:
+    """A source as it is sent, if no key comes twice.
 
     Args:
         plan: What Spark has computed.
@@ -252,14 +253,14 @@ def sent(plan: SentSourcePlan, source: MergeSourceFrame, columns: list[pa.Chunke
     for column in plan.columns:
         array = as_array(columns.pop(0))
         if column.value_of is None and column.is_condition and array.type != pa.bool_():
-            return None  # an error, which Spark has the words for
+            return ThroughSpark(reason="a condition is not boolean")  # Spark has the words for this error
         if column.value_of is not None and column.value_of.field_type.is_primitive:
             array = array.cast(arrow_type(column.value_of.field_type, spark=True))
         elif pa.types.is_timestamp(array.type) and array.type.tz is not None:
             array = array.cast(pa.timestamp(array.type.unit, "UTC"))
         arrays.append(array)
     if not KeyLookup(keys).is_unique:
-        return None
+        return ThroughSpark(reason="two rows of the source have the same key")
     names = [f"k{place}" for place in range(len(keys))]
     known = pa.table([*keys, *others], names=[key_name(place) for place in range(len(source.pruning_keys))])
     if any(key.null_count for key in keys):

@@ -2,6 +2,7 @@
 
 Both forms are True for every row for which the condition is true. Each has its own exactness: it is exact if it is True
 for no other row. An exact pruning form decides whole files; an exact row form lets tasks decide rows without Spark.
+Where the row form is not exact, the condition names what only Spark can evaluate, for EXPLAIN.
 """
 
 from dataclasses import dataclass
@@ -22,13 +23,18 @@ class Condition:
         pruning: The Iceberg expression; AlwaysTrue if nothing is known.
         pruning_is_exact: Whether it is true for no other row.
         rows: The predicate; TRUE if nothing is known.
-        rows_are_exact: Whether it is True for no other row.
+        needs_spark: What only Spark can evaluate for a row, as SQL; empty if the predicate is True for no other row.
     """
 
     pruning: BooleanExpression
     pruning_is_exact: bool
     rows: Predicate = TRUE
-    rows_are_exact: bool = False
+    needs_spark: str = ""
+
+    @property
+    def rows_are_exact(self) -> bool:
+        """Whether the predicate is True for no other row."""
+        return not self.needs_spark
 
     @property
     def never(self) -> bool:
@@ -41,16 +47,16 @@ class Condition:
         return self.pruning_is_exact and isinstance(self.pruning, AlwaysTrue)
 
 
-EVERY_ROW: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=True, rows=TRUE, rows_are_exact=True)
-NO_ROW: Final = Condition(pruning=AlwaysFalse(), pruning_is_exact=True, rows=FALSE, rows_are_exact=True)
-UNKNOWN: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=False)
+EVERY_ROW: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=True)
+NO_ROW: Final = Condition(pruning=AlwaysFalse(), pruning_is_exact=True, rows=FALSE)
+UNKNOWN: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=False, needs_spark="the condition")
 
 
 def computed(rows: Predicate | None) -> Condition:
     """Return the condition that only rows tell; None for one of which nothing is known."""
     if rows is None:
         return UNKNOWN
-    return Condition(pruning=AlwaysTrue(), pruning_is_exact=False, rows=rows, rows_are_exact=True)
+    return Condition(pruning=AlwaysTrue(), pruning_is_exact=False, rows=rows)
 
 
 def conjunction(left: Condition, right: Condition) -> Condition:
@@ -61,7 +67,7 @@ def conjunction(left: Condition, right: Condition) -> Condition:
         pruning=And(left.pruning, right.pruning),
         pruning_is_exact=left.pruning_is_exact and right.pruning_is_exact,
         rows=all_of((left.rows, right.rows)),
-        rows_are_exact=left.rows_are_exact and right.rows_are_exact,
+        needs_spark=left.needs_spark or right.needs_spark,
     )
 
 
@@ -73,5 +79,5 @@ def disjunction(left: Condition, right: Condition) -> Condition:
         pruning=Or(left.pruning, right.pruning),
         pruning_is_exact=left.pruning_is_exact and right.pruning_is_exact,
         rows=any_of((left.rows, right.rows)),
-        rows_are_exact=left.rows_are_exact and right.rows_are_exact,
+        needs_spark=left.needs_spark or right.needs_spark,
     )

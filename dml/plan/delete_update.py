@@ -11,6 +11,7 @@ Assignments see the old row, so `SET a = b, b = a` swaps (docs/semantics.md, U1)
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from pyiceberg.types import NestedField
 
@@ -19,17 +20,20 @@ from dml.options import Command
 from dml.plan.assignments import AssignedExpression, AssignedValue, assigned_fragments, bind_assignments
 from dml.plan.condition import EVERY_ROW, Condition
 from dml.plan.conditions import check_condition, check_value, condition_sql, reads_clock, stays_in_place, target_columns
-from dml.plan.predicates import pushable, row_value
+from dml.plan.predicates import pushable, row_value, uncomputed_text
 from dml.plan.row_delta_plan import (
     Clause,
     DeltaQuery,
     PlanContext,
     RawColumns,
     RowDeltaPlan,
+    ThroughSpark,
     ValueColumn,
     old_columns,
+    only_spark,
 )
 from dml.read.projection import arrow_type
+from dml.rows.expressions import Value
 from dml.rows.program import Changes
 from dml.rows.program import Clause as RowClause
 from dml.sqlparse import quoted
@@ -58,7 +62,7 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
             query=query,
             target_ids=(),
             condition=EVERY_ROW,
-            program=delete_program(EVERY_ROW),
+            tasks=DELETE_PROGRAM,
             ordered_by_file=True,
         )
     check_condition(context, condition)
@@ -70,7 +74,7 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
         query=query,
         target_ids=tuple(sorted(target_columns(context.names, [condition]))),
         condition=affected,
-        program=delete_program(affected) if stays_in_place(condition) else None,
+        tasks=only_spark(affected.needs_spark) if affected.needs_spark else DELETE_PROGRAM,
         ordered_by_file=stays_in_place(condition),
         matching=None
         if reads_clock(statement.ctes, condition)
@@ -81,7 +85,7 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
 def affected_rows(condition: Fragment, context: PlanContext) -> Condition:
     """Translate a WHERE condition. Only Spark can evaluate a subquery, so that neither form is exact with one."""
     found = pushable(condition.ast, context)
-    return replace(found, pruning_is_exact=False, rows_are_exact=False) if condition.has_subquery else found
+    return replace(found, pruning_is_exact=False, needs_spark="a subquery") if condition.has_subquery else found
 
 
 def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPlan:
@@ -126,23 +130,22 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
         operation=RowOperation.UPDATE,
         text="update " + ", ".join(column.field.name for column in values),
     )
-    in_place = all(stays_in_place(fragment) for fragment in fragments)
     return RowDeltaPlan(
         command=Command.UPDATE,
         query=DeltaQuery(inner=inner, raws=tuple(raws.columns), clauses=(clause,), values=values),
         target_ids=tuple(sorted(read)),
         condition=affected,
-        program=update_program(affected, bound, columns, context) if in_place else None,
+        tasks=update_program(affected, bound, columns, context),
         assigned_ids=tuple(bound),
-        ordered_by_file=in_place,
+        ordered_by_file=all(stays_in_place(fragment) for fragment in fragments),
         matching=matching,
     )
 
 
 def update_program(
     affected: Condition, bound: Mapping[int, AssignedValue], columns: Mapping[int, NestedField], context: PlanContext
-) -> Changes | None:
-    """Return how tasks compute an UPDATE; None if only Spark can.
+) -> Changes | ThroughSpark:
+    """Return how tasks compute an UPDATE.
 
     Args:
         affected: The rows that it changes.
@@ -150,20 +153,20 @@ def update_program(
         columns: The table's columns, by field id.
         context: The statement.
     """
-    if not affected.rows_are_exact:
-        return None
-    values = [
-        row_value(value.fragment.ast, columns[field_id], context) if isinstance(value, AssignedExpression) else None
-        for field_id, value in bound.items()
-    ]
-    if None in values:
-        return None
+    if affected.needs_spark:
+        return only_spark(affected.needs_spark)
+    values: list[Value] = []
+    for field_id, assigned in bound.items():
+        column = columns[field_id]
+        if not isinstance(assigned, AssignedExpression):
+            return ThroughSpark(reason=f"'{column.name}' is set to its default, or field by field")
+        value = row_value(assigned.fragment.ast, column, context)
+        if value is None:
+            part = uncomputed_text(assigned.fragment, context)
+            return ThroughSpark(reason=f"tasks cannot compute {part} for '{column.name}' as Spark does")
+        values.append(value)
     types = tuple(arrow_type(columns[field_id].field_type, spark=True) for field_id in bound)
     return Changes(value_types=types, matched=(RowClause(operation=RowOperation.UPDATE, values=tuple(values)),))
 
 
-def delete_program(affected: Condition) -> Changes | None:
-    """Return how tasks compute a DELETE; None if only Spark can."""
-    if not affected.rows_are_exact:
-        return None
-    return Changes(value_types=(), matched=(RowClause(operation=RowOperation.DELETE, values=()),))
+DELETE_PROGRAM: Final = Changes(value_types=(), matched=(RowClause(operation=RowOperation.DELETE, values=()),))

@@ -23,7 +23,7 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.model.columns import CLAUSE, FILE_ORDINAL, INTERNAL_PREFIX, POS
 from dml.options import Command
 from dml.plan.assignments import AssignedValue, assigned_fragments
-from dml.plan.condition import Condition
+from dml.plan.condition import UNKNOWN
 from dml.plan.conditions import (
     check_merge_condition,
     check_value,
@@ -112,12 +112,12 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
             inner=inner, raws=tuple(raws.columns), clauses=tuple(described(clause) for clause in clauses), values=values
         ),
         target_ids=tuple(sorted(read)),
-        condition=Condition(pruning=pushed, pruning_is_exact=False),
+        condition=replace(UNKNOWN, pruning=pushed),
         assigned_ids=assigned_ids(clauses, context),
         inserts=bool(statement.not_matched),
         inserts_only=inserts_only,
         check_cardinality=check,
-        sent_source=plan_sent_source(
+        tasks=plan_sent_source(
             statement,
             context,
             source,

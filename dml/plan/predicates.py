@@ -10,7 +10,7 @@ comparisons, where it is exact: NOT over something unknown stays unknown.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyiceberg.expressions import BooleanExpression, IsNull, Or, Reference
@@ -22,12 +22,13 @@ from dml.plan.comparisons import Column, ComparisonOperator, compare, is_in, is_
 from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, computed, conjunction, disjunction
 from dml.plan.folding import fold
 from dml.plan.row_delta_plan import MergeSource, PlanContext
-from dml.plan.row_terms import compared_terms, member_term, value_term
+from dml.plan.row_terms import compared_terms, member_term, sql_text, uncomputed_part, value_term
 from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
 from dml.pruning.bound_expressions import optional_schema
 from dml.read.row_predicates import select_bound_rows
 from dml.rows.expressions import Value
 from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
+from dml.sqlparse.statements import Fragment
 
 __all__ = [
     "FUNCTIONS",
@@ -40,6 +41,7 @@ __all__ = [
     "row_value",
     "split_conjuncts",
     "target_only_pushdown",
+    "uncomputed_text",
 ]
 
 FUNCTIONS = "system"
@@ -91,6 +93,14 @@ def row_value(value: exp.Expression | None, column: NestedField, context: PlanCo
         return None
     names = Converter(context, None)
     return value_term(value, column, names.top_level, names.zone)
+
+
+def uncomputed_text(fragment: Fragment, context: PlanContext) -> str:
+    """Return the part, as SQL, that keeps tasks from computing an expression of a statement."""
+    if fragment.ast is None or not context.trees.holds(fragment.ast):
+        return fragment.text
+    names = Converter(context, None)
+    return sql_text(uncomputed_part(fragment.ast, names.operand, names.zone))
 
 
 def target_only_pushdown(
@@ -187,12 +197,21 @@ class Converter:
             case exp.Between() if not node.args.get("symmetric"):
                 low = self.bounded(node.this, ComparisonOperator.GREATER_EQUAL, node.args["low"], negated=negated)
                 high = self.bounded(node.this, ComparisonOperator.LESS_EQUAL, node.args["high"], negated=negated)
-                return (disjunction if negated else conjunction)(low, high)
+                return self.explained((disjunction if negated else conjunction)(low, high), node)
         folded = fold(node, self.zone)
         if folded is not None:
             return EVERY_ROW if folded.value is (not negated) else NO_ROW
         found = self.predicate(node, negated=negated)
-        return self.exact(found) if found is not None else self.computed(node, negated=negated)
+        return self.explained(
+            self.exact(found) if found is not None else self.computed(node, negated=negated),
+            node,
+        )
+
+    def explained(self, found: Condition, node: exp.Expression) -> Condition:
+        """Return a condition that names what of a predicate only Spark can evaluate."""
+        if found.rows_are_exact:
+            return found
+        return replace(found, needs_spark=sql_text(uncomputed_part(node, self.operand, self.zone)))
 
     def exact(self, expression: BooleanExpression | None) -> Condition:
         """Return the condition that an Iceberg expression decides; None for one of which nothing is known."""
@@ -201,7 +220,10 @@ class Converter:
         bound = bind(self.optional, rewrite_not(expression), self.names.case_sensitive)
         selected = select_bound_rows(bound, self.optional)
         return Condition(
-            pruning=expression, pruning_is_exact=True, rows=selected.predicate, rows_are_exact=selected.is_exact
+            pruning=expression,
+            pruning_is_exact=True,
+            rows=selected.predicate,
+            needs_spark="" if selected.is_exact else UNKNOWN.needs_spark,
         )
 
     def computed(self, node: exp.Expression, *, negated: bool) -> Condition:

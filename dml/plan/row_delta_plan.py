@@ -43,9 +43,11 @@ __all__ = [
     "SentSourcePlan",
     "SourceColumn",
     "StructValue",
+    "ThroughSpark",
     "ValueColumn",
     "ValueSource",
     "old_columns",
+    "only_spark",
     "raw_name",
     "raw_place",
 ]
@@ -342,6 +344,22 @@ class SourceColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughSpark:
+    """Spark's query computes the rows, and its shuffle brings them to the tasks that write.
+
+    Attributes:
+        reason: Why the tasks that read the rows cannot compute them: a clause for "because", for EXPLAIN.
+    """
+
+    reason: str
+
+
+def only_spark(sql: str) -> ThroughSpark:
+    """Return the way of a statement in which tasks cannot compute an expression with Spark's result."""
+    return ThroughSpark(reason=f"tasks cannot compute {sql} as Spark does")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SentSourcePlan:
     """A MERGE in tasks that receive the rows of the source.
 
@@ -365,14 +383,14 @@ class RowDeltaPlan:
         query: The delta query.
         target_ids: Field ids of the target columns that the query reads.
         condition: Which rows of the target can be affected.
-        program: How tasks compute the delta of a DELETE or UPDATE from the rows that they read; None if only Spark can.
+        tasks: How tasks compute the delta from the rows that they read: by a program, or for a MERGE by a program with
+            its source.
         assigned_ids: Field ids of the columns that updated rows take from the delta.
         inserts: Whether rows may be inserted.
         inserts_only: Whether nothing else can happen.
         check_cardinality: Whether two delta rows for one target row are an error.
         ordered_by_file: Whether the query keeps the order and place of the scan's rows (no join, no shuffle), so that
             whole files in one scan partition need no shuffle before they are written.
-        sent_source: How tasks that receive the source compute the delta of a MERGE; None if only Spark can.
         matching: SQL that has a row where the target's view has a row that the statement matches, to ask other files
             the same question; None where rows that it does not match count as well, or where the answer depends on
             when it is asked.
@@ -381,12 +399,11 @@ class RowDeltaPlan:
     command: Command
     query: DeltaQuery
     target_ids: tuple[int, ...]
+    tasks: Changes | SentSourcePlan | ThroughSpark
     condition: Condition = UNKNOWN
-    program: Changes | None = None
     assigned_ids: tuple[int, ...] = ()
     inserts: bool = False
     inserts_only: bool = False
     check_cardinality: bool = False
     ordered_by_file: bool = False
-    sent_source: SentSourcePlan | None = None
     matching: str | None = None

@@ -37,13 +37,16 @@ from dml.read.projection import arrow_type
 from dml.rows.expressions import Arithmetic, Column, Comparison, Literal, Operator, Predicate, Value, all_of, any_of
 from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
 
-__all__ = ["Columns", "compared_terms", "member_term", "row_term", "value_term"]
+__all__ = ["Columns", "compared_terms", "member_term", "row_term", "sql_text", "uncomputed_part", "value_term"]
 
 Columns = Callable[[exp.Expression], NestedField | None]
 """The table's top-level column that an expression is, if it certainly is one."""
 
 MAX_DEPTH: Final = 20
 MAX_MEMBERS: Final = 100
+MAX_SHOWN: Final = 40
+"""The limit for the parts of an expression that EXPLAIN shows as SQL."""
+
 INT: Final = pa.int32()
 LONG: Final = pa.int64()
 DOUBLE: Final = pa.float64()
@@ -81,6 +84,29 @@ def row_term(node: exp.Expression, columns: Columns, depth: int = 0) -> Value | 
     if column is None or not isinstance(column.field_type, COMPARED):
         return None
     return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=False))
+
+
+def uncomputed_part(node: exp.Expression, columns: Columns, zone: TimeZone) -> exp.Expression:
+    """Return the innermost part that keeps tasks from computing an expression which they cannot compute.
+
+    Args:
+        node: The expression.
+        columns: Finds the columns.
+        zone: The session's time zone.
+    """
+    for part in (node.this, node.args.get("expression")):
+        if not isinstance(part, exp.Expression) or isinstance(part, exp.Column | exp.Identifier | exp.Literal):
+            continue
+        if row_term(part, columns) is None and constant(part, zone) is None:
+            return uncomputed_part(part, columns, zone)
+    return node
+
+
+def sql_text(node: exp.Expression) -> str:
+    """Return an expression as SQL, for messages: its kind alone if it is long."""
+    if any(place >= MAX_SHOWN for place, _ in enumerate(node.walk())):
+        return f"a long {node.key.upper()}"
+    return node.sql(dialect="spark")
 
 
 def arithmetic(node: exp.Expression, columns: Columns, depth: int) -> Value | None:

@@ -45,8 +45,15 @@ from dml.plan.condition import EVERY_ROW, conjunction
 from dml.plan.conditions import condition_sql, non_deterministic
 from dml.plan.merge_clauses import Bound
 from dml.plan.predicates import MAX_DEPTH, MAX_NODES, Converter, split_conjuncts
-from dml.plan.row_delta_plan import MergeSource, PlanContext, SentSourcePlan, SourceColumn
-from dml.plan.row_terms import value_term
+from dml.plan.row_delta_plan import (
+    MergeSource,
+    PlanContext,
+    SentSourcePlan,
+    SourceColumn,
+    ThroughSpark,
+    only_spark,
+)
+from dml.plan.row_terms import sql_text, uncomputed_part, value_term
 from dml.read.projection import arrow_type
 from dml.rows.expressions import TRUE, Column, Comparison, Literal, Predicate, Value
 from dml.rows.program import Changes, Clause, Join, source_id
@@ -82,7 +89,7 @@ CARRIED: Final = (
 
 
 class OnlySparkError(Exception):
-    """Only Spark can compute the statement."""
+    """Only Spark can compute the statement. The message is the reason of a `ThroughSpark`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -141,11 +148,11 @@ class JoinedRows(Converter):
             OnlySparkError: they cannot.
         """
         if len(conjuncts) > MAX_DEPTH or sum(1 for conjunct in conjuncts for _ in conjunct.walk()) > MAX_NODES:
-            raise OnlySparkError
+            raise OnlySparkError(only_spark("a condition of that length").reason)
         parts = (self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts)
         known = reduce(conjunction, parts, EVERY_ROW)
-        if not known.rows_are_exact:
-            raise OnlySparkError
+        if known.needs_spark:
+            raise OnlySparkError(only_spark(known.needs_spark).reason)
         return known.rows
 
 
@@ -157,7 +164,7 @@ def plan_sent_source(
     columns: Sequence[NestedField],
     updated: Sequence[int],
     render: Callable[[Fragment], str],
-) -> SentSourcePlan | None:
+) -> SentSourcePlan | ThroughSpark:
     """How tasks that have the source make the delta of a MERGE.
 
     Args:
@@ -168,16 +175,14 @@ def plan_sent_source(
         columns: The columns of the delta, in order.
         updated: Field ids of those that updated rows take from it.
         render: Gives the text of a fragment, as the clause that it stands in sees its columns.
-
-    Returns:
-        None where only Spark can.
     """
-    if (
-        statement.not_matched_by_source
-        or not source.keys
-        or not all(is_carried(column.field_type) for column in columns)
-    ):
-        return None
+    if statement.not_matched_by_source:
+        return ThroughSpark(reason="the statement has a clause WHEN NOT MATCHED BY SOURCE")
+    if not source.keys:
+        return ThroughSpark(reason="ON equates no column of the table with one of the source that tasks can look up")
+    for column in columns:
+        if not is_carried(column.field_type):
+            return ThroughSpark(reason=f"tasks cannot receive values of type {column.field_type} ('{column.name}')")
     found = SourceColumns(source=source, folded=context.names.folded)
     planner = Planner(
         rows=JoinedRows(context, source, found), columns=columns, updated=frozenset(updated), render=render, found=found
@@ -192,8 +197,8 @@ def plan_sent_source(
             matched=tuple(planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenMatched)),
             not_matched=tuple(planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenNotMatched)),
         )
-    except OnlySparkError:
-        return None
+    except OnlySparkError as error:
+        return ThroughSpark(reason=str(error))
     return SentSourcePlan(
         program=program, source=f"(SELECT * FROM {source.view}) AS {quoted(source.alias)}", columns=tuple(found.columns)
     )
@@ -218,7 +223,7 @@ def beside_keys(condition: Fragment, rows: JoinedRows, source: MergeSource) -> I
         OnlySparkError: nobody knows.
     """
     if condition.ast is None or not rows.trees.holds(condition.ast):
-        raise OnlySparkError
+        raise OnlySparkError(only_spark("the ON condition").reason)
     keys = {(field_id, rows.names.folded(name)) for field_id, name in source.keys}
     for conjunct in split_conjuncts(condition.ast):
         if not (isinstance(conjunct, exp.EQ) and key_of(conjunct, rows) in keys):
@@ -299,13 +304,13 @@ class Planner:
         """
         tree = fragment.ast
         if tree is None or not self.rows.trees.holds(tree) or fragment.has_subquery or fragment.has_star:
-            raise OnlySparkError
+            raise OnlySparkError(f"{fragment.text} may read more than a row of the source")
         if tree.find(exp.Window, exp.Anonymous) is not None or non_deterministic(fragment):
-            raise OnlySparkError
+            raise OnlySparkError(f"{fragment.text} may have another value each time that it is computed")
         # What reads as a function without parentheses (`current_date`) is a column to Spark, where there is one.
         columns = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
         if (fragment.names - columns) & self.names:
-            raise OnlySparkError
+            raise OnlySparkError(f"a name in {fragment.text} may be a column or a function")
         if isinstance(clause.when, WhenNotMatched):  # it sees nothing else
             return True
         return all(self.rows.source_column(column) is not None for column in tree.find_all(exp.Column))
@@ -317,13 +322,14 @@ class Planner:
             if column.field_id not in self.updated:
                 return None
             if not column.field_type.is_primitive:  # files and Spark call the elements of arrays by other names
-                raise OnlySparkError
+                raise OnlySparkError(f"a clause keeps the old value of '{column.name}', a {column.field_type}")
             return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
         if isinstance(value, AssignedExpression) and not self.is_of_source(value.fragment, clause):
             assert value.fragment.ast is not None
             term = value_term(value.fragment.ast, column, self.rows.operand, self.rows.zone)
             if term is None:
-                raise OnlySparkError
+                part = uncomputed_part(value.fragment.ast, self.rows.operand, self.rows.zone)
+                raise OnlySparkError(only_spark(sql_text(part)).reason)
             return term
         return self.stored(column, value, guard)
 
@@ -345,6 +351,6 @@ class Planner:
                 place = self.found.place(SourceColumn(sql=None, value_of=column))
                 return Column(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
             case _:
-                raise OnlySparkError
+                raise OnlySparkError(f"fields of '{column.name}' are missing in the source or assigned one by one")
         place = self.found.place(SourceColumn(sql=sql, value_of=column, span=span, guard=guard))
         return Column(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
