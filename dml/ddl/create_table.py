@@ -30,7 +30,7 @@ from dml.catalog import LoadState
 from dml.ddl.columns import check_format_version, field_of, refuse_reserved_name
 from dml.ddl.commit import (
     MetadataChange,
-    Replacement,
+    TableReplacement,
     commit_change,
     schema_updates,
     sort_order_updates,
@@ -145,7 +145,7 @@ def stage_table(
     """
     check_clauses(statement, schema)
     if replaces(statement, catalog, identifier, exists=catalogs.table_exists(catalog, identifier)):
-        return Replacement.of(catalog, identifier, replacing(statement, schema, time_zone)).load
+        return TableReplacement.of(catalog, identifier, replacing(statement, schema, time_zone)).load
     definition = read_definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
     state = catalogs.stage_table(
         catalog,

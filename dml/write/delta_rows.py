@@ -22,10 +22,10 @@ from dml.write.row_log import RowLog
 
 __all__ = [
     "ChangeCursor",
-    "Changes",
     "DeltaCounts",
     "FileDelta",
     "InsertedRows",
+    "RowChanges",
     "check_live",
     "delta_runs",
     "misplaced",
@@ -38,7 +38,7 @@ NO_FILE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class RowChanges:
     """Rows of one data file that are deleted or updated.
 
     Attributes:
@@ -65,31 +65,31 @@ class Changes:
         updates: Mask = self.operations == RowOperation.UPDATE
         return updates
 
-    def slice(self, start: int, end: int) -> "Changes":
+    def slice(self, start: int, end: int) -> "RowChanges":
         """Some of them, without copying."""
-        return Changes(
+        return RowChanges(
             positions=self.positions[start:end],
             operations=self.operations[start:end],
             values=self.values.slice(start, end - start),
         )
 
-    def updated(self) -> "Changes":
+    def updated(self) -> "RowChanges":
         """Those that are updates."""
         updates = self.updates
         if updates.all():
             return self
-        return Changes(
+        return RowChanges(
             positions=self.positions[updates],
             operations=self.operations[updates],
             values=filtered(self.values, updates),
         )
 
     @staticmethod
-    def concat(parts: list["Changes"]) -> "Changes":
+    def concat(parts: list["RowChanges"]) -> "RowChanges":
         """Neighbours as one."""
         if len(parts) == 1:
             return parts[0]
-        return Changes(
+        return RowChanges(
             positions=np.concatenate([part.positions for part in parts]),
             operations=np.concatenate([part.operations for part in parts]),
             values=pa.concat_batches([part.values for part in parts]),
@@ -135,7 +135,7 @@ class FileDelta:
     """
 
     ordinal: int
-    changes: Iterator[Changes]
+    changes: Iterator[RowChanges]
     log: RowLog
 
 
@@ -230,7 +230,7 @@ def inserted_values(parts: Iterable[pa.RecordBatch], counts: DeltaCounts) -> Ite
 
 def file_changes(
     ordinal: int, parts: Iterable[pa.RecordBatch], layout: DeltaLayout, counts: DeltaCounts, log: RowLog
-) -> Iterator[Changes]:
+) -> Iterator[RowChanges]:
     last_matched = last_changed = -1
     for batch in parts:
         positions = integers(batch.column(POS), -1)
@@ -266,7 +266,7 @@ def check_steps(ordinal: int, positions: Positions, operations: Operations, step
         raise ExecutionError(f"Inserted rows name the data file {ordinal}", file_ordinal=ordinal)
 
 
-def first_changes(positions: Positions, operations: Operations, batch: pa.RecordBatch, last: int) -> Changes:
+def first_changes(positions: Positions, operations: Operations, batch: pa.RecordBatch, last: int) -> RowChanges:
     """The first change of each position; rows that only matched are none."""
     values = value_columns(batch)
     changing = operations != RowOperation.MATCHED
@@ -275,7 +275,7 @@ def first_changes(positions: Positions, operations: Operations, batch: pa.Record
     first = np.diff(positions, prepend=np.int64(last)) > 0
     if not first.all():
         positions, operations, values = positions[first], operations[first], filtered(values, first)
-    return Changes(positions=positions, operations=operations, values=values)
+    return RowChanges(positions=positions, operations=operations, values=values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,9 +298,9 @@ class ChangeCursor:
         changes: In the order of the file.
     """
 
-    def __init__(self, changes: Iterator[Changes]) -> None:
+    def __init__(self, changes: Iterator[RowChanges]) -> None:
         self._changes = changes
-        self._held: deque[Changes] = deque()
+        self._held: deque[RowChanges] = deque()
         self._held_bytes = 0
         self._ended = False
         self._fetch()
@@ -324,9 +324,9 @@ class ChangeCursor:
         """The position of the next change."""
         return int(self._held[0].positions[0])
 
-    def before(self, position: int) -> Changes | None:
+    def before(self, position: int) -> RowChanges | None:
         """The changes before a position that were not handed out yet; None where there are none."""
-        parts: list[Changes] = []
+        parts: list[RowChanges] = []
         while self._held:
             head = self._held.popleft()
             self._held_bytes -= head.nbytes
@@ -340,7 +340,7 @@ class ChangeCursor:
                 break
             if not self._held:
                 self._fetch()
-        return Changes.concat(parts) if parts else None
+        return RowChanges.concat(parts) if parts else None
 
     def ahead(self, start: int, end: int, max_bytes: int) -> Ahead | None:
         """What is going to be changed between two positions, without handing it out.

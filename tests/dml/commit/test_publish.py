@@ -15,7 +15,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement
 from dml.catalog import TableState
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit, snapshot_producer
 from dml.commit.outcome import has_passed
-from dml.commit.window import EntryReader, open_window
+from dml.commit.window import ManifestReader, open_window
 from dml.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -358,7 +358,7 @@ def test_a_history_that_bites_its_own_tail_ends(catalog: Catalog) -> None:
     sought_for = head.model_copy(update={"snapshot_id": 77, "parent_snapshot_id": 78})
     assert not has_passed(metadata, head.snapshot_id, sought_for)
     with pytest.raises(CommitConflictError, match="is not an ancestor"):
-        open_window(metadata, EntryReader(table.io), starting_snapshot_id=78, head=head, must_descend=True)
+        open_window(metadata, ManifestReader(table.io), starting_snapshot_id=78, head=head, must_descend=True)
 
 
 @pytest.mark.proves("A5", "A6", "R3")
