@@ -12,7 +12,7 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement
 
-from dml.catalog import TableState
+from dml.catalog import CommitBase
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit, snapshot_producer
 from dml.commit.outcome import has_passed
 from dml.commit.window import ManifestReader, open_window
@@ -256,9 +256,9 @@ def test_a_commit_that_landed_is_found_though_what_it_changed_besides_fits_no_mo
         real(*arguments)
         raise CommitFailedException("the branch has changed")
 
-    def load_state() -> TableState:
+    def load_state() -> CommitBase:
         if table.refresh().current_snapshot() is None:
-            return TableState(table=table)
+            return CommitBase(table=table)
         raise CommitConflictError("The columns of the table were changed")
 
     monkeypatch.setattr(catalog, "commit_table", commit_table)
