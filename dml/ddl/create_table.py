@@ -38,7 +38,7 @@ from dml.ddl.commit import (
     upgrade_updates,
 )
 from dml.ddl.new_schema import assign_field_ids, counting_ids, ids_by_name, schema_of
-from dml.ddl.partitioning import new_spec, reuse_partition_ids
+from dml.ddl.partition_specs import new_spec, reuse_partition_ids
 from dml.ddl.properties import (
     COMMENT,
     check_location_is_absolute,

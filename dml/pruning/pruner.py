@@ -30,7 +30,7 @@ from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.bucket_predicate import partitions_that_may_match, partitions_that_must_match
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
 from dml.pruning.many_files import FilesTest, any_match_of_files, files_bounds
-from dml.pruning.partition_values import exact_type, rows_bounds
+from dml.pruning.partition_bounds import exact_type, rows_bounds
 from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match
 
 __all__ = ["AnyFilter", "FileFilter", "PartitionSet", "Pruner"]

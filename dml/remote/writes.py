@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dml.connector.changes import SAID_OTHERWISE
 from dml.connector.state import reading_one_state
+from dml.connector.table_changes import SAID_OTHERWISE
 from dml.engine.create_as_select import CreateAsSelect, run_create
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import GivenRows, InsertOptions, insert_options, run_insert

@@ -55,7 +55,7 @@ from pyiceberg.types import (
 from dml.errors import DataError
 from dml.model.arrow_types import primitive_arrow_type
 from dml.model.manifest import ContentFile, FileContent, ManifestFile, PartitionSummary
-from dml.pruning.partition_values import rows_bounds
+from dml.pruning.partition_bounds import rows_bounds
 from dml.pruning.pruner import Pruner
 from dml.pruning.row_tests import Bounds
 from dml.write.partition_values import PartitionRouter
