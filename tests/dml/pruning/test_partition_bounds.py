@@ -206,6 +206,13 @@ def check(kind: PrimitiveType, transform: Transform[Any, Any], partition: Any, v
         assert not pruner.must_match(file)
 
 
+@pytest.mark.parametrize("made", [GreaterThan, GreaterThanOrEqual, NotEqualTo])
+def test_a_comparison_that_holds_for_every_date_does_not_select_the_partition_of_null(made: Any) -> None:
+    """The day before the least date is none, and PyIceberg says that every partition is after it."""
+    least = DateLiteral(-(1 << 31))
+    check(DateType(), DayTransform(), None, None, (made(Reference("c"), least), lambda value: value is not None))
+
+
 @pytest.mark.parametrize(("kind", "values", "transform"), CASES)
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
