@@ -1,7 +1,7 @@
-"""Delta rows, file by file. Worker.
+"""Split the row delta of a task by data file. Worker.
 
-Input: the batches of one task, in the layout of `DeltaLayout`, sorted by file and position. Output: for each data file
-its changes in the order of the file, each position once; and the inserted rows. Only a batch at a time is in memory.
+Input: the batches of one task, in the layout of `DeltaLayout`, sorted by file and position. Output: the changes of each
+data file, by position and each position once; and the inserted rows. One batch at a time is in memory.
 """
 
 from collections import deque
@@ -42,9 +42,9 @@ class RowChanges:
     """Rows of one data file that are deleted or updated.
 
     Attributes:
-        positions: Their positions, ascending, each once.
-        operations: DELETE or UPDATE for each.
-        values: The delta's value columns.
+        positions: Ascending and unique.
+        operations: DELETE or UPDATE for each position.
+        values: The value columns of the delta.
     """
 
     positions: Positions
@@ -56,17 +56,17 @@ class RowChanges:
 
     @property
     def nbytes(self) -> int:
-        """About what they take in memory."""
+        """Approximate size in memory."""
         return int(self.positions.nbytes + self.operations.nbytes + self.values.nbytes)
 
     @property
     def updates(self) -> Mask:
-        """Which of them are updates."""
+        """The mask of the updates."""
         updates: Mask = self.operations == RowOperation.UPDATE
         return updates
 
     def slice(self, start: int, end: int) -> "RowChanges":
-        """Some of them, without copying."""
+        """Return a range of them, without copying."""
         return RowChanges(
             positions=self.positions[start:end],
             operations=self.operations[start:end],
@@ -74,19 +74,19 @@ class RowChanges:
         )
 
     def updated(self) -> "RowChanges":
-        """Those that are updates."""
+        """Return the updates alone."""
         updates = self.updates
         if updates.all():
             return self
         return RowChanges(
             positions=self.positions[updates],
             operations=self.operations[updates],
-            values=filtered(self.values, updates),
+            values=filter_values(self.values, updates),
         )
 
     @staticmethod
     def concat(parts: list["RowChanges"]) -> "RowChanges":
-        """Neighbours as one."""
+        """Concatenate changes of one file, in order."""
         if len(parts) == 1:
             return parts[0]
         return RowChanges(
@@ -98,7 +98,7 @@ class RowChanges:
 
 @dataclass(slots=True, kw_only=True)
 class DeltaCounts:
-    """Rows counted while a delta is read."""
+    """Counts of a row delta, which grow while it is read."""
 
     matched: int = 0
     deleted: int = 0
@@ -108,7 +108,7 @@ class DeltaCounts:
     updated_by_source: int = 0
 
     def metrics(self, *, rows_carried: int = 0) -> TaskMetrics:
-        """The counts as the task reports them.
+        """Return the counts as the task reports them.
 
         Args:
             rows_carried: Rows copied unchanged into rewritten files.
@@ -126,12 +126,12 @@ class DeltaCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDelta:
-    """The changes of one data file, to be consumed before the next run is asked for.
+    """The changes of one data file. Consume them before you ask for the next run.
 
     Attributes:
-        ordinal: Which file.
-        changes: In the order of the file.
-        log: The rows that were named; it is complete when the changes are consumed.
+        ordinal: The file ordinal.
+        changes: By position.
+        log: The rows that the delta names. Complete once the changes are consumed.
     """
 
     ordinal: int
@@ -141,7 +141,7 @@ class FileDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsertedRows:
-    """Inserted rows: their value columns, to be consumed before the next run is asked for."""
+    """The value columns of inserted rows. Consume them before you ask for the next run."""
 
     batches: Iterator[pa.RecordBatch]
 
@@ -149,16 +149,16 @@ class InsertedRows:
 def delta_runs(
     batches: Iterable[pa.RecordBatch], layout: DeltaLayout, counts: DeltaCounts
 ) -> Iterator[FileDelta | InsertedRows]:
-    """The delta of one task, file by file.
+    """Split the row delta of one task by data file.
 
     Args:
-        batches: Rows in the layout.
-        layout: What the columns mean.
-        counts: Is added to while rows are consumed.
+        batches: The delta.
+        layout: Its layout.
+        counts: Grows while rows are consumed.
 
     Raises:
-        DataError: two rows are for one position, and the layout has that checked.
-        ExecutionError: rows are not sorted, or a file comes twice.
+        DataError: Two source rows match one target row, and the layout checks cardinality.
+        ExecutionError: The rows are not sorted by file and position.
     """
     seen: set[int] = set()
     for ordinal, run in groupby(segments(batches), key=lambda segment: segment[0]):
@@ -198,7 +198,7 @@ def operations_of(batch: pa.RecordBatch) -> Operations:
 
 
 def count_by_source(batch: pa.RecordBatch, counts: DeltaCounts) -> None:
-    # A target row that no source row matches comes once, so no change of it is passed over.
+    # A target row without a matching source row occurs once in the delta, so all of its changes count.
     codes = operation_codes(batch)
     deleted = int((codes == (RowOperation.DELETE | BY_SOURCE)).sum())
     updated = int((codes == (RowOperation.UPDATE | BY_SOURCE)).sum())
@@ -211,7 +211,7 @@ def value_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.drop_columns([ROW_OPERATION, FILE_ORDINAL, POS])
 
 
-def filtered(values: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+def filter_values(values: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
     # A delta that only deletes has no values, and Arrow does not filter rows without columns.
     return values.filter(pa.array(mask)) if values.num_columns else values
 
@@ -225,7 +225,7 @@ def inserted_values(parts: Iterable[pa.RecordBatch], counts: DeltaCounts) -> Ite
         counts.inserted += number
         if number:
             values = value_columns(batch)
-            yield values if number == batch.num_rows else filtered(values, inserts)
+            yield values if number == batch.num_rows else filter_values(values, inserts)
 
 
 def file_changes(
@@ -267,24 +267,24 @@ def check_steps(ordinal: int, positions: Positions, operations: Operations, step
 
 
 def first_changes(positions: Positions, operations: Operations, batch: pa.RecordBatch, last: int) -> RowChanges:
-    """The first change of each position; rows that only matched are none."""
+    """Return the first change of each position. Rows that only matched have no change."""
     values = value_columns(batch)
     changing = operations != RowOperation.MATCHED
     if not changing.all():
-        positions, operations, values = positions[changing], operations[changing], filtered(values, changing)
+        positions, operations, values = positions[changing], operations[changing], filter_values(values, changing)
     first = np.diff(positions, prepend=np.int64(last)) > 0
     if not first.all():
-        positions, operations, values = positions[first], operations[first], filtered(values, first)
+        positions, operations, values = positions[first], operations[first], filter_values(values, first)
     return RowChanges(positions=positions, operations=operations, values=values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """Changes that are still to come.
+    """Changes that the cursor has not returned yet.
 
     Attributes:
-        positions: Of rows that are deleted or updated.
-        updates: How many of them are updated.
+        positions: Of deleted and updated rows.
+        updates: The number of updates.
     """
 
     positions: Positions
@@ -292,10 +292,10 @@ class Ahead:
 
 
 class ChangeCursor:
-    """The changes of a data file, handed out up to a position.
+    """Returns the changes of a data file up to a position, and looks ahead.
 
     Args:
-        changes: In the order of the file.
+        changes: By position.
     """
 
     def __init__(self, changes: Iterator[RowChanges]) -> None:
@@ -306,7 +306,7 @@ class ChangeCursor:
         self._fetch()
 
     def _fetch(self) -> bool:
-        """Takes in the next changes; False where there are none."""
+        """Buffer the next changes. Return False at the end."""
         found = next(self._changes, None)
         if found is None:
             self._ended = True
@@ -316,7 +316,7 @@ class ChangeCursor:
         return True
 
     def exhausted(self) -> bool:
-        """Whether all changes were handed out."""
+        """Return True if `before` has returned all changes."""
         return not self._held
 
     @property
@@ -325,7 +325,7 @@ class ChangeCursor:
         return int(self._held[0].positions[0])
 
     def before(self, position: int) -> RowChanges | None:
-        """The changes before a position that were not handed out yet; None where there are none."""
+        """Return the remaining changes before a position, or None."""
         parts: list[RowChanges] = []
         while self._held:
             head = self._held.popleft()
@@ -343,15 +343,15 @@ class ChangeCursor:
         return RowChanges.concat(parts) if parts else None
 
     def ahead(self, start: int, end: int, max_bytes: int) -> Ahead | None:
-        """What is going to be changed between two positions, without handing it out.
+        """Look up the changes between two positions without consuming them.
 
         Args:
             start: The first position.
-            end: The first position behind.
-            max_bytes: About how many bytes of changes may be kept for later.
+            end: The position after the last one.
+            max_bytes: Approximate limit for buffered changes.
 
         Returns:
-            The changes; None where there are more than may be kept.
+            The changes, or None if they exceed the limit.
         """
         while self._held and int(self._held[-1].positions[-1]) < end and not self._ended:
             if self._held_bytes > max_bytes:
@@ -367,7 +367,7 @@ class ChangeCursor:
 
 
 def misplaced(task: ScanTask, position: int) -> ExecutionError:
-    """The error for a change of a row that is not there."""
+    """Return the error for a change of a position that the file does not have."""
     return ExecutionError(
         f"The row at position {position} of '{task.path}' is to be changed, but the file has no such row",
         hint="The file was replaced while the statement ran; run the statement again",
@@ -377,10 +377,10 @@ def misplaced(task: ScanTask, position: int) -> ExecutionError:
 
 
 def check_live(rows: FileBatch, places: npt.NDArray[np.int64]) -> None:
-    """A deleted row cannot be changed: its update would bring it back.
+    """Check that only live rows are changed: an update of a deleted row would restore it.
 
     Raises:
-        ExecutionError: a change is for a row that was deleted before, or is not in the file.
+        ExecutionError: A changed row was deleted before, or is not in the file.
     """
     if places[0] < 0 or (rows.live is not None and not rows.live[places].all()):
         raise ExecutionError(f"A row that was deleted before is to be changed, near position {rows.start_position}")
