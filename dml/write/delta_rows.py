@@ -167,7 +167,7 @@ def delta_runs(
             yield InsertedRows(batches=inserted_values(parts, counts))
             continue
         if ordinal in seen:
-            raise ExecutionError(f"The delta rows of data file {ordinal} do not lie together", file_ordinal=ordinal)
+            raise ExecutionError(f"The delta rows of data file {ordinal} are not contiguous", file_ordinal=ordinal)
         seen.add(ordinal)
         log = RowLog()
         yield FileDelta(ordinal=ordinal, changes=file_changes(ordinal, parts, layout, counts, log), log=log)
@@ -220,7 +220,7 @@ def inserted_values(parts: Iterable[pa.RecordBatch], counts: DeltaCounts) -> Ite
     for batch in parts:
         inserts = operations_of(batch) == RowOperation.INSERT
         if not inserts.all() and (~inserts & (operations_of(batch) != RowOperation.MATCHED)).any():
-            raise ExecutionError("A delta row deletes or updates a row of no data file")
+            raise ExecutionError("A delta row deletes or updates a row, but names no data file")
         number = int(inserts.sum())
         counts.inserted += number
         if number:
@@ -261,9 +261,9 @@ def file_changes(
 
 def check_steps(ordinal: int, positions: Positions, operations: Operations, steps: Positions) -> None:
     if positions[0] < 0 or (steps < 0).any():
-        raise ExecutionError(f"The delta rows of data file {ordinal} are not in its order", file_ordinal=ordinal)
+        raise ExecutionError(f"The delta rows of data file {ordinal} are not sorted by position", file_ordinal=ordinal)
     if (operations == RowOperation.INSERT).any():
-        raise ExecutionError(f"Inserted rows name the data file {ordinal}", file_ordinal=ordinal)
+        raise ExecutionError(f"An inserted delta row names data file {ordinal}", file_ordinal=ordinal)
 
 
 def first_changes(positions: Positions, operations: Operations, batch: pa.RecordBatch, last: int) -> RowChanges:
@@ -369,7 +369,7 @@ class ChangeCursor:
 def misplaced(task: ScanTask, position: int) -> ExecutionError:
     """Return the error for a change of a position that the file does not have."""
     return ExecutionError(
-        f"The row at position {position} of '{task.path}' is to be changed, but the file has no such row",
+        f"Cannot change the row at position {position} of '{task.path}': the file has no such row",
         hint="The file was replaced while the statement ran; run the statement again",
         file=task.path,
         position=position,
@@ -383,4 +383,4 @@ def check_live(rows: FileBatch, places: npt.NDArray[np.int64]) -> None:
         ExecutionError: A changed row was deleted before, or is not in the file.
     """
     if places[0] < 0 or (rows.live is not None and not rows.live[places].all()):
-        raise ExecutionError(f"A row that was deleted before is to be changed, near position {rows.start_position}")
+        raise ExecutionError(f"Cannot change a row that was deleted before, near position {rows.start_position}")

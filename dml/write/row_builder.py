@@ -99,7 +99,7 @@ class RowBuilder:
 
         Raises:
             DataError: a new value breaks a rule.
-            ExecutionError: a change is for a row that was deleted before, or is not in the file.
+            ExecutionError: A changed row was deleted before, or is not in the file.
         """
         keep = None if rows.live is None or rows.live.all() else rows.live
         arrays = rows.batch.columns
