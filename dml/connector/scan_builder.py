@@ -17,7 +17,7 @@ from dml.connector.aggregated_scan import AggregatedScan, partial_aggregation
 from dml.connector.conditions import pushable_trees, pushed_down
 from dml.connector.expressions import condition_trees, has_marked
 from dml.connector.java import array, java_class, simple_name
-from dml.connector.known_values import Aggregate, Function, KnownRow, aggregates_of, is_wanted, known_row
+from dml.connector.known_values import Function, KnownAggregate, KnownRow, aggregates_of, is_wanted, known_row
 from dml.connector.plans import counts_no_values
 from dml.connector.proxies import Proxy
 from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkScan
@@ -70,7 +70,7 @@ class SparkScanBuilder(Proxy):
         self.groups: AggregatedScan | None = None
         self.plan: ScanPlan | None = None
         self._counts_no_values: bool | None = None
-        self._answered: tuple[tuple[Aggregate, ...], KnownRow | None] | None = None
+        self._answered: tuple[tuple[KnownAggregate, ...], KnownRow | None] | None = None
 
     def pushPredicates(self, predicates: Sequence[JavaObject]) -> Sequence[JavaObject]:
         """Take conditions into account.

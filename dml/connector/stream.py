@@ -29,7 +29,7 @@ from dml.spark.internals import internals
 from dml.spark.jvm import java_collection, session_state
 from dml.spark.shared_files import check_reads
 from dml.spark.versions import Feature, has, require
-from dml.streaming.files import SnapshotFiles
+from dml.streaming.files import SnapshotFileCache
 from dml.streaming.offsets import NOTHING_READ, StreamOffset
 from dml.streaming.source import StreamedTable, check_columns
 from dml.streaming.source_options import ReadLimits, SourceOptions, fixed_state
@@ -80,7 +80,7 @@ class SparkMicroBatchStream(Proxy):
         self.row_schema = row_schema
         self.options = source_options(state, options)
         self.checkpoint = checkpoint
-        self._files = SnapshotFiles()
+        self._files = SnapshotFileCache()
         self._table = state.table
         self._is_bounded = False
         self._last_id: int | None = None  # the newest snapshot that is read, of a bounded stream

@@ -20,7 +20,7 @@ from dml.manifests.entry_columns import (
     PARTITION,
     check_type,
 )
-from dml.manifests.lockstep_decoder import Column, Numbers, Pieces, Step, UnsureError
+from dml.manifests.lockstep_decoder import Numbers, Pieces, RecordColumn, Step, UnsureError
 from dml.manifests.lockstep_search import ReadFrom, Search, scalar, whole
 
 __all__ = ["LockstepEntries", "lockstep_entries"]
@@ -37,7 +37,7 @@ class LockstepEntries:
     """
 
     rows: int
-    columns: dict[int, Column]
+    columns: dict[int, RecordColumn]
     data: pa.Buffer
 
 

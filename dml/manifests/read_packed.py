@@ -35,7 +35,7 @@ from dml.manifests.entry_columns import (
     partition_of,
     partition_tuple,
 )
-from dml.manifests.lockstep_decoder import Column, Items, Numbers, Pieces, UnsureError
+from dml.manifests.lockstep_decoder import Items, Numbers, Pieces, RecordColumn, UnsureError
 from dml.manifests.lockstep_entries import LockstepEntries, lockstep_entries
 from dml.manifests.lockstep_search import together
 from dml.manifests.packed_entries import (
@@ -215,7 +215,7 @@ def lower_case(formats: pa.DictionaryArray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(formats.indices, names)
 
 
-def spread(found: pa.Array, column: Column, rows: int) -> pa.Array:
+def spread(found: pa.Array, column: RecordColumn, rows: int) -> pa.Array:
     """A column of all entries, of one of those that have it."""
     if column.present is None:
         return found

@@ -53,7 +53,7 @@ from pyiceberg.types import (
 
 from dml.sqlparse.constants import INTEGER_TEXT, Constant, Kind, TimeZone, text_date, text_timestamp
 
-__all__ = ["Column", "ComparisonOperator", "compare", "is_in", "is_null", "starts_with"]
+__all__ = ["ComparisonOperator", "TableColumn", "compare", "is_in", "is_null", "starts_with"]
 
 MAX_DIGITS = 38
 EXACT_DOUBLE = 1 << 53
@@ -108,7 +108,7 @@ UPWARD = {ComparisonOperator.GREATER, ComparisonOperator.GREATER_EQUAL}
 DOWNWARD = {ComparisonOperator.LESS, ComparisonOperator.LESS_EQUAL}
 
 
-class Column:
+class TableColumn:
     """A column or nested field of the table.
 
     Args:
@@ -124,7 +124,7 @@ class Column:
 
 
 def compare(
-    column: Column, operator: ComparisonOperator, constant: Constant, zone: TimeZone
+    column: TableColumn, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
     """`column operator constant`.
 
@@ -188,7 +188,7 @@ def timestamp_micros(constant: Constant, zone: TimeZone, *, instant: bool) -> in
     return None
 
 
-def predicate(column: Column, operator: ComparisonOperator, value: Any) -> BooleanExpression:
+def predicate(column: TableColumn, operator: ComparisonOperator, value: Any) -> BooleanExpression:
     """The Iceberg predicate with SQL's meaning, for a value of the column's type."""
     if operator is ComparisonOperator.NOT_EQUAL:
         return And(
@@ -202,7 +202,7 @@ def as_literal(value: Any) -> Literal[Any]:
     return value if isinstance(value, Literal) else literal(value)
 
 
-def compare_integer(column: Column, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
+def compare_integer(column: TableColumn, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
     """A comparison of an int or bigint column."""
     bits = 32 if isinstance(column.field_type, IntegerType) else 64
     value = integer_operand(constant, bits)
@@ -229,7 +229,7 @@ def integer_operand(constant: Constant, bits: int) -> Decimal | None:
     return None
 
 
-def compare_decimal(column: Column, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
+def compare_decimal(column: TableColumn, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
     """A comparison of a decimal column."""
     kind = column.field_type
     assert isinstance(kind, DecimalType)
@@ -266,7 +266,7 @@ def scaled(value: Decimal, scale: int) -> Decimal:
 
 
 def compare_stepped(
-    column: Column,
+    column: TableColumn,
     operator: ComparisonOperator,
     value: Decimal,
     *,
@@ -296,7 +296,7 @@ def compare_stepped(
     return predicate(column, operator, to_column(below))
 
 
-def compare_floating(column: Column, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
+def compare_floating(column: TableColumn, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
     """A comparison of a float or double column."""
     value = floating_operand(constant, single=isinstance(column.field_type, FloatType))
     if value is None:
@@ -335,7 +335,9 @@ def compare_nan(name: str, operator: ComparisonOperator) -> BooleanExpression:
     return AlwaysFalse()
 
 
-def is_in(column: Column, constants: Sequence[Constant], zone: TimeZone, *, negated: bool) -> BooleanExpression | None:
+def is_in(
+    column: TableColumn, constants: Sequence[Constant], zone: TimeZone, *, negated: bool
+) -> BooleanExpression | None:
     """`column [NOT] IN (constants)`.
 
     Args:
@@ -395,7 +397,7 @@ def none_of(name: str, tests: Sequence[BooleanExpression]) -> BooleanExpression:
     return And(NotNaN(term=Reference(name)), result) if any(isinstance(test, IsNaN) for test in tests) else result
 
 
-def starts_with(column: Column, prefix: str, *, negated: bool) -> BooleanExpression | None:
+def starts_with(column: TableColumn, prefix: str, *, negated: bool) -> BooleanExpression | None:
     """`column [NOT] LIKE 'prefix%'`."""
     if not isinstance(column.field_type, StringType):
         return None
@@ -408,6 +410,6 @@ def starts_with(column: Column, prefix: str, *, negated: bool) -> BooleanExpress
     return StartsWith(term=Reference(column.name), value=as_literal(prefix))
 
 
-def is_null(column: Column, *, negated: bool) -> BooleanExpression:
+def is_null(column: TableColumn, *, negated: bool) -> BooleanExpression:
     """`column IS [NOT] NULL`."""
     return NotNull(term=Reference(column.name)) if negated else IsNull(term=Reference(column.name))

@@ -19,10 +19,17 @@ from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, RowOperation
 from dml.options import Command
 from dml.plan.assignments import AssignedExpression, AssignedValue, assigned_fragments, bind_assignments
 from dml.plan.condition import EVERY_ROW, Condition
-from dml.plan.conditions import check_condition, check_value, condition_sql, reads_clock, stays_in_place, target_columns
+from dml.plan.condition_checks import (
+    check_condition,
+    check_value,
+    condition_sql,
+    reads_clock,
+    stays_in_place,
+    target_columns,
+)
 from dml.plan.predicates import pushable, row_value, uncomputed_text
 from dml.plan.row_delta_plan import (
-    Clause,
+    DeltaClause,
     DeltaQuery,
     PlanContext,
     RawColumns,
@@ -53,7 +60,7 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
     inner = (
         f"{head}SELECT {target}.{FILE_ORDINAL}, {target}.{POS}, 0 AS {CLAUSE} FROM {context.target_view} AS {target}"
     )
-    clause = Clause(number=0, operation=RowOperation.DELETE, text="delete")
+    clause = DeltaClause(number=0, operation=RowOperation.DELETE, text="delete")
     condition = statement.condition
     if condition is None:
         query = DeltaQuery(inner=inner, raws=(), clauses=(clause,), values=())
@@ -125,7 +132,7 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
     for column in values:
         for _, source in column.cases:
             read.update(old_columns(source))
-    clause = Clause(
+    clause = DeltaClause(
         number=0,
         operation=RowOperation.UPDATE,
         text="update " + ", ".join(column.field.name for column in values),

@@ -24,7 +24,7 @@ from dml.model.columns import CLAUSE, FILE_ORDINAL, INTERNAL_PREFIX, POS
 from dml.options import Command
 from dml.plan.assignments import AssignedValue, assigned_fragments
 from dml.plan.condition import UNKNOWN
-from dml.plan.conditions import (
+from dml.plan.condition_checks import (
     check_merge_condition,
     check_value,
     condition_sql,

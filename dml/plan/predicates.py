@@ -18,7 +18,7 @@ from pyiceberg.expressions.visitors import bind, rewrite_not
 from pyiceberg.types import BooleanType, NestedField, StringType, StructType
 from sqlglot import exp
 
-from dml.plan.comparisons import Column, ComparisonOperator, compare, is_in, is_null, starts_with
+from dml.plan.comparisons import ComparisonOperator, TableColumn, compare, is_in, is_null, starts_with
 from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, computed, conjunction, disjunction
 from dml.plan.folding import fold
 from dml.plan.row_delta_plan import MergeSource, PlanContext
@@ -65,7 +65,7 @@ class EquiKey:
         null_safe: Whether NULL equals NULL.
     """
 
-    target: Column
+    target: TableColumn
     field: NestedField | None
     source_column: str
     null_safe: bool
@@ -300,14 +300,14 @@ class Converter:
         return found if found.pruning_is_exact else self.compared_terms(left, operator, right, negated=negated)
 
     def compared(
-        self, term: Column | Transformed, operator: ComparisonOperator, value: Constant
+        self, term: TableColumn | Transformed, operator: ComparisonOperator, value: Constant
     ) -> BooleanExpression | None:
         """`term operator value`."""
         if isinstance(term, Transformed):
             return compare_transformed(term, operator, value, self.zone)
         return compare(term, operator, value, self.zone)
 
-    def term(self, node: exp.Expression) -> Column | Transformed | None:
+    def term(self, node: exp.Expression) -> TableColumn | Transformed | None:
         """The target's column, or the transform of one, that an expression is."""
         return self.column(node) or self.transformed(node)
 
@@ -405,7 +405,7 @@ class Converter:
         bare = len(parts) == 1 and folded[0] in self.source_columns and self.names.column(parts[0]) is None
         return parts[0] if bare else None
 
-    def column(self, node: exp.Expression) -> Column | None:
+    def column(self, node: exp.Expression) -> TableColumn | None:
         """The target's column or nested field that an expression is; None where that is not certain."""
         path = self.path(node)
         if not path:
@@ -418,7 +418,7 @@ class Converter:
         name = schema.find_column_name(leaf.field_id)
         if name is None or schema.find_field(name).field_id != leaf.field_id:
             return None
-        return Column(name, leaf.field_type)
+        return TableColumn(name, leaf.field_type)
 
     def path(self, node: exp.Expression) -> tuple[NestedField, ...]:
         """The target's fields along a name, from the column down; empty where it is not certainly the target's."""
@@ -459,7 +459,7 @@ OPERATORS: dict[type[exp.Expression], ComparisonOperator] = {
 }
 
 
-def null_test(term: Column | Transformed, *, negated: bool) -> BooleanExpression | None:
+def null_test(term: TableColumn | Transformed, *, negated: bool) -> BooleanExpression | None:
     """`term IS [NOT] NULL`."""
     if isinstance(term, Transformed):
         return is_null_transformed(term, negated=negated)

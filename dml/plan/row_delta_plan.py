@@ -30,8 +30,8 @@ from dml.sqlparse.statements import Fragment, Span
 
 __all__ = [
     "ALWAYS",
-    "Clause",
     "DefaultValue",
+    "DeltaClause",
     "DeltaQuery",
     "MergeSource",
     "OldValue",
@@ -272,7 +272,7 @@ class MergeSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clause:
+class DeltaClause:
     """One action of the statement, numbered as the inner query's column `CLAUSE` says.
 
     Attributes:
@@ -320,7 +320,7 @@ class DeltaQuery:
 
     inner: str
     raws: tuple[RawColumn, ...]
-    clauses: tuple[Clause, ...]
+    clauses: tuple[DeltaClause, ...]
     values: tuple[ValueColumn, ...]
 
 

@@ -42,7 +42,7 @@ from sqlglot import exp
 from dml.model.columns import RowOperation
 from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedValue
 from dml.plan.condition import EVERY_ROW, conjunction
-from dml.plan.conditions import condition_sql, non_deterministic
+from dml.plan.condition_checks import condition_sql, non_deterministic
 from dml.plan.merge_clauses import Bound
 from dml.plan.predicates import MAX_DEPTH, MAX_NODES, Converter, split_conjuncts
 from dml.plan.row_delta_plan import (

@@ -30,7 +30,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dml.plan.comparisons import Column, ComparisonOperator, compare, is_null, starts_with
+from dml.plan.comparisons import ComparisonOperator, TableColumn, compare, is_null, starts_with
 from dml.pruning.bucket_predicate import InBuckets
 from dml.sqlparse.constants import Constant, Kind, TimeZone
 
@@ -53,7 +53,7 @@ class Transformed:
 
     name: str
     width: int | None
-    column: Column
+    column: TableColumn
 
 
 def compare_transformed(
@@ -130,7 +130,7 @@ def first_day(unit: str, number: int) -> int | None:
 
 
 def compare_range(
-    column: Column, operator: ComparisonOperator, begin: Constant, end: Constant, zone: TimeZone
+    column: TableColumn, operator: ComparisonOperator, begin: Constant, end: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
     """A comparison of what is one for all values from `begin` to before `end`, and grows with the value."""
     below = compare(column, ComparisonOperator.LESS, begin, zone)
@@ -154,7 +154,7 @@ def compare_range(
 
 
 def compare_start(
-    column: Column, width: int, operator: ComparisonOperator, constant: Constant, zone: TimeZone
+    column: TableColumn, width: int, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
     """The start of a text, compared for being equal."""
     if constant.kind is not Kind.STRING or operator not in {ComparisonOperator.EQUAL, ComparisonOperator.NOT_EQUAL}:
@@ -171,7 +171,7 @@ def compare_start(
 
 
 def compare_multiple(
-    column: Column, width: int, operator: ComparisonOperator, constant: Constant, zone: TimeZone
+    column: TableColumn, width: int, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
     """The multiple below a number, compared for being equal to a multiple.
 

@@ -55,7 +55,7 @@ from pyiceberg.types import (
 from dml.errors import DataError
 from dml.model.arrow_types import primitive_arrow_type
 from dml.model.manifest import ContentFile, FileContent, ManifestFile, PartitionSummary
-from dml.pruning.partition_values import rows_bounds
+from dml.pruning.partition_bounds import rows_bounds
 from dml.pruning.pruner import Pruner
 from dml.pruning.row_tests import Bounds
 from dml.write.partition_values import PartitionRouter
@@ -204,6 +204,13 @@ def check(kind: PrimitiveType, transform: Transform[Any, Any], partition: Any, v
         assert pruner.manifest(manifest)
     else:
         assert not pruner.must_match(file)
+
+
+@pytest.mark.parametrize("made", [GreaterThan, GreaterThanOrEqual, NotEqualTo])
+def test_a_comparison_that_holds_for_every_date_does_not_select_the_partition_of_null(made: Any) -> None:
+    """The day before the least date is none, and PyIceberg says that every partition is after it."""
+    least = DateLiteral(-(1 << 31))
+    check(DateType(), DayTransform(), None, None, (made(Reference("c"), least), lambda value: value is not None))
 
 
 @pytest.mark.parametrize(("kind", "values", "transform"), CASES)
