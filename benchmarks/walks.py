@@ -120,8 +120,8 @@ UPDATE = "UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7"
 
 WALKS: dict[str, Walk] = {
     "merge-source": Walk(
-        crosses="engine.broadcast_source: SENT_BYTES, KEPT_BYTES, TRIED_BYTES, write.merge.max-sent-source-bytes; "
-        "engine.broadcast_merge: FEW_BYTES, ROWS_OF_A_TASK",
+        crosses="engine.sent_source: SENT_BYTES, KEPT_BYTES, TRIED_BYTES, write.merge.max-sent-source-bytes; "
+        "engine.by_tasks: MAX_DRIVER_BYTES, MIN_ROWS_PER_TASK",
         axis="rows of the source",
         sizes=growing_sizes(1_000, 4_000_000, 4 / 3),
         statement=merge_of(NUMBER, "t.id = s.id"),
@@ -148,7 +148,7 @@ WALKS: dict[str, Walk] = {
         variants=MODES,
     ),
     "merge-new": Walk(
-        crosses="engine.broadcast_merge.FEW_BYTES: new rows that the driver inserts; broadcast_source.KEPT_BYTES",
+        crosses="engine.by_tasks.MAX_DRIVER_BYTES: new rows that the driver inserts; sent_source.KEPT_BYTES",
         axis="rows of the source, all new",
         sizes=growing_sizes(20_000, 160_000, 1.2),
         statement=merge_of_new_rows,
@@ -192,7 +192,7 @@ WALKS: dict[str, Walk] = {
         rows=lambda files: ROWS.format(rows=1_000_000, files=files),
     ),
     "scan-groups": Walk(
-        crosses="read.partial_aggregates: ROWS_AT_ONCE, WORTH_MAKING: rows that a task puts together",
+        crosses="rows.groups: ROWS_AT_ONCE, MAX_GROUP_SHARE: rows that a task puts together",
         axis="groups of a table of 1 million rows",
         sizes=growing_sizes(100, 1_000_000, 2),
         statement=same_statement("SELECT grp, count(*), sum(amt) FROM {table} GROUP BY grp"),

@@ -2,7 +2,7 @@
 
 | program      | statement                                         | output rows                                     |
 | ---          | ---                                               | ---                                             |
-| `Projection` | INSERT ... SELECT, micro-batches                  | computed values                                 |
+| `Projection` | INSERT ... SELECT                                 | computed values                                 |
 | `Changes`    | DELETE, UPDATE, MERGE                             | a row delta: operation, place, new values       |
 | `Groups`     | SELECT with aggregates                            | partial aggregates, which Spark combines        |
 """
