@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from dml.engine import by_tasks, merge_source, publish, row_level, row_probe, sent_source
 from dml.errors import CommitConflictError, DataError, ErrorKind
+from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows.evaluate import NumberOverflowError
 from dml.scan import split
 from dml.write.sent_rows import MappedBatch, StreamedBatch
@@ -36,7 +37,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     def noted(*args: Any) -> Any:
         source = original(*args)
-        found.append(source is not None and not source.is_repeatable)
+        found.append(not isinstance(source, ThroughSpark) and not source.is_repeatable)
         return source
 
     monkeypatch.setattr(row_level, "send_source", noted)
@@ -48,7 +49,7 @@ def test_tasks_make_what_sparks_join_makes(kind: Kind, place: int, large: list[b
     lake, name, twin = kind.lake, filled(kind), filled(kind)
     result = lake.session.sql(merge(lake, name, CLAUSES[place]))
     assert large == [True]
-    with mock.patch.object(row_level, "send_source", return_value=None):
+    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
         expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
     assert counts(result) == counts(expected)
     assert result.rows_matched or result.rows_inserted
@@ -295,7 +296,7 @@ def test_sources_just_below_and_above_each_limit(
         sent.append(original(*args))
         return sent[-1]
 
-    with mock.patch.object(row_level, "send_source", return_value=None):
+    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
         expected = lake.session.sql(merge(lake, twin, UPSERT, source))
     with monkeypatch.context() as patched:
         patched.setattr(merge_source, "local_rows", lambda _: None)
@@ -313,7 +314,7 @@ def test_sources_just_below_and_above_each_limit(
             case _:
                 patched.setattr(by_tasks, limit, 20 + more)
         result = lake.session.sql(merge(lake, name, UPSERT, source))
-    assert (sent[0] is None) is (limit == "limit" and more == -1)
+    assert isinstance(sent[0], ThroughSpark) is (limit == "limit" and more == -1)
     if limit == "SENT_BYTES":
         assert isinstance(sent[0].rows, StreamedBatch if more == 0 else MappedBatch)
     if limit == "KEPT_BYTES":

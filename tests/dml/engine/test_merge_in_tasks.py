@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.engine import by_tasks, row_level, sent_source
 from dml.errors import AnalysisError, DataError, ErrorKind
+from dml.plan.row_delta_plan import ThroughSpark
 from dml.result import Result
 from dml.scan import split
 from tests.dml.engine.conftest import Kind, Lake
@@ -80,7 +81,7 @@ def test_tasks_make_of_a_table_what_sparks_join_makes(kind: Kind, place: int) ->
     statement = merge(lake, name, CLAUSES[place])
     assert broadcasts(lake, statement)
     result = lake.session.sql(statement)
-    with mock.patch.object(row_level, "send_source", return_value=None):
+    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
         expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
     assert counts(result) == counts(expected)
     assert result.rows_matched or result.rows_inserted
@@ -201,7 +202,7 @@ def test_tasks_that_do_not_know_what_others_match(lake: Lake, monkeypatch: pytes
     before = len(lake.data_files(names[0]))
     assert before > 1
     result = lake.session.sql(merge(lake, names[0], CLAUSES[0]))
-    with mock.patch.object(row_level, "send_source", return_value=None):
+    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
         expected = lake.session.sql(merge(lake, names[1], CLAUSES[0]))
     assert counts(result) == counts(expected)
     assert result.rows_inserted
@@ -230,7 +231,7 @@ def test_columns_with_columns_inside(kind: Kind) -> None:
         if name is names[0]:
             assert sql(statement).rows_inserted == 10
         else:
-            with mock.patch.object(row_level, "send_source", return_value=None):
+            with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
                 sql(statement)
     assert repr(lake.rows(names[0])) == repr(lake.rows(names[1]))
     assert lake.session.verify(names[0], every_file=True).ok
