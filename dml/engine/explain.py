@@ -146,8 +146,8 @@ def way_lines(delta: Delta) -> Iterator[str]:
     match delta.way:
         case Unchanged(reason=reason):
             yield f"  rows: none changes, because {reason}"
-        case WholeFiles(tasks=tasks):
-            yield f"  rows: {len(tasks)} data files lose all of theirs, and leave the table unread"
+        case WholeFiles():
+            yield "  rows: deleted with their data files, which are not opened"
         case InTasks(source=None):
             yield "  rows: changed by the tasks that read them; they do not go through Spark"
         case InTasks():

@@ -62,7 +62,7 @@ def explained(lake: Lake, statement: str, name: str) -> tuple[str, str]:
     rows, scan = re.search(r"rows: (.*)", plan), re.search(r"scan: (\d+ of \d+) data files", plan)
     assert rows, plan
     way, _, reason = rows[1].partition(", because ")
-    if "lose all of theirs" in way:
+    if "with their data files" in way:
         way = "by metadata"
     elif " by the " in way:
         way = f"{way.split()[0]} in tasks"
