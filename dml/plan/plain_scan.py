@@ -77,7 +77,9 @@ def plain_scan(
     where = tree.args.get("where")
     condition = None if where is None else pushable(where.this, context)
     field_ids = tuple(column.field_id for column in found if column is not None)
-    if len(field_ids) < len(found) or (condition is not None and not condition.rows_are_exact):
+    # The scan filters by the pruning form alone, so that both forms have to be exact.
+    is_exact = condition is None or (condition.pruning_is_exact and condition.rows_are_exact)
+    if len(field_ids) < len(found) or not is_exact:
         return None
     return PlainScan(
         field_ids=field_ids,

@@ -78,6 +78,8 @@ def test_the_condition_is_the_whole_filter():
         "SELECT id FROM db.t WINDOW w AS (PARTITION BY id)",
         "SELECT id FROM db.t QUALIFY row_number() OVER (ORDER BY id) = 1",
         "SELECT id FROM db.t WHERE length(name) = 3",
+        "SELECT id FROM db.t WHERE id % 10 = 3",
+        "SELECT id FROM db.t WHERE s.a = 3",
         "SELECT id FROM db.t WHERE id = 1 AND rand() < 0.5",
         "SELECT id FROM db.t WHERE id IN (SELECT 1)",
         "SELECT id FROM db.t |> WHERE id = 1",
