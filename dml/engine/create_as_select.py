@@ -21,9 +21,9 @@ from dml.catalog.registry import ResolvedTable
 from dml.catalog.tables import drop_table, load_table
 from dml.ddl import schema_from_json
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import PLAIN, InsertOptions, plan_rows_write, write_rows
+from dml.engine.insert import PLAIN, InsertOptions, plan_rows_write, write_rows, write_scanned
 from dml.engine.query import query_views
-from dml.engine.scanned_rows import scanned_rows
+from dml.engine.scanned_rows import Targets, scanned_rows
 from dml.engine.target import target_of
 from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
 from dml.model.columns import value_name
@@ -120,14 +120,23 @@ def write_query(creation: CreateAsSelect, table: Table, load_state: LoadState | 
         load_state=load_state,
     )
     query, found = creation.statement.query, creation.rows.schema
+    rows = creation.rows.toDF(*(value_name(index) for index in range(len(found.fields))))
     if query is not None and creation.tables is not None:
-        targets = [(column, place) for place, column in enumerate(table.schema().fields)]
+        targets: Targets = [(column, place) for place, column in enumerate(table.schema().fields)]
         scanned = scanned_rows(
-            creation.engine, settings, creation.tables, query, found, targets, table, write.context.properties
+            creation.engine,
+            settings,
+            creation.tables,
+            query,
+            found,
+            targets,
+            table,
+            write.context.properties,
+            settings.policy,
         )
         if scanned is not None:
-            return write_rows(write, scanned)
-    return write_rows(write, creation.rows.toDF(*(value_name(index) for index in range(len(found.fields)))))
+            return write_scanned(write, scanned, lambda: rows)
+    return write_rows(write, rows)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ and so does `/`. Decimals have rules of their own, and floats change with `spark
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyiceberg.types import (
@@ -22,7 +22,6 @@ from pyiceberg.types import (
     DecimalType,
     DoubleType,
     FloatType,
-    IcebergType,
     IntegerType,
     LongType,
     NestedField,
@@ -34,10 +33,31 @@ from sqlglot import exp
 
 from dml.plan.comparisons import ComparisonOperator
 from dml.read.projection import arrow_type
-from dml.rows.expressions import Arithmetic, Column, Comparison, Literal, Operator, Predicate, Value, all_of, any_of
+from dml.rows.expressions import (
+    Arithmetic,
+    Cast,
+    Column,
+    Comparison,
+    Literal,
+    Operator,
+    Predicate,
+    Value,
+    all_of,
+    any_of,
+)
 from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
 
-__all__ = ["Columns", "compared_terms", "member_term", "row_term", "sql_text", "uncomputed_part", "value_term"]
+__all__ = [
+    "Columns",
+    "compared_terms",
+    "member_term",
+    "row_term",
+    "selected_value",
+    "sql_text",
+    "stored_value",
+    "uncomputed_part",
+    "value_term",
+]
 
 Columns = Callable[[exp.Expression], NestedField | None]
 """The table's top-level column that an expression is, if it certainly is one."""
@@ -49,7 +69,10 @@ MAX_SHOWN: Final = 40
 
 INT: Final = pa.int32()
 LONG: Final = pa.int64()
+FLOAT: Final = pa.float32()
 DOUBLE: Final = pa.float64()
+INTEGER_DIGITS: Final = {INT: 10, LONG: 20}
+MAX_PRECISION: Final = 38
 
 OPERATORS: Final[dict[type[exp.Expression], Operator]] = {
     exp.Add: Operator.ADD,
@@ -60,7 +83,15 @@ OPERATORS: Final[dict[type[exp.Expression], Operator]] = {
 }
 COMPARED: Final = (IntegerType, LongType, DoubleType, StringType, DateType, TimestampType, TimestamptzType)
 STORED: Final = (*COMPARED, BooleanType, FloatType, DecimalType, BinaryType)
-EXACT_DOUBLE: Final = 1 << 53
+LITERALS: Final = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.STRING: pa.string(),
+    Kind.BINARY: pa.binary(),
+    Kind.DATE: pa.date32(),
+    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Kind.TIMESTAMP_NTZ: pa.timestamp("us"),
+}
+"""The Arrow types of constants other than numbers."""
 
 
 def row_term(node: exp.Expression, columns: Columns, depth: int = 0) -> Value | None:
@@ -262,38 +293,113 @@ def value_term(node: exp.Expression, column: NestedField, columns: Columns, zone
     """
     if not isinstance(column.field_type, STORED):
         return None
-    kind = arrow_type(column.field_type, spark=True)
-    bare = node
-    while isinstance(bare, exp.Paren):
-        bare = bare.this
-    taken = columns(bare)
-    if taken is not None:
-        fits = taken.field_type == column.field_type and (taken.required or not column.required)
-        return Column(field_id=taken.field_id, type=kind) if fits else None
-    found = constant(bare, zone)
-    if found is not None:
-        value = stored(found, column.field_type, number(bare))
-        if value is None and (found.kind is not Kind.NULL or column.required):
-            return None
-        return Literal(value=value, type=kind)
-    term = row_term(bare, columns)
-    return None if term is None or term.type != kind or column.required else term
+    value = selected_value(node, columns, zone)
+    if value is None or (column.required and may_be_null(value, columns(unwrapped(node)))):
+        return None
+    return stored_value(value, arrow_type(column.field_type, spark=True), narrows=False)
 
 
-def stored(value: Constant, field_type: IcebergType, written: Literal | None) -> Any:
-    """A constant as a column's value; None where Spark's store assignment might change it, and for NULL."""
-    match field_type, value.kind:
-        case ((IntegerType() | LongType()), Kind.INTEGER) if written is not None:
-            bits = 31 if isinstance(field_type, IntegerType) else 63
-            return value.value if -(1 << bits) <= value.value < 1 << bits else None
-        case DoubleType(), (Kind.INTEGER | Kind.DECIMAL | Kind.DOUBLE) if written is not None:
-            return float(value.value) if value.kind is not Kind.INTEGER or abs(value.value) <= EXACT_DOUBLE else None
-        case (
-            (StringType(), Kind.STRING)
-            | (BooleanType(), Kind.BOOLEAN)
-            | (DateType(), Kind.DATE)
-            | (TimestampType(), Kind.TIMESTAMP_NTZ)
-            | (TimestamptzType(), Kind.TIMESTAMP)
-        ):
-            return value.value
+def selected_value(node: exp.Expression, columns: Columns, zone: TimeZone) -> Value | None:
+    """Return the value of an expression, in the type that Spark gives it; None if only Spark can compute it.
+
+    A NULL has the type null, whatever it is cast to.
+
+    Args:
+        node: The expression.
+        columns: Finds the columns that the expression names.
+        zone: The session's time zone.
+    """
+    node = unwrapped(node)
+    column = columns(node)
+    if column is not None:
+        return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
+    found = constant(node, zone)
+    return row_term(node, columns) if found is None else literal(found, number(node))
+
+
+def unwrapped(node: exp.Expression) -> exp.Expression:
+    """Return an expression without parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def may_be_null(value: Value, column: NestedField | None) -> bool:
+    """Return whether a value may be NULL.
+
+    Args:
+        value: The value.
+        column: The column that it is; None for other values.
+    """
+    if isinstance(value, Literal):
+        return value.value is None
+    return column is None or not column.required
+
+
+def literal(found: Constant, written: Literal | None) -> Literal | None:
+    """Return a constant as Spark types it; None if that is not certain.
+
+    Args:
+        found: The constant.
+        written: The constant as a number, if it is written as one.
+    """
+    if found.kind is Kind.NULL:
+        return Literal(value=None, type=pa.null())
+    if written is None:
+        kind = LITERALS.get(found.kind)
+        return None if kind is None else Literal(value=found.value, type=kind)
+    if written.type != DECIMAL:
+        return written
+    digits, scale = len(written.value.as_tuple().digits), -written.value.as_tuple().exponent
+    precision = max(digits, scale)
+    return Literal(value=written.value, type=pa.decimal128(precision, scale)) if precision <= MAX_PRECISION else None
+
+
+def stored_value(value: Value, kind: pa.DataType, *, narrows: bool) -> Value | None:
+    """Return a value as Spark stores it into a column; None if only Spark can convert it.
+
+    Args:
+        value: The value, in its own type.
+        kind: The column's type.
+        narrows: Whether an integer may be stored into a smaller type, as far as it fits. The policy of the session
+            decides; without it, only widening conversions are made.
+    """
+    source = value.type
+    if source == kind:
+        return value
+    if source == pa.null():
+        return Literal(value=None, type=kind)
+    if isinstance(value, Literal) and (pa.types.is_integer(source) or pa.types.is_decimal(source)):
+        return stored_number(value, kind)
+    if source not in {INT, LONG}:
+        return Cast(value=value, type=kind) if widens(source, kind) else None
+    narrowed = narrows and kind == INT
+    return Cast(value=value, type=kind) if narrowed or widens(source, kind) else None
+
+
+def stored_number(number: Literal, kind: pa.DataType) -> Literal | None:
+    """Return a constant number as a column's value; None if it does not fit, or would be rounded."""
+    value = number.value
+    if kind in {INT, LONG} and pa.types.is_integer(number.type):
+        limit = 1 << (kind.bit_width - 1)
+        return Literal(value=value, type=kind) if -limit <= value < limit else None
+    if kind == DOUBLE:
+        return Literal(value=float(value), type=kind)
+    if pa.types.is_decimal(kind):
+        _, digits, exponent = Decimal(value).as_tuple()
+        zeros = kind.scale + int(exponent)
+        if zeros >= 0 and (len(digits) + zeros <= kind.precision or not value):
+            return Literal(value=Decimal(value), type=kind)
     return None
+
+
+def widens(source: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether a type has every number of another; a large integer is rounded to a float, as in Spark."""
+    if source in {INT, LONG}:
+        if pa.types.is_decimal(kind):
+            return bool(kind.precision - kind.scale >= INTEGER_DIGITS[source])
+        return kind in {LONG, FLOAT, DOUBLE}
+    if pa.types.is_decimal(source) and pa.types.is_decimal(kind):
+        whole = kind.precision - kind.scale >= source.precision - source.scale
+        return bool(whole and kind.scale >= source.scale)
+    return source == FLOAT and kind == DOUBLE

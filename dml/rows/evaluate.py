@@ -21,6 +21,7 @@ from dml.rows.expressions import (
     TRUE,
     And,
     Arithmetic,
+    Cast,
     Column,
     Comparison,
     InSet,
@@ -212,6 +213,12 @@ def evaluate_any(value: Value, columns: Columns) -> pa.Array | pa.Scalar:
                 return INTEGERS[operator](*sides)
             except pa.ArrowInvalid as error:
                 raise NumberOverflowError(f"A '{operator}' gives a number that does not fit {kind}") from error
+        case Cast(value=number, type=kind):
+            try:
+                # A large integer is rounded to a float, as in Spark.
+                return evaluate_any(number, columns).cast(kind, safe=not pa.types.is_floating(kind))
+            except pa.ArrowInvalid as error:
+                raise NumberOverflowError(f"A number does not fit {kind}") from error
 
 
 def evaluate_as(value: Value, kind: pa.DataType, columns: Columns) -> pa.Array | pa.Scalar:

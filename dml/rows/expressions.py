@@ -17,6 +17,7 @@ __all__ = [
     "TRUE",
     "And",
     "Arithmetic",
+    "Cast",
     "Column",
     "Comparison",
     "InSet",
@@ -87,7 +88,20 @@ class Arithmetic:
     type: pa.DataType
 
 
-Value = Column | Literal | Arithmetic
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """A number in another type. A number that does not fit an integer or a decimal is an overflow.
+
+    Attributes:
+        value: The number.
+        type: The Arrow type: any number for an integer, a wider one for others.
+    """
+
+    value: "Value"
+    type: pa.DataType
+
+
+Value = Column | Literal | Arithmetic | Cast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +208,8 @@ def column_ids(expression: Value | Predicate) -> frozenset[int]:
             return frozenset({field_id})
         case Literal():
             return frozenset()
+        case Cast(value=value):
+            return column_ids(value)
         case Arithmetic(left=left, right=right) | Comparison(left=left, right=right):
             return column_ids(left) | column_ids(right)
         case And(parts) | Or(parts):

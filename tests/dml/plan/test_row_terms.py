@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -246,12 +247,17 @@ def type_of(column: str) -> type:
         ("s", "u", "there"),
         ("i", "j + 1", 8),
         ("d", "d * 2", 5.0),
+        ("l", "(j)", 7),
+        ("d", "j", 7.0),
+        ("d", "f", 0.5),
+        ("n", "1.5", Decimal("1.50")),
+        ("n", "-7", Decimal("-7.00")),
     ],
 )
 def test_values_that_need_no_spark(column: str, text: str, value: Any) -> None:
     term = row_value(parse_expression(text), SCHEMA.find_field(column), CONTEXT)
     assert term is not None
-    (found,) = evaluate(term, by_id(rows(j=[7], u=["there"], d=[2.5])), 1).to_pylist()
+    (found,) = evaluate(term, by_id(rows(j=[7], u=["there"], d=[2.5], f=[0.5])), 1).to_pylist()
     assert (str(found) if column == "day" else found) == value
 
 
@@ -261,12 +267,13 @@ def test_values_that_need_no_spark(column: str, text: str, value: Any) -> None:
         ("i", "2147483648"),
         ("i", "l"),
         ("i", "i + l"),
-        ("l", "i"),
+        ("f", "d"),
         ("i", "1.5"),
         ("i", "'5'"),
         ("s", "5"),
         ("f", "1.5"),
-        ("n", "1.5"),
+        ("n", "1.555"),
+        ("n", "12345678.5"),
         ("n", "n + 1"),
         ("day", "'2026-01-01'"),
         ("must", "NULL"),
