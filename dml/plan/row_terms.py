@@ -141,7 +141,8 @@ def fitted(term: Value, kind: pa.DataType) -> Value | None:
 def as_number(term: Literal, kind: pa.DataType) -> Literal | None:
     """A constant number of another type."""
     if isinstance(term.value, Decimal):  # only with a double: it is made one
-        return Literal(value=float(term.value), type=DOUBLE) if kind == DOUBLE else None
+        # A decimal has no negative zero: adding zero removes that of the float.
+        return Literal(value=float(term.value) + 0.0, type=DOUBLE) if kind == DOUBLE else None
     if term.type not in {INT, LONG, kind}:
         return None
     return Literal(value=float(term.value) if kind == DOUBLE else term.value, type=kind)
@@ -243,6 +244,9 @@ def member_term(
     """
     if len(members) > MAX_MEMBERS:
         return None
+    numbers = (number(member) for member in members)
+    if {LONG, DOUBLE} <= {found.type for found in numbers if found is not None}:
+        return None  # Spark compares all members as doubles, which rounds large integers
     operator = ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL
     found = [compared_terms(node, operator, member, columns) for member in members if number(member) is not None]
     parts = tuple(part for part in found if part is not None)
@@ -287,7 +291,9 @@ def stored(value: Constant, field_type: IcebergType, written: Literal | None) ->
             bits = 31 if isinstance(field_type, IntegerType) else 63
             return value.value if -(1 << bits) <= value.value < 1 << bits else None
         case DoubleType(), (Kind.INTEGER | Kind.DECIMAL | Kind.DOUBLE) if written is not None:
-            return float(value.value) if value.kind is not Kind.INTEGER or abs(value.value) <= EXACT_DOUBLE else None
+            if value.kind is Kind.INTEGER and abs(value.value) > EXACT_DOUBLE:
+                return None
+            return float(value.value) + 0.0 if value.kind is Kind.DECIMAL else float(value.value)
         case (
             (StringType(), Kind.STRING)
             | (BooleanType(), Kind.BOOLEAN)
