@@ -94,7 +94,8 @@ def uncomputed_part(node: exp.Expression, columns: Columns, zone: TimeZone) -> e
         columns: Finds the columns.
         zone: The session's time zone.
     """
-    for part in (node.this, node.args.get("expression")):
+    parts = () if isinstance(node, exp.Dot) else (node.this, node.args.get("expression"))
+    for part in parts:
         if not isinstance(part, exp.Expression) or isinstance(part, exp.Column | exp.Identifier | exp.Literal):
             continue
         if row_term(part, columns) is None and constant(part, zone) is None:
