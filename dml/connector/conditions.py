@@ -10,16 +10,16 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import reduce
 from typing import Any, Final
 
 from py4j.java_gateway import JavaObject
-from pyiceberg.expressions import AlwaysTrue, And
 from pyiceberg.schema import Schema
 from sqlglot import exp
 
 from dml.model.value_text import date_text, timestamp_text
 from dml.plan.assignments import TargetNames
-from dml.plan.condition import Condition
+from dml.plan.condition import EVERY_ROW, Condition, conjunction
 from dml.plan.predicates import MAX_DEPTH, MAX_NODES, pushable
 from dml.plan.row_delta_plan import PlanContext
 
@@ -78,11 +78,7 @@ def pushable_trees(
         time_zone=time_zone,
         catalogs=catalogs,
     )
-    parts = [pushable(condition, context) for condition in trees]
-    expression = AlwaysTrue()
-    for part in parts:
-        expression = And(expression, part.pruning)  # type: ignore[assignment]
-    return Condition(pruning=expression, pruning_is_exact=all(part.pruning_is_exact for part in parts))
+    return reduce(conjunction, (pushable(condition, context) for condition in trees), EVERY_ROW)
 
 
 def tree(node: JavaObject, depth: int = 0) -> exp.Expression:

@@ -151,7 +151,7 @@ def way_lines(delta: Delta) -> Iterator[str]:
         case InTasks(source=None):
             yield "  rows: changed by the tasks that read them; they do not go through Spark"
         case InTasks():
-            yield "  rows: matched by the tasks that read them, which get the source; they do not go through Spark"
+            yield "  rows: matched by the tasks that read them, which receive the source; they do not go through Spark"
         case ThroughSpark(reason=reason):
             yield f"  rows: through Spark, because {reason}"
             yield f"  shuffle: {'none, as files stay whole' if delta.whole_files else 'rows by data file'}"

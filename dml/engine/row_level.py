@@ -68,7 +68,7 @@ def run_row_level(
         except NumberOverflowError as error:
             # Nothing is left of the tasks that met such a number. Spark reports it, or wraps it where it is not ANSI.
             through_spark = ThroughSpark(reason=str(error))
-            return run_planned(engine, planned, delta_of(engine, planned, through_spark), started)
+        return run_planned(engine, planned, delta_of(engine, planned, through_spark), started)
     except DataError as error:
         if error.kind is ErrorKind.CARDINALITY_VIOLATION and isinstance(statement, MergeStatement):
             raise cardinality_violation(statement, sql) from error
@@ -158,15 +158,12 @@ def write_delta(
         DmlError: A job failed; no file is left.
     """
     table, spark = planned.target.table, engine.spark
-    match way:
-        case InTasks(program=program, source=None):
-            return write_by_tasks(spark, program, delta.scan.context, groups, table, spec)
-        case InTasks(source=SentSource() as source):
-            mode = distribution_of(planned).mode
-            return write_merge_by_tasks(spark, source, delta.scan, groups, spec, table, distribution=mode)
-        case ThroughSpark():
-            return run_writer(distributed(delta, planned, spec.context), WriteTask(spec), table, spec)
-    raise AssertionError(way)
+    if isinstance(way, ThroughSpark):
+        return run_writer(distributed(delta, planned, spec.context), WriteTask(spec), table, spec)
+    if way.source is None:
+        return write_by_tasks(spark, way.program, delta.scan.context, groups, table, spec)
+    mode = distribution_of(planned).mode
+    return write_merge_by_tasks(spark, way.source, delta.scan, groups, spec, table, distribution=mode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +171,7 @@ class Delta:
     """A row delta, not yet evaluated.
 
     Attributes:
-        way: Who computes it, if anybody has to.
+        way: How it is computed, if it has to be.
         scan: The target's scan.
         frame: Gives the delta's rows; Spark analyses them when it is first asked.
         whole_files: Whether each Spark partition of `frame` holds whole files in their order.
@@ -209,7 +206,7 @@ def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSp
     Args:
         engine: The session and its catalogs.
         planned: The statement.
-        through_spark: Why tasks may not compute the delta of a statement that they could not compute before.
+        through_spark: Why Spark has to compute the delta, if tasks have failed to.
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
@@ -247,7 +244,7 @@ def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSp
     if isinstance(computed, ThroughSpark) or computed.source is None:
         analysed()  # what is wrong with the statement is said before anything runs
     return Delta(
-        way=select_way(plan, scan.plan, computed, is_empty=target.snapshot_id is None),
+        way=select_way(plan, scan.plan, computed),
         scan=scan,
         frame=analysed,
         whole_files=plan.ordered_by_file,
@@ -256,7 +253,7 @@ def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSp
 
 
 def computed_by(engine: Engine, planned: PlannedStatement, assign: Assign) -> InTasks | ThroughSpark:
-    """Decide who computes the delta, and give tasks the source of a MERGE if they do.
+    """Decide whether tasks or Spark compute the delta, and send the source of a MERGE to tasks.
 
     Args:
         engine: The session and its catalogs.

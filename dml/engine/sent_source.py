@@ -121,14 +121,13 @@ def send_source(
         with cancelled_on_interrupt(frame.sparkSession):
             columns = computed_columns(source, frame, most_bytes)
         if columns is None:
-            limit = f"{most_bytes / 2**20:.0f} MiB, or a row more than {MAX_ROW_BYTES} bytes"
-            return ThroughSpark(reason=f"the source has more than {limit}")
+            return ThroughSpark(reason="the source, or one of its rows, is too large to send to each task")
         return sent(plan, source, columns)
     except (PySparkException, Py4JError, DmlError, pa.ArrowException, OSError) as error:
         if was_cancelled(error):
             raise
         LOG.debug("The source of a MERGE cannot be sent to tasks: %s", error)
-        return ThroughSpark(reason="the source cannot be computed row by row before the join")
+        return ThroughSpark(reason="Spark could not compute every row of the source before the join")
 
 
 def computed_columns(source: MergeSourceFrame, frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray] | None:

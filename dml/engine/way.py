@@ -4,7 +4,7 @@
 | ---            | ---                                                                           |
 | `Unchanged`    | nothing                                                                       |
 | `WholeFiles`   | a commit: data files leave the table, and none is opened                      |
-| `InTasks`      | one job: tasks read rows, compute the delta and write it                      |
+| `InTasks`      | tasks read rows, compute the delta and write it; a MERGE may need two jobs    |
 | `ThroughSpark` | Spark's query over the rows, a shuffle where it needs one, tasks that write   |
 """
 
@@ -24,7 +24,7 @@ class Unchanged:
     """The statement changes no row.
 
     Attributes:
-        reason: Why: a sentence without its full stop.
+        reason: Why: a clause for "because", for EXPLAIN.
     """
 
     reason: str
@@ -57,19 +57,18 @@ class InTasks:
 Way = Unchanged | WholeFiles | InTasks | ThroughSpark
 
 
-def select_way(plan: RowDeltaPlan, scan: ScanPlan, delta: InTasks | ThroughSpark, *, is_empty: bool) -> Way:
+def select_way(plan: RowDeltaPlan, scan: ScanPlan, computed: InTasks | ThroughSpark) -> Way:
     """Select the way of a statement.
 
     Args:
         plan: The statement.
         scan: The scan of the table.
-        delta: Who can compute the delta.
-        is_empty: Whether the table has no snapshot.
+        computed: How the delta is computed, if it has to be.
     """
     if plan.condition.never and not plan.inserts:
         return Unchanged(reason="the condition is true for no row")
-    if is_empty and not plan.inserts:
+    if scan.snapshot_id is None and not plan.inserts:
         return Unchanged(reason="the table has no snapshot")
     if scan.covers_whole_files:
         return WholeFiles(tasks=tuple(scan.tasks))
-    return delta
+    return computed

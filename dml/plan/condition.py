@@ -28,8 +28,8 @@ class Condition:
 
     pruning: BooleanExpression
     pruning_is_exact: bool
-    rows: Predicate = TRUE
-    needs_spark: str = ""
+    rows: Predicate
+    needs_spark: str
 
     @property
     def rows_are_exact(self) -> bool:
@@ -47,16 +47,16 @@ class Condition:
         return self.pruning_is_exact and isinstance(self.pruning, AlwaysTrue)
 
 
-EVERY_ROW: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=True)
-NO_ROW: Final = Condition(pruning=AlwaysFalse(), pruning_is_exact=True, rows=FALSE)
-UNKNOWN: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=False, needs_spark="the condition")
+EVERY_ROW: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=True, rows=TRUE, needs_spark="")
+NO_ROW: Final = Condition(pruning=AlwaysFalse(), pruning_is_exact=True, rows=FALSE, needs_spark="")
+UNKNOWN: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=False, rows=TRUE, needs_spark="the condition")
 
 
 def computed(rows: Predicate | None) -> Condition:
     """Return the condition that only rows tell; None for one of which nothing is known."""
     if rows is None:
         return UNKNOWN
-    return Condition(pruning=AlwaysTrue(), pruning_is_exact=False, rows=rows)
+    return Condition(pruning=AlwaysTrue(), pruning_is_exact=False, rows=rows, needs_spark="")
 
 
 def conjunction(left: Condition, right: Condition) -> Condition:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyiceberg.expressions import BooleanExpression, IsNull, Or, Reference
-from pyiceberg.expressions.visitors import bind, rewrite_not
 from pyiceberg.types import BooleanType, NestedField, StringType, StructType
 from sqlglot import exp
 
@@ -24,7 +23,7 @@ from dml.plan.folding import fold
 from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.plan.row_terms import compared_terms, member_term, sql_text, uncomputed_part, value_term
 from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
-from dml.pruning.bound_expressions import optional_schema
+from dml.pruning.bound_expressions import bound_to, optional_schema
 from dml.read.row_predicates import select_bound_rows
 from dml.rows.expressions import Value
 from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
@@ -217,7 +216,7 @@ class Converter:
         """Return the condition that an Iceberg expression decides; None for one of which nothing is known."""
         if expression is None:
             return UNKNOWN
-        bound = bind(self.optional, rewrite_not(expression), self.names.case_sensitive)
+        bound = bound_to(self.optional, expression, case_sensitive=self.names.case_sensitive)
         selected = select_bound_rows(bound, self.optional)
         return Condition(
             pruning=expression,

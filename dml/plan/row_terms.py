@@ -125,7 +125,8 @@ def uncomputed_part(node: exp.Expression, columns: Columns, zone: TimeZone) -> e
         columns: Finds the columns.
         zone: The session's time zone.
     """
-    for part in (node.this, node.args.get("expression")):
+    parts = () if isinstance(node, exp.Dot) else (node.this, node.args.get("expression"))
+    for part in parts:
         if not isinstance(part, exp.Expression) or isinstance(part, exp.Column | exp.Identifier | exp.Literal):
             continue
         if row_term(part, columns) is None and constant(part, zone) is None:
@@ -172,7 +173,8 @@ def fitted(term: Value, kind: pa.DataType) -> Value | None:
 def as_number(term: Literal, kind: pa.DataType) -> Literal | None:
     """A constant number of another type."""
     if isinstance(term.value, Decimal):  # only with a double: it is made one
-        return Literal(value=float(term.value), type=DOUBLE) if kind == DOUBLE else None
+        # A decimal has no negative zero: adding zero removes that of the float.
+        return Literal(value=float(term.value) + 0.0, type=DOUBLE) if kind == DOUBLE else None
     if term.type not in {INT, LONG, kind}:
         return None
     return Literal(value=float(term.value) if kind == DOUBLE else term.value, type=kind)
@@ -274,6 +276,9 @@ def member_term(
     """
     if len(members) > MAX_MEMBERS:
         return None
+    numbers = (number(member) for member in members)
+    if {LONG, DOUBLE} <= {found.type for found in numbers if found is not None}:
+        return None  # Spark compares all members as doubles, which rounds large integers
     operator = ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL
     found = [compared_terms(node, operator, member, columns) for member in members if number(member) is not None]
     parts = tuple(part for part in found if part is not None)
@@ -384,7 +389,7 @@ def stored_number(number: Literal, kind: pa.DataType) -> Literal | None:
         limit = 1 << (kind.bit_width - 1)
         return Literal(value=value, type=kind) if -limit <= value < limit else None
     if kind == DOUBLE:
-        return Literal(value=float(value), type=kind)
+        return Literal(value=float(value) + 0.0, type=kind)  # a decimal has no negative zero
     if pa.types.is_decimal(kind):
         _, digits, exponent = Decimal(value).as_tuple()
         zeros = kind.scale + int(exponent)

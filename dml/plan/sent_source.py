@@ -304,9 +304,9 @@ class Planner:
         """
         tree = fragment.ast
         if tree is None or not self.rows.trees.holds(tree) or fragment.has_subquery or fragment.has_star:
-            raise OnlySparkError(f"{fragment.text} may read more than a row of the source")
+            raise OnlySparkError(f"it is unclear whether {fragment.text} reads only one row of the source")
         if tree.find(exp.Window, exp.Anonymous) is not None or non_deterministic(fragment):
-            raise OnlySparkError(f"{fragment.text} may have another value each time that it is computed")
+            raise OnlySparkError(f"{fragment.text} may have another value when it is computed again")
         # What reads as a function without parentheses (`current_date`) is a column to Spark, where there is one.
         columns = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
         if (fragment.names - columns) & self.names:

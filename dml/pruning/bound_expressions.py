@@ -72,7 +72,11 @@ def bound_filter(expression: BooleanExpression, schema: Schema, *, case_sensitiv
     - It binds a comparison that holds for every value of the type, such as `i > -3000000000`, to TRUE. Here it is NOT
       NULL. A projection may have such literals: the one before the least date is none.
     """
-    fields = optional_schema(schema)
+    return bound_to(optional_schema(schema), expression, case_sensitive=case_sensitive)
+
+
+def bound_to(fields: Schema, expression: BooleanExpression, *, case_sensitive: bool) -> BooleanExpression:
+    """As `bound_filter`, with a schema of which every field is optional."""
 
     def bound(part: BooleanExpression) -> BooleanExpression:
         match part:

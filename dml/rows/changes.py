@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dml.rows.evaluate import Columns, CompiledPredicate, evaluate
-from dml.rows.expressions import TRUE, Value
+from dml.rows.expressions import TRUE, Column, Value
 from dml.rows.lookup import NOWHERE, KeyLookup, Mask, Places
 from dml.rows.program import Changes, Clause, source_id
 
@@ -24,7 +24,7 @@ INSERT_ROWS: Final = 1 << 17
 
 
 class TakenColumns(Mapping[int, pa.Array]):
-    """Selected rows of columns, taken when a column is asked for: a clause reads few of them.
+    """Columns with only the selected rows, which are taken on first access: a clause reads few columns.
 
     Args:
         sides: The columns of each side, by field id, and the places of the rows to take.
@@ -51,7 +51,7 @@ class TakenColumns(Mapping[int, pa.Array]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRows:
-    """What becomes of rows that were read.
+    """The row delta of a batch that was read.
 
     Attributes:
         places: The places of these rows in their batch; None for all.
@@ -189,7 +189,7 @@ class ChangesRun:
         found: pa.Array | None = None
         last: Value | None = None
         for number, value in enumerate(values):
-            if value is None or value == last:
+            if value is None or (isinstance(value, Column) and value == last):  # the literals 0.0 and -0.0 are equal
                 continue
             array = evaluate(value, columns, len(chosen))
             found = array if found is None else pc.if_else(pa.array(chosen >= number), array, found)

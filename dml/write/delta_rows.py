@@ -280,7 +280,7 @@ def first_changes(positions: Positions, operations: Operations, batch: pa.Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """Changes that the cursor has not returned yet.
+    """The pending changes of a cursor.
 
     Attributes:
         positions: Of deleted and updated rows.

@@ -16,7 +16,7 @@ from tests.marks import by_night
 
 pytestmark = pytest.mark.spark
 
-BROADCAST = "which get the source"
+BROADCAST = "which receive the source"
 COLUMNS = "id BIGINT, k INT, d DOUBLE, s STRING, at TIMESTAMP"
 ROW = (
     "SELECT id, int(id % 3) AS k, CASE id % 5 WHEN 0 THEN double('NaN') WHEN 1 THEN NULL ELSE id / 4 END AS d, "

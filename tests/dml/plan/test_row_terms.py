@@ -106,6 +106,8 @@ LEFT_TO_SPARK = [
     "i % 2 = 0 OR abs(j) = 1",
     "i % 3 IN (0, 1.5, s)",
     "9223372036854775808 + i > 0",
+    "l IN (9007199254740993, 2D)",
+    "l NOT IN (9007199254740993, 2D)",
 ]
 
 
@@ -259,6 +261,14 @@ def test_values_that_need_no_spark(column: str, text: str, value: Any) -> None:
     assert term is not None
     (found,) = evaluate(term, by_id(rows(j=[7], u=["there"], d=[2.5], f=[0.5])), 1).to_pylist()
     assert (str(found) if column == "day" else found) == value
+
+
+@pytest.mark.parametrize("text", ["-0.0", "d * -0.0"])
+def test_a_decimal_has_no_negative_zero(text: str) -> None:
+    term = row_value(parse_expression(text), SCHEMA.find_field("d"), CONTEXT)
+    assert term is not None
+    (found,) = evaluate(term, by_id(rows(d=[2.5])), 1).to_pylist()
+    assert str(found) == "0.0"
 
 
 @pytest.mark.parametrize(
