@@ -407,4 +407,4 @@ def widens(source: pa.DataType, kind: pa.DataType) -> bool:
     if pa.types.is_decimal(source) and pa.types.is_decimal(kind):
         whole = kind.precision - kind.scale >= source.precision - source.scale
         return bool(whole and kind.scale >= source.scale)
-    return source == FLOAT and kind == DOUBLE
+    return bool(source == FLOAT and kind == DOUBLE)
