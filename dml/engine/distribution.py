@@ -31,6 +31,7 @@ from dml.options import (
     choice,
     integer,
 )
+from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows import expressions
 from dml.rows.expressions import Literal, Value
 from dml.scan.split import TARGET_SIZE, partition_groups, whole_file_groups
@@ -111,8 +112,8 @@ def groups_in_place(
     values: Mapping[int, Value],
     table: Table,
     properties: Mapping[str, str],
-) -> tuple[tuple[ScanTask, ...], ...] | None:
-    """Scan tasks of a table, grouped so that whoever reads a group can write its rows into another table.
+) -> tuple[tuple[ScanTask, ...], ...] | ThroughSpark:
+    """Group the scan tasks of a table so that the task that reads a group can write its rows into another table.
 
     Args:
         tasks: Of whole files.
@@ -123,19 +124,21 @@ def groups_in_place(
         properties: Its properties, the statement's own options over them.
 
     Returns:
-        The tasks of each Spark task; None where Spark has to move the rows, or to order them.
+        The scan tasks of each Spark task; or why Spark has to move or order the rows.
     """
     if not table.sort_order().is_unsorted:
-        return None
+        return ThroughSpark(reason="the table has a sort order, in which Spark brings the rows")
     clustered = WriteOptions.from_properties(properties).fanout is False and not is_unpartitioned(table.spec())
     mode = distribution_mode(table, properties)
     if mode is DistributionMode.NONE and not clustered:
         return task_groups(tasks, source, settings, whole_files=False)
-    if mode is not DistributionMode.HASH or clustered:
-        return None
+    if clustered:
+        return ThroughSpark(reason="writers without fanout need the rows of each partition one after another")
+    if mode is not DistributionMode.HASH:
+        return ThroughSpark(reason=f"the distribution mode '{mode}' moves rows")
     partitions = {task.file_ordinal: written_partition(task, source, values, table.spec()) for task in tasks}
     if None in partitions.values():
-        return None
+        return ThroughSpark(reason="rows of one file may go to several partitions of the table")
     return partition_groups(tasks, lambda task: partitions[task.file_ordinal], parallelism=settings.parallelism)
 
 

@@ -26,7 +26,7 @@ from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_
 from dml.engine.scans import Scan, scan_table, task_groups
 from dml.engine.sent_source import SentSource, default_limit, send_source
 from dml.engine.target import Target, start_statement
-from dml.engine.way import InTasks, Unchanged, Way, WholeFiles, select_way
+from dml.engine.way import InTasks, Unchanged, Way, WholeFiles, run_or_fall_back, select_way
 from dml.engine.write_settings import ChangeDistribution, change_distribution, write_properties
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
 from dml.errors import DataError, ErrorKind
@@ -38,7 +38,6 @@ from dml.plan.row_delta_plan import SentSourcePlan, ThroughSpark
 from dml.progress import progress_bar
 from dml.read.target_files import TargetFiles
 from dml.result import Result
-from dml.rows.evaluate import NumberOverflowError
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import live_rows
 from dml.scan.split import whole_file_groups
@@ -63,12 +62,9 @@ def run_row_level(
     started = time.perf_counter()
     planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key)
     try:
-        try:
-            return run_planned(engine, planned, delta_of(engine, planned), started)
-        except NumberOverflowError as error:
-            # Nothing is left of the tasks that met such a number. Spark reports it, or wraps it where it is not ANSI.
-            through_spark = ThroughSpark(reason=str(error))
-        return run_planned(engine, planned, delta_of(engine, planned, through_spark), started)
+        return run_or_fall_back(
+            lambda through_spark: run_planned(engine, planned, delta_of(engine, planned, through_spark), started)
+        )
     except DataError as error:
         if error.kind is ErrorKind.CARDINALITY_VIOLATION and isinstance(statement, MergeStatement):
             raise cardinality_violation(statement, sql) from error

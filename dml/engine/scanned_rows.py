@@ -27,8 +27,8 @@ from dml.engine.writes import WriteOutcome
 from dml.model.columns import FILE_ORDINAL, DeltaLayout
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.plan.insert import InsertPlan
-from dml.plan.plain_scan import plain_scan
-from dml.plan.row_delta_plan import DefaultValue, RawValue, raw_place
+from dml.plan.plain_scan import NOT_PLAIN, plain_scan
+from dml.plan.row_delta_plan import DefaultValue, RawValue, ThroughSpark, raw_place
 from dml.plan.row_terms import stored_value
 from dml.read.projection import arrow_type, constant_array
 from dml.rows.expressions import Column, Literal, Value, column_ids
@@ -88,8 +88,8 @@ def scanned_rows(
     target: Table,
     properties: Mapping[str, str],
     policy: StoreAssignmentPolicy,
-) -> ScannedRows | None:
-    """Return the rows of a query, or None if only Spark can compute or write them.
+) -> ScannedRows | ThroughSpark:
+    """Return the rows of a query, or why Spark has to compute or move them.
 
     Args:
         engine: The session and its catalogs.
@@ -102,12 +102,14 @@ def scanned_rows(
         properties: Its properties, the statement's own options over them.
         policy: The rules of store assignment.
     """
-    if len(query.tables) != 1 or settings.quoted_regex:
-        return None
+    if len(query.tables) != 1:
+        return NOT_PLAIN
+    if settings.quoted_regex:
+        return ThroughSpark(reason="names in backquotes are patterns")
     (reference,) = query.tables
     resolved = tables.resolve(reference)
     if resolved is None or resolved.metadata_table is not None:
-        return None
+        return ThroughSpark(reason=f"'{'.'.join(reference.parts)}' is not the name of a table in a catalog of RowDelta")
     source = resolved.table
     snapshot_id, schema = snapshot_to_read(engine, settings, tables.statement, resolved, reference)
     scan = plain_scan(
@@ -119,18 +121,18 @@ def scanned_rows(
         trees=settings.trees,
         catalogs=engine.registry.catalogs,
     )
-    if scan is None:
-        return None
+    if isinstance(scan, ThroughSpark):
+        return scan
     values = stored_values(scan.values, [column.dataType for column in found.fields], schema, targets, policy)
-    if values is None:
-        return None
+    if isinstance(values, ThroughSpark):
+        return values
     case_sensitive, row_filter = settings.case_sensitive, scan.condition.pruning
     tasks: Sequence[ScanTask] = ()
     if snapshot_id is not None:
         tasks = plan_scan(source, snapshot_id, row_filter, case_sensitive=case_sensitive, schema=schema).tasks
     groups = groups_in_place(tasks, source, settings, values, target, properties)
-    if groups is None:
-        return None
+    if isinstance(groups, ThroughSpark):
+        return groups
     read = dict.fromkeys(field_id for value in values.values() for field_id in sorted(column_ids(value)))
     context = scan_context(
         source,
@@ -156,8 +158,8 @@ def stored_values(
     schema: Schema,
     targets: Targets,
     policy: StoreAssignmentPolicy,
-) -> dict[int, Value] | None:
-    """Return the values that are stored, by field id, or None if only Spark can convert them.
+) -> dict[int, Value] | ThroughSpark:
+    """Return the values that are stored, by field id, or why Spark has to convert them.
 
     Args:
         selected: The values of the query's columns.
@@ -167,23 +169,23 @@ def stored_values(
         policy: The rules of store assignment.
     """
     if len(selected) != len(kinds):
-        return None
+        return NOT_PLAIN
     values: dict[int, Value] = {}
     for column, source in targets:
         if isinstance(source, Literal):
             values[column.field_id] = source
             continue
         value, kind, target = selected[source], kinds[source], spark_type(column.field_type)
-        if not has_type(value, kind, schema):
-            return None
-        stored: Value | None = value
-        if not same_type(kind, target) or isinstance(value, Literal):
-            if not is_assignable(kind, target, policy):
-                return None
-            narrows = policy is StoreAssignmentPolicy.ANSI
-            stored = stored_value(value, arrow_type(column.field_type, spark=True), narrows=narrows)
+        stored: Value | None = None
+        if has_type(value, kind, schema):
+            if same_type(kind, target) and not isinstance(value, Literal):
+                stored = value
+            elif is_assignable(kind, target, policy):
+                narrows = policy is StoreAssignmentPolicy.ANSI
+                stored = stored_value(value, arrow_type(column.field_type, spark=True), narrows=narrows)
         if stored is None:
-            return None
+            conversion = f"{kind.simpleString()} into {target.simpleString()}"
+            return ThroughSpark(reason=f"tasks cannot store {conversion} ('{column.name}') as Spark does")
         values[column.field_id] = stored
     return values
 
@@ -200,12 +202,18 @@ def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
     return known is not None and same_type(known, kind)
 
 
-def plain_targets(plan: InsertPlan) -> Targets | None:
-    """Return where columns of the query go, or None if a value is neither one of them nor a default."""
+def plain_targets(plan: InsertPlan) -> Targets | ThroughSpark:
+    """Return where columns of the query go, or why Spark has to make a value that is neither one of them nor a default.
+
+    Args:
+        plan: Where the value of each column comes from.
+    """
+    if plan.statics:
+        return ThroughSpark(reason="PARTITION gives values")
     targets: list[tuple[NestedField, int | Literal]] = []
     for column, source in plan.columns:
         match source:
-            case RawValue(raw=raw, fills=False) if not plan.statics:
+            case RawValue(raw=raw, fills=False):
                 targets.append((column, raw_place(raw)))
             case DefaultValue() if column.write_default is None:
                 pass
@@ -213,7 +221,7 @@ def plain_targets(plan: InsertPlan) -> Targets | None:
                 (value,) = constant_array(column.write_default, column.field_type, 1, spark=True)
                 targets.append((column, Literal(value=value.as_py(), type=value.type)))
             case _:
-                return None
+                return ThroughSpark(reason=f"'{column.name}' is filled field by field")
     return targets
 
 

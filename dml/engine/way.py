@@ -1,4 +1,4 @@
-"""The ways of a DELETE, UPDATE or MERGE, and which one a statement takes. Driver.
+"""The ways of a DELETE, UPDATE or MERGE, which one a statement takes, and what runs if tasks cannot finish. Driver.
 
 | way            | what runs                                                                     |
 | ---            | ---                                                                           |
@@ -8,15 +8,18 @@
 | `ThroughSpark` | Spark's query over the rows, a shuffle where it needs one, tasks that write   |
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dml.engine.sent_source import SentSource
 from dml.model.scan_task import ScanTask
 from dml.plan.row_delta_plan import RowDeltaPlan, ThroughSpark
+from dml.result import Result
+from dml.rows.evaluate import NumberOverflowError
 from dml.rows.program import Changes
 from dml.scan.planner import ScanPlan
 
-__all__ = ["InTasks", "Unchanged", "Way", "WholeFiles", "select_way"]
+__all__ = ["InTasks", "Unchanged", "Way", "WholeFiles", "run_or_fall_back", "select_way"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +75,21 @@ def select_way(plan: RowDeltaPlan, scan: ScanPlan, computed: InTasks | ThroughSp
     if scan.covers_whole_files:
         return WholeFiles(tasks=tuple(scan.tasks))
     return computed
+
+
+def run_or_fall_back(run: Callable[[ThroughSpark | None], Result]) -> Result:
+    """Run a statement; if tasks meet a number that does not fit its type, run it again through Spark.
+
+    Spark reports such a number, or wraps it around if the session is not ANSI. Nothing is left of the first attempt.
+
+    Args:
+        run: Runs the statement; through Spark if it is called with a reason to.
+
+    Raises:
+        DmlError: The statement failed; nothing is changed then, and no file is left.
+    """
+    try:
+        return run(None)
+    except NumberOverflowError as error:
+        through_spark = ThroughSpark(reason=str(error))
+    return run(through_spark)  # not in the handler: the first error would be told as the cause of one of Spark's

@@ -2,11 +2,11 @@
 
     SELECT id, amount * 2, 'new' FROM lake.db.orders WHERE id % 10 = 3
 
-Input: a query fragment and the one table that it names. Output: a `PlainScan`; None for every other query, and for one
-with an expression of which it is not certain what Spark would make of it: Spark runs these.
+Input: a query fragment and the one table that it names. Output: a `PlainScan`, or `ThroughSpark` for every other query
+and for an expression whose value in Spark is not certain.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -17,8 +17,8 @@ from sqlglot import exp
 
 from dml.plan.condition import EVERY_ROW, Condition
 from dml.plan.predicates import pushable
-from dml.plan.row_delta_plan import PlanContext
-from dml.plan.row_terms import selected_value
+from dml.plan.row_delta_plan import PlanContext, ThroughSpark, only_spark
+from dml.plan.row_terms import selected_value, sql_text, uncomputed_part
 from dml.plan.table_read import is_alone, read_context, table_node
 from dml.read.projection import arrow_type
 from dml.rows.expressions import Column, Value
@@ -26,11 +26,12 @@ from dml.sqlparse.constants import TimeZone
 from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, TableReference
 
-__all__ = ["PlainScan", "plain_scan"]
+__all__ = ["NOT_PLAIN", "PlainScan", "plain_scan"]
 
 SELECT_PARTS: Final = frozenset({"expressions", "from_", "where"})
 TABLE_PARTS: Final = frozenset({"this", "db", "catalog", "alias", "version", "when"})
 """What the tree of such a query has; the table's snapshot is known from its reference."""
+NOT_PLAIN: Final = ThroughSpark(reason="the query does more than select values of the rows of one table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +56,8 @@ def plain_scan(
     time_zone: str = "UTC",
     trees: TreeReading = TreeReading.ALIKE,
     catalogs: Collection[str] = (),
-) -> PlainScan | None:
-    """Return the values that a query selects, or None if only Spark can compute them.
+) -> PlainScan | ThroughSpark:
+    """Return the values that a query selects, or why Spark has to compute them.
 
     Args:
         fragment: The query.
@@ -69,23 +70,29 @@ def plain_scan(
     """
     tree = fragment.ast
     if not isinstance(tree, exp.Select) or not is_alone(fragment, reference) or reference.column_aliases:
-        return None
+        return NOT_PLAIN
     table = table_node(fragment, reference)
-    if table is None or not parts(tree) <= SELECT_PARTS or not parts(table) <= TABLE_PARTS or not trees.holds(tree):
-        return None
+    if table is None or not parts(tree) <= SELECT_PARTS or not parts(table) <= TABLE_PARTS:
+        return NOT_PLAIN
+    if not trees.holds(tree):
+        return ThroughSpark(reason="a setting of the session changes how Spark reads the query")
     alias = reference.alias or reference.parts[-1]
     context = read_context(
         fragment, alias, schema, case_sensitive=case_sensitive, time_zone=time_zone, trees=trees, catalogs=catalogs
     )
     if len(context.names.fields_by_name) < len(schema.fields):
-        return None  # two columns of one name, as names are compared here: Spark says which, or that it cannot
+        return ThroughSpark(reason="names of columns differ in case alone")  # Spark reports those that are ambiguous
     where = tree.args.get("where")
     condition = EVERY_ROW if where is None else pushable(where.this, context)
-    if not condition.rows_are_exact:
-        return None
-    found = [value for item in tree.expressions for value in selected(item.unalias(), context)]
-    values = tuple(value for value in found if value is not None)
-    return PlainScan(values=values, condition=condition) if len(values) == len(found) else None
+    if condition.needs_spark:
+        return only_spark(condition.needs_spark)
+    values: list[Value] = []
+    for item in tree.expressions:
+        found = selected(item.unalias(), context)
+        if isinstance(found, ThroughSpark):
+            return found
+        values.extend(found)
+    return PlainScan(values=tuple(values), condition=condition)
 
 
 def parts(node: exp.Expression) -> frozenset[str]:
@@ -93,8 +100,8 @@ def parts(node: exp.Expression) -> frozenset[str]:
     return frozenset(name for name, value in node.args.items() if value)
 
 
-def selected(item: exp.Expression, context: PlanContext) -> list[Value | None]:
-    """Return the values of an item of a SELECT list; None stands for one that only Spark can compute.
+def selected(item: exp.Expression, context: PlanContext) -> Sequence[Value] | ThroughSpark:
+    """Return the values of an item of a SELECT list, or why Spark has to compute them.
 
     Args:
         item: The item, without an alias.
@@ -102,12 +109,13 @@ def selected(item: exp.Expression, context: PlanContext) -> list[Value | None]:
     """
     star = item.this if isinstance(item, exp.Column) else item
     if isinstance(star, exp.Star):
-        is_whole = not parts(star) and (star is item or is_of_table(item, context))
-        fields = context.schema.fields if is_whole else ()
-        return [Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True)) for field in fields] or [
-            None
-        ]
-    return [selected_value(item, partial(column_of, context), TimeZone.of(context.time_zone))]
+        if parts(star) or not (star is item or is_of_table(item, context)):
+            return only_spark(sql_text(item))
+        fields = context.schema.fields
+        return [Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True)) for field in fields]
+    columns, zone = partial(column_of, context), TimeZone.of(context.time_zone)
+    value = selected_value(item, columns, zone)
+    return only_spark(sql_text(uncomputed_part(item, columns, zone))) if value is None else [value]
 
 
 def column_of(context: PlanContext, node: exp.Expression) -> NestedField | None:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from dml.engine import create_as_select, insert
 from dml.errors import AnalysisError, CorruptFileError, DataError, ErrorKind
+from dml.plan.row_delta_plan import ThroughSpark
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
@@ -186,8 +187,9 @@ def test_an_empty_table_and_a_condition_that_meets_nothing(lake: Lake, source: s
 def by_spark() -> Iterator[None]:
     """Let Spark compute all rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(insert, "rows_as_scanned", lambda *_, **__: None)
-        patch.setattr(create_as_select, "scanned_rows", lambda *_, **__: None)
+        through_spark = ThroughSpark(reason="a twin is compared")
+        patch.setattr(insert, "rows_of_query", lambda *_: through_spark)
+        patch.setattr(create_as_select, "scanned_rows", lambda *_: through_spark)
         yield
 
 
