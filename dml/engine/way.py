@@ -74,6 +74,8 @@ def select_way(plan: RowDeltaPlan, scan: ScanPlan, computed: InTasks | ThroughSp
         return Unchanged(reason="the table has no snapshot")
     if scan.covers_whole_files:
         return WholeFiles(tasks=tuple(scan.tasks))
+    if not scan.tasks and not plan.inserts:
+        return Unchanged(reason="no data file can have a row that it changes")
     return computed
 
 

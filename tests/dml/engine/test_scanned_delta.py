@@ -1,6 +1,7 @@
 """DELETE and UPDATE whose rows Spark does not see: they change what Spark would have changed."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 from dml.engine import row_level
 from dml.errors import CorruptFileError, DataError, ErrorKind
 from dml.model.write_task import WriteContext
+from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows.evaluate import NumberOverflowError
 from tests.dml.engine.conftest import Kind, Lake
 
@@ -76,6 +78,49 @@ def test_deleted_rows_are_those_that_spark_finds(kind: Kind) -> None:
         lake.session.sql(statement)
         assert repr(lake.rows(name)) == repr(expected)
     assert lake.session.verify(name, every_file=True).ok
+
+
+STORED = {
+    "i": ["later", "7", "-later", "NULL"],
+    "l": ["later", "id * 2 - 5", "2147483648", "i"],
+    "d": ["id", "f", "1.5", "-0.0", "9007199254740993", "later + 1"],
+    "n": ["later", "-12.5", "0", "n", "NULL"],
+    "f": ["id", "later", "f", "NULL"],
+}
+
+
+@contextmanager
+def through_spark() -> Iterator[None]:
+    """Let Spark compute all changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_level, "computed_by", lambda *_: ThroughSpark(reason="a twin is compared"))
+        yield
+
+
+@pytest.mark.parametrize("merges", [False, True], ids=["UPDATE", "MERGE"])
+def test_assigned_values_are_converted_as_spark_stores_them(lake: Lake, merges: bool) -> None:
+    columns = "id BIGINT, later INT, i INT, l BIGINT, d DOUBLE, n DECIMAL(12, 2), f FLOAT"
+    rows = """
+        SELECT id, nullif(int(id) % 9 - 4, 3), int(id % 5), -id, id / 7, id / 10, float(id) / 7
+        FROM range(-20, 40) UNION ALL SELECT 9007199254740993 - 2 * id, 2147483647, 0, 0, 0, 0, 0 FROM range(2)"""
+    modes = {f"write.{command}.mode": "merge-on-read" for command in ("update", "merge")}
+    twins = [lake.create(columns, **modes) for _ in range(2)]
+    for name in twins:
+        lake.session.sql(f"INSERT INTO {name} {rows}")
+    for number in range(max(map(len, STORED.values()))):
+        assigned = ", ".join(f"{column} = {texts[number % len(texts)]}" for column, texts in STORED.items())
+        if merges:
+            statement = f"""
+                MERGE INTO {{name}} t USING (SELECT id * 2 AS key FROM range(-12, 12)) ON id = key
+                WHEN MATCHED THEN UPDATE SET {assigned}"""
+        else:
+            statement = f"UPDATE {{name}} SET {assigned} WHERE id % 7 <> 2"
+        assert explained(lake, statement.format(name=twins[0])), assigned
+        result = lake.session.sql(statement.format(name=twins[0]))
+        with through_spark():
+            expected = lake.session.sql(statement.format(name=twins[1]))
+        assert result.rows_updated == expected.rows_updated > 0
+        assert repr(lake.rows(twins[0])) == repr(lake.rows(twins[1])), assigned
 
 
 def test_every_row_and_no_row(kind: Kind) -> None:
