@@ -18,9 +18,9 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
 from pyiceberg.types import NestedField
 
+from dml import pyiceberg_patch  # noqa: F401 - PyIceberg can load tables with variants from now on
 from dml.errors import CorruptFileError, NotSupportedError, storage_failure
 from dml.files.snapshot_texts import parsed_metadata
-from dml.model import variants  # noqa: F401 - from then on PyIceberg can load tables with variants
 
 __all__ = ["only_adds_a_snapshot", "plain_json", "read_table_metadata", "with_snapshots_of", "without_snapshots"]
 

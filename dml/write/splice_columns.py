@@ -24,7 +24,8 @@ from pyiceberg.types import BinaryType, DoubleType, FloatType, NestedField, Stru
 from dml.files.file_io import check_size, file_errors, file_io, open_file
 from dml.model.columns import DeltaLayout
 from dml.model.scan_task import ScanTask
-from dml.model.variants import METADATA, VariantType
+from dml.model.variants import METADATA
+from dml.pyiceberg_patch import VariantType
 from dml.splice.footer import (
     CHUNK_TYPE,
     COLUMN_ORDERS,

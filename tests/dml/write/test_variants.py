@@ -12,7 +12,8 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 
 from dml.errors import DataError, NotSupportedError
 from dml.model.columns import DeltaLayout
-from dml.model.variants import VARIANT_ARROW, VARIANT_FOR_SPARK, VariantType
+from dml.model.variants import VARIANT_ARROW, VARIANT_FOR_SPARK
+from dml.pyiceberg_patch import VariantType
 from dml.splice.footer import TRAILER_BYTES, Footer, footer_length
 from dml.splice.variant_groups import with_annotated_footer
 from dml.write.conversion import converted
