@@ -102,14 +102,18 @@ def scanned_rows(
         properties: Its properties, the statement's own options over them.
         policy: The rules of store assignment.
     """
-    if len(query.tables) != 1:
+    if not query.tables:
+        return ThroughSpark(reason="the query reads no table")
+    if len(query.tables) > 1:
         return NOT_PLAIN
     if settings.quoted_regex:
         return ThroughSpark(reason="names in backquotes are patterns")
     (reference,) = query.tables
     resolved = tables.resolve(reference)
-    if resolved is None or resolved.metadata_table is not None:
-        return ThroughSpark(reason=f"'{'.'.join(reference.parts)}' is not the name of a table in a catalog of RowDelta")
+    if resolved is None:
+        return ThroughSpark(reason="the query reads no table in a catalog of RowDelta")
+    if resolved.metadata_table is not None:
+        return ThroughSpark(reason="the query reads a metadata table")
     source = resolved.table
     snapshot_id, schema = snapshot_to_read(engine, settings, tables.statement, resolved, reference)
     scan = plain_scan(

@@ -81,9 +81,9 @@ def test_deleted_rows_are_those_that_spark_finds(kind: Kind) -> None:
 
 
 STORED = {
-    "i": ["later", "7", "-later", "NULL"],
+    "i": ["later", "7", "later - 1", "NULL"],
     "l": ["later", "id * 2 - 5", "2147483648", "i"],
-    "d": ["id", "f", "1.5", "-0.0", "9007199254740993", "later + 1"],
+    "d": ["id", "f", "1.5", "-0.0", "9007199254740993", "later * 2L"],
     "n": ["later", "-12.5", "0", "n", "NULL"],
     "f": ["id", "later", "f", "NULL"],
 }
