@@ -24,7 +24,7 @@ from dml.connector.state import column_path
 from dml.engine.distribution import distribution_mode, orders_rows
 from dml.engine.insert import InsertOptions, RowsWrite
 from dml.engine.writes import WriteOutcome, delete_uncommitted, written_by
-from dml.model.write_task import TaskCommit
+from dml.model.write_task import report_from_bytes
 from dml.options import ADVISORY_PARTITION_SIZE, DistributionMode, integer
 from dml.spark.jobs import await_tasks, new_tag, tagged
 from dml.spark.shared_files import check_writes
@@ -164,8 +164,8 @@ class WriterJob:
         """
         self._job.close()
         self._commits = True
-        commits = [TaskCommit.from_bytes(bytes(message.pickledMessage())) for message in messages]
-        return written_by(commits, self._write.target.table, self._write.task.spec)
+        reports = [report_from_bytes(bytes(message.pickledMessage())) for message in messages]
+        return written_by(reports, self._write.target.table, self._write.task.spec)
 
     def abort(self) -> None:
         """Delete what the tasks wrote, when they have ended."""

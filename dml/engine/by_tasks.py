@@ -8,7 +8,7 @@ Spark's way moves the rows of files into the JVM, shuffles and sorts them, and p
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from dml.engine.scans import Scan
 from dml.engine.sent_source import SentSource
-from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, commits_of, task_reports, with_live_storage, written_by
+from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, failures_of, task_reports, with_live_storage, written_by
 from dml.model.scan_task import ScanContext, ScanTask
-from dml.model.write_task import SourceMatches, TaskCommit, TaskReport, report_from_bytes
+from dml.model.write_task import SourceMatches, TaskReport, report_from_bytes
 from dml.options import DistributionMode
 from dml.rows.expressions import column_ids
 from dml.rows.program import Changes, Program
@@ -76,7 +76,7 @@ def write_by_tasks(
         input=TaskInput.of(groups, replace(context, decides_rows=True)), program=program, sink=WriteTask(spec)
     )
     frame = task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
-    return written_by(commits_of(task_reports(frame, table, spec)), table, spec)
+    return written_by(task_reports(frame, table, spec), table, spec)
 
 
 def write_merge_by_tasks(
@@ -123,33 +123,25 @@ def write_merge_by_tasks(
     )
     program = source.program
     if not program.not_matched:
-        return written_by(merge.run(groups).commits, table, spec)
+        return written_by(merge.run(groups), table, spec)
     if len(groups) == 1 and source.row_count <= MIN_ROWS_PER_TASK:
-        return written_by(merge.run(groups, inserts_unmatched=True).commits, table, spec)
+        return written_by(merge.run(groups, inserts_unmatched=True), table, spec)
     if not groups or not program.matched:
-        return written_by([], table, spec, lambda _: merge.insert(merge.probe(groups)))
+        return written_by([], table, spec, lambda: merge.insert(merge.probe(groups)))
     if spec.job is not WriteJob.COPY_ON_WRITE:
-        found = merge.run(groups)
-        return written_by(found.commits, table, spec, lambda _: merge.insert(found.matched))
+        reports = merge.run(groups)
+        return written_by(reports, table, spec, lambda: merge.insert(matches_of(reports)))
     matched = merge.probe(groups)
     merge = merge.renewed()
     unmatched = source.row_count - len(matched)
     loads = {0: 0} if merge.are_few(unmatched) else merge.inserting_tasks(unmatched, groups)
-    return written_by(merge.run(groups, inserts=merge.shares(matched, loads)).commits, table, spec)
+    return written_by(merge.run(groups, inserts=merge.shares(matched, loads)), table, spec)
 
 
 def matches_of(reports: Sequence[TaskReport]) -> BitMap:
     """Return the rows of the source that matched in any task."""
     found = [BitMap.deserialize(report.rows) for report in reports if isinstance(report, SourceMatches)]
     return BitMap.union(*found) if found else BitMap()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobReports:
-    """What the tasks of a job reported."""
-
-    commits: list[TaskCommit] = field(default_factory=list)
-    matched: BitMap = field(default_factory=BitMap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +161,7 @@ class MergeJobs:
         *,
         inserts_unmatched: bool = False,
         inserts: Mapping[int, bytes] = MappingProxyType({}),
-    ) -> JobReports:
+    ) -> Sequence[TaskReport]:
         """Run a job that writes.
 
         Args:
@@ -179,7 +171,7 @@ class MergeJobs:
         """
         tasks = max(len(groups), *(number + 1 for number in inserts), 0)
         if not tasks:
-            return JobReports()
+            return ()
         program = self.source.program
         task = RowTask(
             input=TaskInput.of([*groups, *[()] * (tasks - len(groups))], self.context),
@@ -191,10 +183,9 @@ class MergeJobs:
             reports_matches=bool(program.not_matched) and not inserts_unmatched,
         )
         frame = task_frame(self.spark, tasks, task, TASK_COMMIT_SCHEMA, tasks)
-        reports = task_reports(frame, self.table, self.spec)
-        return JobReports(commits=commits_of(reports), matched=matches_of(reports))
+        return task_reports(frame, self.table, self.spec)
 
-    def insert(self, matched: BitMap) -> list[TaskCommit]:
+    def insert(self, matched: BitMap) -> Sequence[TaskReport]:
         """Insert the rows of the source without a match: a few on the driver, many by a job.
 
         Args:
@@ -203,7 +194,7 @@ class MergeJobs:
         unmatched, merge = self.source.row_count - len(matched), self.renewed()
         if not self.are_few(unmatched):
             loads = self.inserting_tasks(unmatched, ())
-            return merge.run((), inserts=self.shares(matched, loads)).commits
+            return merge.run((), inserts=self.shares(matched, loads))
         rows = inserted_rows(self.source.program, self.source.rows, matched)
         return [] if rows is None else [held_inserts(rows, merge.spec)]
 
@@ -269,7 +260,6 @@ class MergeJobs:
         with ended_on_failure(self.spark):
             rows = task_frame(self.spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups)).collect()
         reports = [report_from_bytes(bytes(row[0])) for row in rows]
-        for commit in commits_of(reports):
-            if commit.failure is not None:
-                raise commit.failure
+        for failure in failures_of(reports):
+            raise failure.error
         return matches_of(reports)

@@ -19,7 +19,7 @@ from pyroaring import BitMap
 from dml.errors import DmlError, ExecutionError
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.scan_task import ScanContext
-from dml.model.write_task import SourceMatches, TaskCommit, report_batch
+from dml.model.write_task import SourceMatches, TaskFailure, report_batch
 from dml.read.data_file import coalesced
 from dml.read.reader import KeyTest, TaskReader
 from dml.rows.changes import ChangesRun, NewRows
@@ -171,4 +171,4 @@ def discard(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     except DmlError as error:
         if isinstance(error, ExecutionError):
             raise
-        yield report_batch(TaskCommit(failure=error))
+        yield report_batch(TaskFailure(error))

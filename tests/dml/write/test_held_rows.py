@@ -19,7 +19,7 @@ from pyiceberg.types import DecimalType, ListType, LongType, MapType, NestedFiel
 from dml.deletes.deletion_vector import decode
 from dml.errors import DataError, ExecutionError
 from dml.model.columns import DeltaLayout, RowOperation
-from dml.model.write_task import TaskCommit, WriteContext
+from dml.model.write_task import TaskCommit, WriteContext, report_batch, report_from_bytes
 from dml.options import WriteOptions
 from dml.write import held_rows, output_files
 from dml.write.held_rows import threads_for, write_joined_files
@@ -45,7 +45,7 @@ def job(write_context: WriteContext, kind: WriteJob = WriteJob.ROWS, **more: Any
 def reports(spec: WriterSpec, batches: list[list[pa.RecordBatch]]) -> list[TaskCommit]:
     """What the tasks of a job report, as it reaches the driver."""
     return [
-        TaskCommit.from_bytes(write_task(rows, spec, TaskIdentity(partition_id=number)).to_bytes())
+        report_from_bytes(report_batch(write_task(rows, spec, TaskIdentity(partition_id=number))).column(0)[0].as_py())
         for number, rows in enumerate(batches)
     ]
 

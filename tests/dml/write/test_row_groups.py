@@ -16,7 +16,7 @@ from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, Nested
 from dml.errors import DmlError
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
 from dml.model.scan_task import DeleteFileRef
-from dml.model.write_task import TaskCommit
+from dml.model.write_task import TaskCommit, TaskFailure
 from dml.read.reader import PieceReader
 from dml.read.target_files import TargetFiles
 from dml.splice.footer import Chunk, Footer, footer_length
@@ -72,8 +72,8 @@ def change(
     commit = run(
         WriteJob.COPY_ON_WRITE, [batch], target, layout, files, splices=splices, deletes=True, tracks_origins=True
     )
-    if commit.failure is not None:
-        raise commit.failure
+    if isinstance(commit, TaskFailure):
+        raise commit.error
     return commit
 
 

@@ -35,7 +35,7 @@ from dml.errors import CorruptFileError, DataError, DmlError, ErrorKind
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
-from dml.model.write_task import TaskCommit
+from dml.model.write_task import TaskCommit, TaskFailure
 from dml.options import WriteOptions
 from dml.read.target_files import TargetFiles
 from dml.splice import spliced_file
@@ -149,8 +149,8 @@ def update(
     target = context(folder / str(next(NUMBERS)), schema=schema, properties=properties, **more)
     layout = DeltaLayout(value_ids=assigned, assigned_ids=assigned)
     commit = run(WriteJob.COPY_ON_WRITE, [changes], target, layout, files, splices=splices, tracks_origins=True)
-    if commit.failure is not None:
-        raise commit.failure
+    if isinstance(commit, TaskFailure):
+        raise commit.error
     return commit
 
 

@@ -119,8 +119,8 @@ def test_a_required_one_must_be_there(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "v", VariantType(), required=True))
     batch = from_spark(ROWS[:2]).select([0, 1])
     commit = run(WriteJob.ROWS, [batch], context(tmp_path, schema=schema, version=3), DeltaLayout(value_ids=(1, 2)))
-    assert isinstance(commit.failure, DataError)
-    assert "'v' requires a value" in commit.failure.message
+    assert isinstance(commit.error, DataError)
+    assert "'v' requires a value" in commit.error.message
 
 
 @pytest.mark.parametrize("file_format", ["orc", "avro"])
