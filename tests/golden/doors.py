@@ -27,7 +27,7 @@ from pyspark.sql.functions import expr, lit
 from dml.errors import DmlError, SqlError
 from dml.result import Result
 from dml.session import Session
-from dml.spark.versions import Feature, arrow_table, has, sql_failure
+from dml.spark.versions import VERSION, Feature, arrow_table, has, sql_failure
 from dml.sqlparse import (
     Assignment,
     DeleteAction,
@@ -274,8 +274,12 @@ def is_mapping(assignments: tuple[Assignment, ...]) -> bool:
 
 
 def has_plain_rows(statement: InsertStatement) -> bool:
-    """Return whether the rows are those of a query that stands for itself: `DEFAULT` is a word of INSERT alone."""
-    return "default" not in statement.query.names
+    """Return whether PySpark's writers can write the rows.
+
+    `DEFAULT` is a word of INSERT alone, and before 4.1 PySpark writes no fewer columns than the table has.
+    """
+    may_lack_columns = bool(statement.columns) or statement.by_name
+    return "default" not in statement.query.names and (VERSION >= (4, 1) or not may_lack_columns)
 
 
 def read_table(lake: Session, sql: str) -> DataFrame:
