@@ -28,6 +28,7 @@ from dml.hints import page
 __all__ = [
     "CLASSIC_PACKAGE",
     "MINIMUM_JAVA",
+    "VERSION",
     "Feature",
     "SqlFailure",
     "arrow_table",
