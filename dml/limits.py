@@ -329,6 +329,18 @@ sets are equal bytes.
 The last of them holds row 2**48. Above it absent bitmaps are left out: a few positions must not become gigabytes.
 """
 
+# ---- Memory of the JVM ----------------------------------------------------------------------------------------------
+
+JVM_MEMORY_PERCENT: Final = 40
+"""Share of the memory of a single machine for the JVM of a new session, which includes the executors. The rest is for
+Python workers and the cache of the operating system. Estimate."""
+
+MIN_JVM_MIB: Final = 1024
+"""Memory for the JVM on small machines, in mebibytes. Spark itself needs some hundreds. Estimate."""
+
+MAX_JVM_MIB: Final = 16 * 1024
+"""Memory for the JVM on large machines, in mebibytes: rows are in Python workers, so more would be wasted. Estimate."""
+
 # ---- What files claim -----------------------------------------------------------------------------------------------
 
 # Limits on what a reader does because of a number in a file, which may be damaged or hostile. A file beyond a limit is

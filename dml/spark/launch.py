@@ -157,8 +157,9 @@ def usable_memory() -> int:
 
 
 def driver_memory(total: int) -> int:
-    """Megabytes for the JVM: two fifths of the memory, the rest is for the Python workers and the system's cache."""
-    return max(1024, min(16 * 1024, total * 2 // 5 // 1024**2))
+    """Mebibytes for the JVM of a number of bytes of memory."""
+    share = total * limits.JVM_MEMORY_PERCENT // 100 // 1024**2
+    return max(limits.MIN_JVM_MIB, min(limits.MAX_JVM_MIB, share))
 
 
 def check_python(version: tuple[int, ...]) -> None:
