@@ -83,7 +83,7 @@ MIN_TASK_BYTES: Final = 8 * 2**20
 `update-tasks`."""
 
 MIN_TASK_FILES: Final = 8
-"""The same in files: opening eight small ones takes about as long as starting a worker. Estimate."""
+"""The same in files, so that a change of a few small files does not add a file for each core. Estimate."""
 
 MAX_TASK_IMBALANCE: Final = 1.1
 """How much heavier the heaviest task may become so that the files of a partition stay together. Estimate."""
@@ -180,9 +180,9 @@ MAX_LISTED_BUCKETS: Final = 10_000
 MAX_TRANSFORMED_VALUES: Final = 100
 """Values of an IN or NOT IN over a transform, each of them a nested condition. More are left to Spark. Estimate."""
 
-MIN_PRINTED_VALUES: Final = 8
-"""Values of an IN above which they are read from the text of Spark's expression, in one call to the JVM, and not one by
-one. Estimate."""
+MAX_SINGLE_VALUES: Final = 8
+"""Values of an IN that are read from Spark one by one. More are taken from the text of the expression, in one call
+to the JVM. Estimate."""
 
 MAX_CALL_NODES: Final = 500
 """Nodes of a function call in Spark's plan that are examined to find its column; `bucket` of a string has fewer."""
@@ -196,7 +196,7 @@ JVM."""
 # Batches. Spark gives Python 10,000 rows at once, Arrow's kernels are efficient from some thousands on.
 
 SPARK_BATCH_ROWS: Final = 1 << 15
-"""Rows per batch that a task passes to Spark: half of 65,536, for half of the memory. Which is faster has not been
+"""Rows per batch that a task passes to Spark. Twice as many take twice the memory; which is faster has not been
 measured on an idle machine. Estimate."""
 
 NARROW_BATCH_ROWS: Final = 1 << 16
@@ -339,7 +339,7 @@ MIN_JVM_MIB: Final = 1024
 """Memory for the JVM on small machines, in mebibytes. Spark itself needs some hundreds. Estimate."""
 
 MAX_JVM_MIB: Final = 16 * 1024
-"""Memory for the JVM on large machines, in mebibytes: rows are in Python workers, so more would be wasted. Estimate."""
+"""Memory for the JVM on large machines, in mebibytes. Estimate."""
 
 # ---- What files claim -----------------------------------------------------------------------------------------------
 
@@ -394,7 +394,7 @@ MAX_THRIFT_DEPTH: Final = 24
 BITMAP_SCAN_RECORDS: Final = 4096
 """Empty bitmaps of a deletion vector that are recognized at once. Estimate."""
 
-# ---- Reports of tasks to the driver ---------------------------------------------------------------------------------
+# ---- Messages between driver and tasks ------------------------------------------------------------------------------
 
 MESSAGE_COMPRESSION_LEVEL: Final = 1
 """zlib's level for what is sent to tasks: paths repeat and shrink to a tenth, and higher levels gain little."""
@@ -407,7 +407,8 @@ MAX_TASK_POSITION_BYTES: Final = 8 * 2**20
 014). Estimate."""
 
 MAX_ALL_REPORT_BYTES: Final = 256 * 2**20
-"""The same for all tasks. Spark aborts jobs whose results exceed `spark.driver.maxResultSize`, 1 GiB by default."""
+"""Positions and origins that all tasks report. Spark aborts jobs whose results exceed
+`spark.driver.maxResultSize`, 1 GiB by default."""
 
 MAX_TASK_ORIGIN_RUNS: Final = 2**21
 """Runs of rows with neighbouring origins that copy-on-write remembers for a rewritten file. Rows that sorting has

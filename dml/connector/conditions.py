@@ -116,7 +116,7 @@ def listed(node: JavaObject, children: Sequence[JavaObject]) -> list[exp.Express
     count = len(children) - 1
     if count > limits.MAX_CONDITION_NODES:
         return [unknown()]
-    if count > limits.MIN_PRINTED_VALUES and str(children[1].getClass().getSimpleName()) == "LiteralValue":
+    if count > limits.MAX_SINGLE_VALUES and str(children[1].getClass().getSimpleName()) == "LiteralValue":
         kind = str(children[1].dataType().json()).strip('"')
         if kind in PRINTED_AS_NUMBERS:
             first, *rest = str(node.toString()).removesuffix(")").rsplit(", ", count - 1)
