@@ -48,7 +48,7 @@ class Walk:
     """A statement of growing size.
 
     Attributes:
-        crosses: The thresholds that the sizes cross, as modules and names.
+        crosses: The thresholds that the sizes cross, as names in `dml/limits.py` or of properties.
         axis: What the sizes count.
         sizes: The sizes, ascending.
         statement: Returns the statement for a size, with `{table}` for the table.
@@ -115,8 +115,8 @@ UPDATE = "UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7"
 
 WALKS: dict[str, Walk] = {
     "merge-source": Walk(
-        crosses="engine.sent_source: SENT_BYTES, KEPT_BYTES, TRIED_BYTES, write.merge.max-sent-source-bytes; "
-        "engine.by_tasks: MAX_DRIVER_BYTES, MIN_ROWS_PER_TASK",
+        crosses="limits: MAX_INLINE_SOURCE_BYTES, MAX_CACHED_SOURCE_BYTES, MAX_TRIED_SOURCE_BYTES, "
+        "MAX_DRIVER_INSERT_BYTES, MIN_INSERTS_PER_TASK; write.merge.max-sent-source-bytes",
         axis="rows of the source",
         sizes=growing_sizes(1_000, 4_000_000, 4 / 3),
         statement=merge_of(NUMBER, "t.id = s.id"),
@@ -143,7 +143,7 @@ WALKS: dict[str, Walk] = {
         variants=MODES,
     ),
     "merge-new": Walk(
-        crosses="engine.by_tasks.MAX_DRIVER_BYTES: new rows that the driver inserts; sent_source.KEPT_BYTES",
+        crosses="limits.MAX_DRIVER_INSERT_BYTES: new rows that the driver inserts; limits.MAX_CACHED_SOURCE_BYTES",
         axis="rows of the source, all new",
         sizes=growing_sizes(20_000, 160_000, 1.2),
         statement=merge_of_new_rows,
@@ -159,7 +159,7 @@ WALKS: dict[str, Walk] = {
         rows=of_rows(1),
     ),
     "update-tasks": Walk(
-        crosses="scan.split.SMALL_SIZE: files of 8 MiB for one task that writes",
+        crosses="limits.MIN_TASK_BYTES: files of 8 MiB for one task that writes",
         axis="rows of a table of two files",
         sizes=growing_sizes(150_000, 500_000, 1.15),
         statement=same_statement(UPDATE),
@@ -173,28 +173,28 @@ WALKS: dict[str, Walk] = {
         rows=of_rows(2),
     ),
     "scan-vectorized": Walk(
-        crosses="connector.vectorized.LEAST_BYTES: files of 16 MiB for Spark's reader",
+        crosses="limits.MIN_SPARK_READER_BYTES: files of 16 MiB for Spark's reader",
         axis="rows of a table of two files",
         sizes=growing_sizes(400_000, 1_600_000, 1.15),
         statement=same_statement(READ_BY_SPARK),
         rows=of_rows(2),
     ),
     "scan-files": Walk(
-        crosses="connector.vectorized.MOST_FILES: 512 files for Spark's reader",
+        crosses="limits.MAX_SPARK_READER_FILES: 512 files for Spark's reader",
         axis="files of a table",
         sizes=(400, 450, 500, 512, 513, 550, 600),
         statement=same_statement(READ_BY_SPARK),
         rows=lambda files: ROWS.format(rows=1_000_000, files=files),
     ),
     "scan-groups": Walk(
-        crosses="rows.groups: ROWS_AT_ONCE, MAX_GROUP_SHARE: rows that a task puts together",
+        crosses="limits: GROUP_BATCH_ROWS, MAX_GROUP_SHARE: rows that a task puts together",
         axis="groups of a table of 1 million rows",
         sizes=growing_sizes(100, 1_000_000, 2),
         statement=same_statement("SELECT grp, count(*), sum(amt) FROM {table} GROUP BY grp"),
         rows=lambda groups: ROWS.format(rows=1_000_000, files=4).replace("id % 97", f"id % {groups}"),
     ),
     "insert-held": Walk(
-        crosses="write.writer_spec.MAX_HELD_BYTES: 1 MiB of a task's rows that the driver writes",
+        crosses="limits.MAX_TASK_HELD_BYTES: 1 MiB of a task's rows that the driver writes",
         axis="rows of two tasks",
         sizes=growing_sizes(8_000, 50_000, 1.15),
         statement=lambda rows: f"INSERT INTO {{table}} {ROWS.format(rows=rows, files=2)}",

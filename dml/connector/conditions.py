@@ -17,16 +17,16 @@ from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from sqlglot import exp
 
+from dml import limits
 from dml.model.value_text import date_text, timestamp_text
 from dml.plan.assignments import TargetNames
 from dml.plan.condition import EVERY_ROW, Condition, conjunction
-from dml.plan.predicates import MAX_DEPTH, MAX_NODES, pushable
+from dml.plan.predicates import pushable
 from dml.plan.row_delta_plan import PlanContext
 
 __all__ = ["UNKNOWN", "column", "literal", "pushable_trees", "pushed_down", "tree", "unknown"]
 
 UNKNOWN: Final = "__rowdelta_unknown"
-LONG_LIST: Final = 8
 
 BINARY: Final[dict[str, type[exp.Expression]]] = {
     "=": exp.EQ,
@@ -59,8 +59,10 @@ def pushed_down(
         catalogs: The names of our catalogs.
     """
     given = list(predicates)
-    found = pushable_trees(map(tree, given[:MAX_DEPTH]), schema, time_zone=time_zone, catalogs=catalogs)
-    return replace(found, pruning_is_exact=found.pruning_is_exact and len(given) <= MAX_DEPTH)
+    found = pushable_trees(
+        map(tree, given[: limits.MAX_CONDITION_DEPTH]), schema, time_zone=time_zone, catalogs=catalogs
+    )
+    return replace(found, pruning_is_exact=found.pruning_is_exact and len(given) <= limits.MAX_CONDITION_DEPTH)
 
 
 def pushable_trees(
@@ -83,7 +85,7 @@ def pushable_trees(
 
 def tree(node: JavaObject, depth: int = 0) -> exp.Expression:
     """A predicate or a value as sqlglot has it; what lies deeper than is looked at means nothing."""
-    if depth > MAX_DEPTH:
+    if depth > limits.MAX_CONDITION_DEPTH:
         return unknown()
     kind = str(node.getClass().getSimpleName())
     if kind == "FieldReference":
@@ -112,9 +114,9 @@ def tree(node: JavaObject, depth: int = 0) -> exp.Expression:
 def listed(node: JavaObject, children: Sequence[JavaObject]) -> list[exp.Expression]:
     """The values of IN: many of one type, whose text is plain, are taken in one call; more than count are none."""
     count = len(children) - 1
-    if count > MAX_NODES:
+    if count > limits.MAX_CONDITION_NODES:
         return [unknown()]
-    if count > LONG_LIST and str(children[1].getClass().getSimpleName()) == "LiteralValue":
+    if count > limits.MAX_SINGLE_VALUES and str(children[1].getClass().getSimpleName()) == "LiteralValue":
         kind = str(children[1].dataType().json()).strip('"')
         if kind in PRINTED_AS_NUMBERS:
             first, *rest = str(node.toString()).removesuffix(")").rsplit(", ", count - 1)

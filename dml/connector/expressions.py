@@ -17,9 +17,9 @@ from typing import Final
 from py4j.java_gateway import JavaObject
 from sqlglot import exp
 
+from dml import limits
 from dml.connector.conditions import UNKNOWN, column, literal, tree, unknown
 from dml.connector.java import companion, java_class, simple_name
-from dml.plan.predicates import MAX_DEPTH
 from dml.spark.iceberg_functions import NAMESPACE
 from dml.spark.jvm import gateway
 
@@ -42,8 +42,6 @@ COMPARISONS: Final[dict[str, type[exp.Expression]]] = {
 HOLDER: Final = "KnownNullable"
 """What a call and its column stand in: it gives what is in it, and says nothing that an outer join could make wrong."""
 
-MOST_NODES: Final = 500
-"""Nodes of a call that are looked at for its column; that of `bucket` of a string has fewer."""
 
 MARKED: Final[set[object]] = set()
 """The gateways in whose JVM a call was marked: without one, nobody looks for marks."""
@@ -98,7 +96,7 @@ def condition_trees(filters: JavaObject) -> list[exp.Expression]:
     """
     strategy = companion(STRATEGY)
     found: list[exp.Expression] = []
-    for place in range(min(int(filters.size()), MAX_DEPTH)):
+    for place in range(min(int(filters.size()), limits.MAX_CONDITION_DEPTH)):
         condition = filters.apply(place)
         predicate = strategy.translateFilterV2(condition)
         translated = tree(predicate.get()) if predicate.isDefined() else unknown()
@@ -111,7 +109,7 @@ def condition_trees(filters: JavaObject) -> list[exp.Expression]:
 def condition_tree(node: JavaObject, depth: int = 0) -> exp.Expression:
     """A condition of comparisons with calls, columns and constants."""
     kind, below = simple_name(node), depth + 1
-    if depth > MAX_DEPTH:
+    if depth > limits.MAX_CONDITION_DEPTH:
         return unknown()
     if kind in COMPARISONS:
         return COMPARISONS[kind](
@@ -149,7 +147,7 @@ def call_tree(node: JavaObject) -> exp.Expression:
 def held_column(call: JavaObject) -> str | None:
     """The one column that a call has, in its node; None where it has others, or something else is there."""
     names, left = set[str](), [call]
-    for _ in range(MOST_NODES):
+    for _ in range(limits.MAX_CALL_NODES):
         if not left:
             return names.pop() if len(names) == 1 else None
         node = left.pop()

@@ -8,7 +8,7 @@ who reads, never what is read.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from pyiceberg.expressions import (
     BooleanExpression,
@@ -29,6 +29,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
 
+from dml import limits
 from dml.files.file_io import file_io
 from dml.model.scan_task import ScanTask
 from dml.pruning.bound_expressions import bound_filter, folded
@@ -37,15 +38,6 @@ from dml.read.data_file import DataFile, Piece
 from dml.read.open_data_file import open_data_file
 
 __all__ = ["leaves_most"]
-
-ASKED_FILES: Final = 4
-"""Of so many files the footers are read; more would tell little more."""
-
-LEAST_SHARE: Final = 0.3
-"""Of fewer rows than this share, to filter them before they reach the JVM is quicker than to read them there."""
-
-LEAST_ROW_GROUPS: Final = 0.7
-"""Where fewer row groups than this share may have a match, to leave out the others is quicker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +76,7 @@ def leaves_most(
         DmlError: a file cannot be read.
     """
     files = list({task.path: task for task in tasks}.values())
-    asked = files[:: -(-len(files) // ASKED_FILES)]
+    asked = files[:: -(-len(files) // limits.SAMPLED_FOOTERS)]
     bound = bound_filter(row_filter, schema, case_sensitive=case_sensitive)
     may_match = any_match(row_filter, schema, case_sensitive=case_sensitive)
     left = Left()
@@ -99,7 +91,10 @@ def leaves_most(
                     may_match=piece.rows if matches else 0,
                     match=piece.rows * share(bound, known) if matches else 0.0,
                 )
-    return left.may_match >= LEAST_ROW_GROUPS * left.rows and left.match >= LEAST_SHARE * left.rows
+    return (
+        left.may_match >= limits.MIN_SPARK_READER_ROW_GROUP_SHARE * left.rows
+        and left.match >= limits.MIN_SPARK_READER_ROW_SHARE * left.rows
+    )
 
 
 def bounds_of(file: DataFile, piece: Piece, schema: Schema, field_id: int) -> Bounds:

@@ -31,6 +31,7 @@ from pyiceberg.types import (
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
+from dml import limits
 from dml.connector.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
 from dml.connector.proxies import Proxy
 from dml.connector.scan import ScanRead
@@ -56,8 +57,6 @@ ROW: Final = "org.apache.spark.sql.catalyst.expressions.GenericInternalRow"
 SETTING: Final = "spark.sql.iceberg.aggregate-push-down.enabled"
 """Iceberg's setting of a session."""
 
-MOST_FILES: Final = 20_000
-"""Of more files, to look at the metrics of each takes as long as a job."""
 
 VALUE_TYPES: Final = (
     IntegerType,
@@ -173,7 +172,7 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[KnownAggregat
         rows = live_rows(plan.tasks, trust_position_deletes=False)
         return None if rows is None else KnownRow(read, aggregates, [rows] * len(aggregates))
     columns = [asked.column for asked in aggregates if asked.column is not None]
-    if any(task.has_deletes for task in plan.tasks) or len(plan.tasks) > MOST_FILES:
+    if any(task.has_deletes for task in plan.tasks) or len(plan.tasks) > limits.MAX_KNOWN_VALUE_FILES:
         return None
     if any(column.initial_default is not None for column in columns) or not kept_types(read.state.table, columns):
         return None

@@ -13,6 +13,7 @@ from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.types import NestedField
 
+from dml import limits
 from dml.connector.aggregated_scan import AggregatedScan, partial_aggregation
 from dml.connector.conditions import pushable_trees, pushed_down
 from dml.connector.expressions import condition_trees, has_marked
@@ -25,7 +26,6 @@ from dml.connector.workers import has_python_readers, runs_our_tasks
 from dml.engine.engine import Engine, StatementSettings
 from dml.model.columns import METADATA_COLUMNS
 from dml.plan.condition import Condition
-from dml.plan.predicates import MAX_DEPTH
 from dml.scan.planner import ScanPlan
 from dml.spark.internals import works
 from dml.spark.jvm import scala_list
@@ -170,7 +170,7 @@ def both(first: BooleanExpression, second: BooleanExpression) -> BooleanExpressi
     """Two filters that must both be true: what each asks is asked once, of long ones of the first not all."""
     asked = {repr(part) for part in conjuncts(second)}
     rest = [part for part in conjuncts(first) if repr(part) not in asked]
-    return reduce(And, rest[: max(0, MAX_DEPTH - len(asked))], second)
+    return reduce(And, rest[: max(0, limits.MAX_CONDITION_DEPTH - len(asked))], second)
 
 
 def conjuncts(expression: BooleanExpression) -> Iterator[BooleanExpression]:
@@ -213,7 +213,11 @@ class ConditionScanBuilder(SparkScanBuilder):
             time_zone=settings.time_zone,
             catalogs=self.engine.registry.catalogs,
         )
-        self._ask(replace(found, pruning_is_exact=found.pruning_is_exact and int(filters.size()) <= MAX_DEPTH))
+        self._ask(
+            replace(
+                found, pruning_is_exact=found.pruning_is_exact and int(filters.size()) <= limits.MAX_CONDITION_DEPTH
+            )
+        )
         return scala_list(()) if self.is_whole else filters
 
     def pushedFilters(self) -> JavaObject:

@@ -41,6 +41,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructField, StructType
 
+from dml import limits
 from dml.catalog.credentials import storage_properties
 from dml.connector.filter_share import leaves_most
 from dml.connector.java import CONNECTOR, array, java_class, none, static, struct_type
@@ -82,11 +83,6 @@ EMPTY_ARGUMENTS: Final = {
 NO_NAMES: Final = NameMapping([])
 """Gives files without field ids none."""
 
-LEAST_BYTES: Final = 16 * 1024 * 1024
-"""Of less, Python workers have read all before a job of Spark's reader has been prepared."""
-
-MOST_FILES: Final = 512
-"""Of more, to tell the JVM of each by itself takes longer than starting Python workers."""
 
 TYPES: Final = (
     BinaryType,
@@ -228,8 +224,8 @@ def vectorized_read(
     """
     fields = [schema.find_field(field_id) for field_id in columns]
     if not (
-        0 < len(tasks) <= MOST_FILES
-        and sum(task.length for task in tasks) >= LEAST_BYTES
+        0 < len(tasks) <= limits.MAX_SPARK_READER_FILES
+        and sum(task.length for task in tasks) >= limits.MIN_SPARK_READER_BYTES
         and all(map(is_plain, tasks))
         and all(map(is_simple, fields))
         and DEFAULT_NAME_MAPPING not in table.properties
@@ -316,7 +312,7 @@ def have_field_ids(table: Table, tasks: Sequence[ScanTask]) -> bool:
     return has_field_ids(oldest.path, oldest.file_size_in_bytes, properties)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=limits.CACHED_FIELD_ID_CHECKS)
 def has_field_ids(path: str, size: int, properties: tuple[tuple[str, str], ...]) -> bool:
     """Whether all columns of a file have field ids."""
     with open_data_file(file_io(dict(properties), path), path, "parquet", NO_NAMES, size=size) as file:

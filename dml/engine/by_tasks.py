@@ -10,12 +10,12 @@ Spark's way moves the rows of files into the JVM, shuffles and sorts them, and p
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
 
 from pyiceberg.table import Table
 from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
+from dml import limits
 from dml.engine.scans import Scan
 from dml.engine.sent_source import SentSource
 from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, failures_of, task_reports, with_live_storage, written_by
@@ -33,16 +33,7 @@ from dml.write.run import WriteTask
 from dml.write.source_inserts import assign_inserts, held_inserts, inserted_rows
 from dml.write.writer_spec import WriteJob, WriterSpec
 
-__all__ = ["MAX_RANGE_BYTES", "write_by_tasks", "write_merge_by_tasks"]
-
-MAX_DRIVER_BYTES: Final = 4 * 2**20
-"""Maximum size of new rows that the driver writes itself: that takes no longer than starting another Spark job."""
-
-MIN_ROWS_PER_TASK: Final = 100_000
-"""Minimum rows per inserting task."""
-
-MAX_RANGE_BYTES: Final = 16 * 2**20
-"""Maximum size of a source whose new rows are one range, which one task writes. Above it, Spark makes ranges."""
+__all__ = ["write_by_tasks", "write_merge_by_tasks"]
 
 
 def write_by_tasks(
@@ -124,7 +115,7 @@ def write_merge_by_tasks(
     program = source.program
     if not program.not_matched:
         return written_by(merge.run(groups), table, spec)
-    if len(groups) == 1 and source.row_count <= MIN_ROWS_PER_TASK:
+    if len(groups) == 1 and source.row_count <= limits.MIN_INSERTS_PER_TASK:
         return written_by(merge.run(groups, inserts_unmatched=True), table, spec)
     if not groups or not program.matched:
         return written_by([], table, spec, lambda: merge.insert(merge.probe(groups)))
@@ -200,7 +191,7 @@ class MergeJobs:
 
     def are_few(self, rows: int) -> bool:
         """Return whether the driver can write this many rows of the source itself."""
-        return rows * self.source.row_bytes <= MAX_DRIVER_BYTES
+        return rows * self.source.row_bytes <= limits.MAX_DRIVER_INSERT_BYTES
 
     def renewed(self) -> "MergeJobs":
         """Return the same jobs, with new credentials if the old ones have expired."""
@@ -218,7 +209,7 @@ class MergeJobs:
             groups: The files that each task reads.
         """
         is_range = self.distribution is DistributionMode.RANGE
-        count = 1 if is_range else min(self.spec.tasks, -(-unmatched // MIN_ROWS_PER_TASK))
+        count = 1 if is_range else min(self.spec.tasks, -(-unmatched // limits.MIN_INSERTS_PER_TASK))
         loads = [sum(task.record_count for task in group) for group in groups]
         loads += [0] * (count - len(loads))
         least = sorted(range(len(loads)), key=lambda number: loads[number])[:count]

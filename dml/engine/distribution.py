@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, expr, lit
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from dml import limits
 from dml.deletes.delete_file_index import partition_key
 from dml.engine.engine import StatementSettings
 from dml.engine.scans import task_groups
@@ -42,7 +43,6 @@ from dml.sqlparse.quoting import quoted
 from dml.write.sorting import row_order
 
 __all__ = [
-    "FEW_ROWS",
     "distribute_delta",
     "distribute_rows",
     "distribution_mode",
@@ -52,16 +52,11 @@ __all__ = [
     "sorts",
 ]
 
-FEW_ROWS: Final = 10_000
-"""So many new rows are not worth a task, and a file, for each core."""
 
 COLUMNAR_RATIO: Final = 3.0
 ROW_BASED_RATIO: Final = 1.5
 """How much smaller rows are in a data file than on their way to it, by Iceberg's `SparkCompressionUtil` for Spark's and
 Iceberg's usual compression: by default a task gets what makes a file of 128 MB."""
-
-MAX_PLACED: Final = 1_000
-"""Up to so many files a query says of each where it goes."""
 
 
 def distribution_mode(table: Table, properties: Mapping[str, str]) -> DistributionMode:
@@ -220,7 +215,7 @@ def distribute_delta(
         files: The files that it may change; its ordinals are their places.
         parallelism: How many tasks run at once.
         inserts: Whether it may insert rows.
-        few_inserts: Whether these are no more than `FEW_ROWS`.
+        few_inserts: Whether these are no more than `limits.MAX_UNSCATTERED_INSERTS`.
         clustered: Whether inserted rows come by partition: `write.spark.fanout.enabled` is false.
         distribution: What the session and the table say of the command.
     """
@@ -255,7 +250,7 @@ def task_of_file(groups: Sequence[Sequence[ScanTask]], files: int) -> str:
     """The number of the group that a row's file is in; of very many files those next to each other go together."""
     if len(groups) <= 1:
         return "0"
-    if files > MAX_PLACED:
+    if files > limits.MAX_PLACED_FILES:
         return f"CAST(CAST({FILE_ORDINAL} AS BIGINT) * {len(groups)}L DIV {files}L AS INT)"
     places = {task.file_ordinal: number for number, group in enumerate(groups) for task in group}
     numbers = ", ".join(str(places[ordinal]) for ordinal in range(files))

@@ -8,6 +8,7 @@ from typing import Final
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 
+from dml import limits
 from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import AnalysisError, ErrorKind
 from dml.hooks import Callbacks
@@ -125,7 +126,7 @@ def parallelism_of(spark: SparkSession, get: SettingReader) -> int:
     context = None if is_connect(spark) else spark.sparkContext
     if context is not None:
         return parallel_tasks(get, int(context.defaultParallelism))
-    return number(get, "spark.default.parallelism", 0) or number(get, LEAF_PARALLELISM, CONNECT_PARALLELISM)
+    return number(get, "spark.default.parallelism", 0) or number(get, LEAF_PARALLELISM, limits.CONNECT_PARALLELISM)
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -135,7 +136,6 @@ def is_connect(spark: SparkSession) -> bool:
 
 VERSION: Final = version("rowdelta")
 LEAF_PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
-CONNECT_PARALLELISM: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,9 +32,10 @@ from pyiceberg.types import (
 )
 from pyspark.sql import types as spark
 
+from dml import limits
 from dml.errors import NotSupportedError
 from dml.plan.comparisons import TableColumn
-from dml.pruning.key_ranges import MAX_LISTED, KeyRanges, range_between, ranges_of
+from dml.pruning.key_ranges import KeyRanges, range_between, ranges_of
 from dml.spark.types import spark_type, type_text
 
 __all__ = ["PruningKey", "compares_alike", "pruning_key"]
@@ -76,7 +77,7 @@ class PruningKey:
     def ranges(self, keys: pa.ChunkedArray) -> KeyRanges:
         """Return the ranges of the source's values."""
         # With a margin, each listed key would become a range.
-        return ranges_of(self.column.field_type, keys, most_listed=0 if self.margin else MAX_LISTED)
+        return ranges_of(self.column.field_type, keys, most_listed=0 if self.margin else limits.MAX_LISTED_KEYS)
 
     def ends(self, name: str, place: int) -> tuple[str, ...]:
         """Return the SQL of the aggregates from which `between` makes a range.

@@ -27,6 +27,7 @@ from pyiceberg.types import (
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 
+from dml import limits
 from dml.engine.delta_query import lacks_fields
 from dml.engine.join_keys import PruningKey, compares_alike, pruning_key
 from dml.engine.target import refuse_internal_names
@@ -56,20 +57,9 @@ __all__ = [
     "source_keys",
 ]
 
-MAX_KEYS: Final = 1_000_000
-"""Above this many source rows the keys stay where they are: shipping them would cost more than it saves."""
-
-MAX_INTEGERS: Final = 4_000_000
-"""The same where the key is one whole number or date, which tasks look up without a hash table: 8 bytes each."""
 
 INTEGERS: Final = (IntegerType, LongType, DateType)
 
-PRUNING_BYTES: Final = 4 * 2**20
-"""Up to this size a source is evaluated beforehand for keys that only prune files, whatever the size of the target."""
-
-PRUNING_SHARE: Final = 8
-"""Above that size, up to the target's bytes divided by this: to cache a row of the source and to collect its key takes
-about twice as long as to read a row of the target."""
 
 PLAIN_NAME: Final = re.compile(r"\w+|`(?:[^`]|``)+`")
 
@@ -185,7 +175,9 @@ def prepared_source(
     pairs, keys = ((), ()) if by_source else join_keys(statement, context, alias, frame)
     if keys and not pairs:
         size = estimated_bytes(frame)
-        if size is not None and size > max(PRUNING_BYTES, target_bytes // PRUNING_SHARE):
+        if size is not None and size > max(
+            limits.MAX_PRUNING_SOURCE_BYTES, target_bytes // limits.PRUNING_SOURCE_DIVISOR
+        ):
             keys = ()
     known_rows = local_rows(frame) if keys else None
     return MergeSourceFrame(
@@ -343,4 +335,4 @@ def key_name(place: int) -> str:
 def most_keys(columns: Sequence[NestedField], spark: SparkSession) -> int:
     """How many keys are worth sending to tasks; a client of Connect sends them with each plan that it asks about."""
     is_integer = len(columns) == 1 and isinstance(columns[0].field_type, INTEGERS)
-    return MAX_INTEGERS if is_integer and is_classic(spark) else MAX_KEYS
+    return limits.MAX_INTEGER_SOURCE_KEYS if is_integer and is_classic(spark) else limits.MAX_SOURCE_KEYS

@@ -14,10 +14,11 @@ from functools import cache
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import DataFrame
 
+from dml import limits
 from dml.commit import CommitKey, DeleteFiles
-from dml.engine.by_tasks import MAX_RANGE_BYTES, write_by_tasks, write_merge_by_tasks
+from dml.engine.by_tasks import write_by_tasks, write_merge_by_tasks
 from dml.engine.delta_query import delta_frame
-from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
+from dml.engine.distribution import distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
@@ -190,8 +191,8 @@ class Delta:
 
     @property
     def inserts_few(self) -> bool:
-        """Whether it is known to insert no more than `FEW_ROWS`."""
-        return self.source_keys is not None and self.source_keys.rows <= FEW_ROWS
+        """Whether it is known to insert no more than `limits.MAX_UNSCATTERED_INSERTS`."""
+        return self.source_keys is not None and self.source_keys.rows <= limits.MAX_UNSCATTERED_INSERTS
 
 
 def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSpark | None = None) -> Delta:
@@ -272,7 +273,7 @@ def most_sent(engine: Engine, planned: PlannedStatement) -> int:
     default = default_limit(engine.spark, planned.settings.parallelism)
     most = sent_source_bytes(planned.target.table.properties, default)
     if planned.plan.inserts and distribution_of(planned).mode is DistributionMode.RANGE:
-        return min(most, MAX_RANGE_BYTES)
+        return min(most, limits.MAX_RANGE_SOURCE_BYTES)
     return most
 
 

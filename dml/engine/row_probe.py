@@ -11,7 +11,6 @@ takes some tenths of a second.
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.table import Table
@@ -19,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from dml import limits
 from dml.commit.changes import RowProbe
 from dml.engine.merge_source import SourceKeys
 from dml.engine.row_level_plan import PlannedStatement
@@ -36,9 +36,6 @@ from dml.scan.source import scan_context
 __all__ = ["StatementProbe", "statement_probe"]
 
 LOG = logging.getLogger(__name__)
-
-MAX_BYTES_READ_HERE: Final = 16 * 1024 * 1024
-"""Above this many bytes of new files Spark reads them: its tasks do so side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +67,7 @@ class StatementProbe:
         try:
             table = self._table(metadata)
             possible = self._by_metrics(table, files)
-            if sum(file.file_size_in_bytes for file in possible) <= MAX_BYTES_READ_HERE:
+            if sum(file.file_size_in_bytes for file in possible) <= limits.MAX_DRIVER_PROBE_BYTES:
                 possible = self._by_filters(table, possible)
                 if self.keys_decide:
                     return bool(possible)

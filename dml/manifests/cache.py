@@ -20,6 +20,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from dml import limits
 from dml.manifests.entries import Entries, EntryList
 from dml.manifests.read import blocks_of, damage_named, decoders_of, entries_in, manifests_of
 from dml.manifests.read_packed import packed_entries_in
@@ -31,15 +32,7 @@ __all__ = ["CACHE_ENABLED", "CACHE_MAX_BYTES", "ManifestCache", "cache_of"]
 
 CACHE_ENABLED: Final = "io.manifest.cache-enabled"
 CACHE_MAX_BYTES: Final = "io.manifest.cache.max-total-bytes"
-DEFAULT_MAX_BYTES: Final = 768 << 20
 
-FEW: Final = 200
-"""Of so many entries arrays are smaller, and faster to ask."""
-
-LONG_ENTRY: Final = 1_000
-LONG_COLUMN: Final = 100
-"""An entry, and what it says of each column, hardly takes so many bytes of a file. Longer ones are kept as arrays: as
-objects they would take some forty times as many."""
 
 Kept = TypeVar("Kept")
 
@@ -159,7 +152,9 @@ def read_entries(manifest: ManifestFile, io: FileIO, columns: int) -> Weighed[En
         file_type, found = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
         blocks = list(found)
     rows, size = sum(count for count, _ in blocks), sum(len(block) for _, block in blocks)
-    if rows <= FEW and size <= FEW * (LONG_ENTRY + LONG_COLUMN * columns):
+    if rows <= limits.MAX_ENTRY_OBJECTS and size <= limits.MAX_ENTRY_OBJECTS * (
+        limits.MAX_ENTRY_OBJECT_BYTES + limits.MAX_ENTRY_OBJECT_COLUMN_BYTES * columns
+    ):
         decoders = list(decoders_of(blocks))
         entries = tuple(entries_in(file_type, decoders, manifest))
         return Weighed(
@@ -196,4 +191,4 @@ def max_bytes(properties: Mapping[str, str]) -> int:
     """How many bytes of manifests a catalog may keep."""
     if not boolean(properties, CACHE_ENABLED, default=True):
         return 0
-    return integer(properties, CACHE_MAX_BYTES, DEFAULT_MAX_BYTES, minimum=0)
+    return integer(properties, CACHE_MAX_BYTES, limits.MANIFEST_CACHE_BYTES, minimum=0)

@@ -36,13 +36,14 @@ from pyiceberg.types import (
     StructType,
 )
 
+from dml import limits
 from dml.errors import CorruptFileError, DmlError, storage_failure
-from dml.manifests.avro_container import FREE_BLOCK_BYTES, MAX_RATIO, AvroContainer
+from dml.manifests.avro_container import AvroContainer
 from dml.manifests.avro_decoder import CheckedDecoder, check_elements
 from dml.manifests.avro_schema import check_partition, record_type
 from dml.manifests.lockstep_decoder import UnsureError
 from dml.manifests.lockstep_lines import lockstep_lines
-from dml.manifests.weights import MAX_KEPT_LINE, MAX_KEPT_LINES_BYTES, KeptLines, bytes_of_encoded
+from dml.manifests.weights import KeptLines, bytes_of_encoded
 from dml.model.manifest import (
     ContentFile,
     EntryStatus,
@@ -116,19 +117,6 @@ ENTRY_READ_SCHEMA: Final = Schema(
 MANIFEST_LIST_SCHEMA: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
 """A manifest list's line in version 3, in which PyIceberg knows `first_row_id`."""
 
-KEPT_SCHEMAS: Final = 64
-"""Of so many schemas of files readers are kept: all files of a table have about one each for lists and manifests, and
-to make a reader takes longer than to read a small file by it."""
-
-MANY_LINES: Final = 100
-"""So many lines of a manifest list are cut apart first; to decode fewer takes less."""
-
-MAX_SUMMARIES: Final = 1 << 12
-"""No line has more summaries, as no partition spec has more fields: in the path of a file each has a folder, a path of
-4,096 bytes has room for a quarter of so many of the shortest names, and an object's name for fewer."""
-
-MAX_KEPT_BYTES: Final = 1 << 16
-"""The schema of no honest file is longer."""
 
 TOTAL_DATA_FILES: Final = "total-data-files"
 SCHEMA_KEY: Final = "avro.schema"
@@ -177,7 +165,7 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
     with damage_named(location):
         file_type, found = blocks_of(io, location)
         blocks = [(count, block) for count, block in found if count or block]
-        if sum(count for count, _ in blocks) >= MANY_LINES:
+        if sum(count for count, _ in blocks) >= limits.MIN_LOCKSTEP_LINES:
             with suppress(UnsureError):
                 return tuple(map(line_reader(file_type).read, lockstep_lines(file_type, blocks)))
         return tuple(map(manifest_file, records_of(file_type, decoders_of(blocks), MANIFEST_LIST_READ_SCHEMA)))
@@ -304,13 +292,13 @@ def records_of(file_type: StructType, decoders: Iterable[tuple[int, CheckedDecod
         decoder.finish()
 
 
-@lru_cache(maxsize=KEPT_SCHEMAS)
+@lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
 def reader_of(file_type: StructType, wanted: StructType) -> Reader:
     """Reads records of a type as those of another. It keeps nothing of what it reads, so threads may share it."""
     return resolve_reader(Schema(*file_type.fields), Schema(*wanted.fields), ROWS)
 
 
-@lru_cache(maxsize=KEPT_SCHEMAS)
+@lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
 def type_of_records(avro_schema: bytes) -> StructType:
     """The type of the records of a file with a schema.
 
@@ -335,7 +323,7 @@ class LineReader:
 
     def read(self, line: bytes) -> ManifestFile:
         """What a line says."""
-        if len(line) > MAX_KEPT_LINE:
+        if len(line) > limits.MAX_CACHED_LINE_BYTES:
             return self.decoded(line)
         key = (self, line)
         found = READ_LINES.get(key)
@@ -353,12 +341,12 @@ class LineReader:
 
 
 READ_LINES: Final[KeptLines[tuple[LineReader, bytes], ManifestFile]] = KeptLines(
-    MAX_KEPT_LINES_BYTES, lambda key, found: bytes_of_encoded(found, key[1])
+    limits.LINE_CACHE_BYTES, lambda key, found: bytes_of_encoded(found, key[1])
 )
 """What lines say, those of all readers together: what is kept has one bound."""
 
 
-@lru_cache(maxsize=KEPT_SCHEMAS)
+@lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
 def line_reader(file_type: StructType) -> LineReader:
     """What reads lines of a type."""
     return LineReader(file_type)
@@ -382,7 +370,7 @@ def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[Str
         raise ValueError(f"it has {len(content)} bytes where its manifest list says {length}")
     container = AvroContainer(BytesIO(content).read, len(content))
     avro_schema = container.metadata[SCHEMA_KEY]
-    find = type_of_records if len(avro_schema) <= MAX_KEPT_BYTES else type_of_records.__wrapped__
+    find = type_of_records if len(avro_schema) <= limits.MAX_CACHED_SCHEMA_BYTES else type_of_records.__wrapped__
     return find(avro_schema), bounded(container.blocks(), len(content))
 
 
@@ -392,7 +380,7 @@ def bounded(blocks: Iterable[tuple[int, bytes]], length: int) -> Iterator[tuple[
     Raises:
         ValueError: they are.
     """
-    most, size = max(FREE_BLOCK_BYTES, MAX_RATIO * length), 0
+    most, size = max(limits.FREE_BLOCK_BYTES, limits.MAX_DECOMPRESSION_RATIO * length), 0
     for count, block in blocks:
         size += len(block)
         if size > most:
@@ -454,7 +442,7 @@ def metrics(value: Mapping[int, Any] | None) -> Mapping[int, Any]:
 
 def manifest_file(record: list[Any]) -> ManifestFile:
     partitions = record[13]
-    if partitions is not None and len(partitions) > MAX_SUMMARIES:
+    if partitions is not None and len(partitions) > limits.MAX_PARTITION_SUMMARIES:
         raise ValueError(f"its line of '{record[0]}' has summaries of {len(partitions)} partition fields")
     return ManifestFile(
         manifest_path=record[0],

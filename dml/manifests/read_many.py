@@ -5,15 +5,13 @@ Input: manifests, and what reads one of them. Output: what it gives, in their or
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import TypeVar
 
+from dml import limits
 from dml.model.manifest import ManifestFile
 
 __all__ = ["read_all", "read_each"]
 
-MAX_THREADS: Final = 8
-MAX_GROUPS: Final = 256
-"""Thousands of manifests are given to threads in so many groups: to hand one over takes longer than to look it up."""
 
 Read = TypeVar("Read")
 
@@ -30,8 +28,8 @@ def read_each(
     if len(manifests) < 2:
         yield from ((manifest, read(manifest)) for manifest in manifests)
         return
-    size = -(-len(manifests) // MAX_GROUPS)
+    size = -(-len(manifests) // limits.MAX_THREAD_GROUPS)
     groups = [manifests[start : start + size] for start in range(0, len(manifests), size)]
-    with ThreadPoolExecutor(min(MAX_THREADS, len(groups)), thread_name_prefix="manifests") as pool:
+    with ThreadPoolExecutor(min(limits.READ_THREADS, len(groups)), thread_name_prefix="manifests") as pool:
         for group, found in zip(groups, pool.map(lambda group: list(map(read, group)), groups), strict=True):
             yield from zip(group, found, strict=True)

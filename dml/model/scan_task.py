@@ -7,6 +7,7 @@ but the `ScanContext` to read rows.
 from dataclasses import dataclass, field
 from typing import Any
 
+from dml import limits
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.manifest import ContentFile
 from dml.rows.expressions import TRUE, Predicate
@@ -157,7 +158,7 @@ class ScanContext:
     key_filter: KeyFilter | None = None
     row_predicate: Predicate = TRUE
     decides_rows: bool = False
-    batch_rows: int = 65536
+    batch_rows: int = limits.SPARK_BATCH_ROWS
     case_sensitive: bool = False
 
 

@@ -17,6 +17,7 @@ from pyiceberg.expressions import BooleanExpression, IsNull, Or, Reference
 from pyiceberg.types import BooleanType, NestedField, StringType, StructType
 from sqlglot import exp
 
+from dml import limits
 from dml.plan.comparisons import ComparisonOperator, TableColumn, compare, is_in, is_null, starts_with
 from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, computed, conjunction, disjunction
 from dml.plan.folding import fold
@@ -31,8 +32,6 @@ from dml.sqlparse.statements import Fragment
 
 __all__ = [
     "FUNCTIONS",
-    "MAX_DEPTH",
-    "MAX_NODES",
     "Converter",
     "EquiKey",
     "equi_keys",
@@ -45,12 +44,6 @@ __all__ = [
 
 FUNCTIONS = "system"
 """The namespace of Iceberg's functions."""
-
-MAX_NODES = 20_000
-"""A greater condition is not pushed down: walking it is recursive, and pruning by it would be slow."""
-
-MAX_DEPTH = 200
-"""Expressions are walked recursively, here and in PyIceberg."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,15 +165,17 @@ class Converter:
 
     def condition(self, node: exp.Expression | None) -> Condition:
         """A whole condition."""
-        if node is None or not self.trees.holds(node) or sum(1 for _ in node.walk()) > MAX_NODES:
+        if node is None or not self.trees.holds(node) or sum(1 for _ in node.walk()) > limits.MAX_CONDITION_NODES:
             return UNKNOWN
         conjuncts = list(split_conjuncts(node))
-        parts = [self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts[:MAX_DEPTH]]
-        return reduce(conjunction, parts if len(conjuncts) <= MAX_DEPTH else [*parts, UNKNOWN])
+        parts = [
+            self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts[: limits.MAX_CONDITION_DEPTH]
+        ]
+        return reduce(conjunction, parts if len(conjuncts) <= limits.MAX_CONDITION_DEPTH else [*parts, UNKNOWN])
 
     def converted(self, node: exp.Expression, *, negated: bool, depth: int) -> Condition:
         """A condition, or its negation."""
-        if depth > MAX_DEPTH:
+        if depth > limits.MAX_CONDITION_DEPTH:
             return UNKNOWN
         below = depth + 1
         match node:

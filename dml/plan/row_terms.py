@@ -31,6 +31,7 @@ from pyiceberg.types import (
 )
 from sqlglot import exp
 
+from dml import limits
 from dml.plan.comparisons import ComparisonOperator
 from dml.read.projection import arrow_type
 from dml.rows.expressions import (
@@ -62,8 +63,6 @@ __all__ = [
 Columns = Callable[[exp.Expression], NestedField | None]
 """The table's top-level column that an expression is, if it certainly is one."""
 
-MAX_DEPTH: Final = 20
-MAX_MEMBERS: Final = 100
 MAX_SHOWN: Final = 40
 """The limit for the parts of an expression that EXPLAIN shows as SQL."""
 
@@ -102,7 +101,7 @@ def row_term(node: exp.Expression, columns: Columns, depth: int = 0) -> Value | 
         columns: Finds the columns.
         depth: How many operators it is inside of.
     """
-    if depth > MAX_DEPTH:
+    if depth > limits.MAX_TERM_DEPTH:
         return None
     match node:
         case exp.Paren():
@@ -274,7 +273,7 @@ def member_term(
         columns: Finds the columns.
         negated: Whether it is NOT IN.
     """
-    if len(members) > MAX_MEMBERS:
+    if len(members) > limits.MAX_TERM_VALUES:
         return None
     numbers = (number(member) for member in members)
     if {LONG, DOUBLE} <= {found.type for found in numbers if found is not None}:

@@ -39,12 +39,13 @@ from pyiceberg.types import (
 )
 from sqlglot import exp
 
+from dml import limits
 from dml.model.columns import RowOperation
 from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedValue
 from dml.plan.condition import EVERY_ROW, conjunction
 from dml.plan.condition_checks import condition_sql, non_deterministic
 from dml.plan.merge_clauses import Bound
-from dml.plan.predicates import MAX_DEPTH, MAX_NODES, Converter, split_conjuncts
+from dml.plan.predicates import Converter, split_conjuncts
 from dml.plan.row_delta_plan import (
     MergeSource,
     PlanContext,
@@ -147,7 +148,10 @@ class JoinedRows(Converter):
         Raises:
             OnlySparkError: they cannot.
         """
-        if len(conjuncts) > MAX_DEPTH or sum(1 for conjunct in conjuncts for _ in conjunct.walk()) > MAX_NODES:
+        if (
+            len(conjuncts) > limits.MAX_CONDITION_DEPTH
+            or sum(1 for conjunct in conjuncts for _ in conjunct.walk()) > limits.MAX_CONDITION_NODES
+        ):
             raise OnlySparkError(only_spark("a condition of that length").reason)
         parts = (self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts)
         known = reduce(conjunction, parts, EVERY_ROW)

@@ -27,9 +27,10 @@ from pyiceberg.types import (
 )
 from sqlglot import exp
 
+from dml import limits
 from dml.model.columns import METADATA_COLUMNS
 from dml.plan.assignments import TargetNames
-from dml.plan.predicates import MAX_DEPTH, pushable, split_conjuncts
+from dml.plan.predicates import pushable, split_conjuncts
 from dml.plan.row_delta_plan import PlanContext
 from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, TableReference
@@ -265,7 +266,7 @@ def row_filter(fragment: Fragment, reference: TableReference, alias: str, contex
         for conjunct in split_conjuncts(condition)
         if speaks_of(conjunct, alias, structs, single=single)
     )
-    for conjunct in islice(spoken, MAX_DEPTH):
+    for conjunct in islice(spoken, limits.MAX_CONDITION_DEPTH):
         found = And(found, pushable(conjunct, context).pruning)
     return found
 

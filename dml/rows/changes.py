@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dml import limits
 from dml.rows.evaluate import Columns, CompiledPredicate, evaluate
 from dml.rows.expressions import TRUE, Column, Value
 from dml.rows.lookup import NOWHERE, KeyLookup, Mask, Places
@@ -18,9 +19,6 @@ from dml.rows.program import Changes, Clause, source_id
 __all__ = ["ChangedRows", "ChangesRun", "NewRows"]
 
 UNDECIDED: Final = -1
-
-INSERT_ROWS: Final = 1 << 17
-"""Maximum rows of a batch of new rows."""
 
 
 class TakenColumns(Mapping[int, pa.Array]):
@@ -147,8 +145,8 @@ class ChangesRun:
         Raises:
             NumberOverflowError: An integer does not fit its type.
         """
-        for first in range(0, len(places) if self.program.not_matched else 0, INSERT_ROWS):
-            part = places[first : first + INSERT_ROWS]
+        for first in range(0, len(places) if self.program.not_matched else 0, limits.INSERT_BATCH_ROWS):
+            part = places[first : first + limits.INSERT_BATCH_ROWS]
             columns = TakenColumns((self._source, pa.array(part)))
             operations, values = self._apply(self._not_matched, columns, len(part))
             taken = np.asarray(operations) != 0

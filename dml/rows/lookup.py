@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dml import limits
+
 __all__ = ["NOWHERE", "KeyLookup", "Mask", "Places"]
 
 Places = npt.NDArray[np.int64]
@@ -21,12 +23,6 @@ Hashes = npt.NDArray[np.uint64]
 
 NOWHERE: Final = -1
 """The place of a key that is absent."""
-
-MAX_SPAN: Final = 1 << 24
-"""Maximum span of integers for a table with the place of each: 64 MiB."""
-
-MAX_MEMBER_SPAN: Final = 1 << 26
-"""Maximum span of integers for a table with one byte for each: 64 MiB."""
 
 
 class KeyLookup:
@@ -98,7 +94,9 @@ class IntegerKeys:
 
     @cached_property
     def _places_table(self) -> npt.NDArray[np.int32] | None:
-        if self._span > min(MAX_SPAN, max(1 << 20, 8 * len(self._values))):
+        if self._span > min(
+            limits.MAX_PLACE_SPAN, max(limits.MIN_TABLE_SPAN, limits.PLACE_SPAN_PER_KEY * len(self._values))
+        ):
             return None
         table = np.full(self._span, NOWHERE, np.int32)
         table[self._values - self._least] = self._rows
@@ -106,7 +104,9 @@ class IntegerKeys:
 
     @cached_property
     def _member_table(self) -> Mask | None:
-        if self._span > min(MAX_MEMBER_SPAN, max(1 << 20, 256 * len(self._values))):
+        if self._span > min(
+            limits.MAX_MEMBER_SPAN, max(limits.MIN_TABLE_SPAN, limits.MEMBER_SPAN_PER_KEY * len(self._values))
+        ):
             return None
         table = np.zeros(self._span, np.bool_)
         table[self._values - self._least] = True

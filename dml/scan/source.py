@@ -14,6 +14,7 @@ from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 
+from dml import limits
 from dml.catalog.credentials import storage_properties
 from dml.model import columns
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
@@ -29,9 +30,6 @@ from dml.tasks.task_input import TaskInput
 
 __all__ = ["dataframe", "scan_context", "spark_schema"]
 
-BATCH_ROWS = 32_768
-"""Half of Spark's usual size, for half the memory; which is faster has not been settled on a quiet machine."""
-
 
 def scan_context(
     table: Table,
@@ -44,7 +42,7 @@ def scan_context(
     row_predicate: Predicate = TRUE,
     case_sensitive: bool = False,
     schema: Schema | None = None,
-    batch_rows: int = BATCH_ROWS,
+    batch_rows: int = limits.SPARK_BATCH_ROWS,
 ) -> ScanContext:
     """The context of a scan.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from dml import limits
 from dml.deletes.delete_file_index import partition_key
 from dml.model.scan_task import ScanTask
 from dml.options import DistributionMode
@@ -25,12 +26,6 @@ OPEN_FILE_COST = 4 * 1024 * 1024
 LEAST_SIZE = 16 * 1024 * 1024
 """What weighs less is not read by two tasks, however many could run: Java's `MIN_SPLIT_SIZE`."""
 
-SMALL_SIZE = 8 * 1024 * 1024
-SMALL_FILES = 8
-"""So many bytes in so many files are not worth a second task, which starts a Python worker and writes its own files."""
-
-UNEVEN = 1.1
-"""How much heavier the heaviest group may be for the sake of keeping partitions together."""
 
 SPLITTABLE = frozenset({"parquet"})
 """Formats whose readers know the position of a part's first row without reading what is before."""
@@ -124,7 +119,7 @@ def whole_file_groups(
         return ()
     size = sum(task.length for task in tasks)
     # Starting a task with a Python worker costs tens of milliseconds: no more of them than keep all cores busy.
-    useful = min(parallelism, max(-(-size // SMALL_SIZE), -(-len(tasks) // SMALL_FILES)))
+    useful = min(parallelism, max(-(-size // limits.MIN_TASK_BYTES), -(-len(tasks) // limits.MIN_TASK_FILES)))
     count = min(len(tasks), max(-(-size // target_size), useful, 1))
     files: Units = [[task] for task in tasks]
     apart = packed(files, count, open_file_cost)
@@ -134,7 +129,7 @@ def whole_file_groups(
         return packed(whole_partitions(tasks, advisory_size), count, open_file_cost)
     together = packed(partition_units(tasks, count, open_file_cost), count, open_file_cost)
     heaviest, least = (sum(weight(task, open_file_cost) for task in groups[0]) for groups in (together, apart))
-    return together if heaviest <= least * UNEVEN else apart
+    return together if heaviest <= least * limits.MAX_TASK_IMBALANCE else apart
 
 
 def partition_groups(
@@ -161,7 +156,7 @@ def partition_groups(
     for task in tasks:
         partitions.setdefault(partition(task), []).append(task)
     total = sum(task.length for task in tasks)
-    useful = min(parallelism, -(-total // SMALL_SIZE))
+    useful = min(parallelism, -(-total // limits.MIN_TASK_BYTES))
     count = min(len(partitions), max(useful, -(-total // target_size), 1))
     order = {key: number for number, key in enumerate(partitions)}
     groups = packed(list(partitions.values()), count, open_file_cost)
@@ -176,7 +171,7 @@ def partition_units(tasks: Sequence[ScanTask], groups: int, open_file_cost: int)
         partitions.setdefault(partition_key(task.spec_id, task.partition), []).append(task)
     units: list[list[ScanTask]] = []
     for files in partitions.values():
-        fits = sum(weight(task, open_file_cost) for task in files) <= share * UNEVEN
+        fits = sum(weight(task, open_file_cost) for task in files) <= share * limits.MAX_TASK_IMBALANCE
         units.extend([files] if fits else ([task] for task in files))
     return units
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dml import limits
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
@@ -25,7 +26,7 @@ from dml.write.output_files import OutputFileFactory
 from dml.write.partition_values import PartitionRouter
 from dml.write.partitioning import open_data_writer
 from dml.write.row_builder import RowBuilder
-from dml.write.row_log import MAX_ENCODED_BYTES, OriginLog
+from dml.write.row_log import OriginLog
 from dml.write.splicing import Splicer
 from dml.write.writer_spec import WriterSpec, current_spec
 
@@ -53,7 +54,7 @@ class FileRewriter:
         self._spec_id = spec.context.default_spec_id
         self._origins = None
         if spec.tracks_origins:
-            self._origins = OriginLog(max_encoded_bytes=min(MAX_ENCODED_BYTES, spec.max_report_bytes))
+            self._origins = OriginLog(max_encoded_bytes=min(limits.MAX_TASK_ORIGIN_BYTES, spec.max_report_bytes))
         self.splicer = Splicer(spec, layout, output, self._origins) if spec.splices else None
         self._writer = open_data_writer(spec, layout, output, self._origins)
         # Updates that assign no source of a partition value leave every row in its partition.

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, FloatType, NestedField, StructType
 
+from dml import limits
 from dml.files.file_io import check_size, file_errors, file_io, open_file
 from dml.model.columns import DeltaLayout
 from dml.model.scan_task import ScanTask
@@ -32,7 +33,6 @@ from dml.splice.footer import (
     ELEMENT_NAME,
     ELEMENT_TYPE,
     LOGICAL_TYPE,
-    MAX_FOOTER_BYTES,
     NULL_COUNT,
     NUM_CHILDREN,
     STATISTICS,
@@ -63,8 +63,6 @@ __all__ = [
     "splice_columns",
 ]
 
-FOOTER_GUESS_BYTES: Final = 64 * 2**10
-"""Read from a file's end at once: most footers fit, and each request to an object store has a latency."""
 
 ICEBERG_SCHEMA: Final = "iceberg.schema"
 
@@ -378,10 +376,10 @@ def read_footer(stream: Any, task: ScanTask) -> Footer | None:
     A broken footer gives None as well: the file is then rewritten, and the reader reports the damage.
     """
     size = task.file_size_in_bytes
-    tail = read_exactly(stream, max(0, size - FOOTER_GUESS_BYTES), min(size, FOOTER_GUESS_BYTES))
+    tail = read_exactly(stream, max(0, size - limits.FOOTER_READ_BYTES), min(size, limits.FOOTER_READ_BYTES))
     try:
         length = footer_length(tail[-TRAILER_BYTES:], size)
-        if length > MAX_FOOTER_BYTES:
+        if length > limits.MAX_FOOTER_BYTES:
             return None
         start = size - TRAILER_BYTES - length
         missing = length + TRAILER_BYTES - len(tail)

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import chain
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
+from dml import limits
 from dml.files.file_io import file_errors
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout
 from dml.model.manifest import ContentFile, FileContent
@@ -57,12 +57,6 @@ from dml.write.splice_columns import (
 from dml.write.writer_spec import WriterSpec, current_spec
 
 __all__ = ["Splicer", "may_splice", "may_splice_statement"]
-
-MAX_NEW_BYTES: Final = 256 * 2**20
-"""Limit for the new columns of a row group: they are in memory at once."""
-
-MAX_AHEAD_BYTES: Final = 64 * 2**20
-"""Limit for changes that are held to decide about a row group before they are taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +196,7 @@ class FileSplice:
     def _fate(self, place: int, start: int) -> GroupFate | None:
         """Return the fate of a row group; None if it has too many changes to decide before they are taken."""
         group = self._old.footer.row_groups[place]
-        ahead = self._changes.ahead(start, start + group.rows, MAX_AHEAD_BYTES)
+        ahead = self._changes.ahead(start, start + group.rows, limits.MAX_HELD_CHANGE_BYTES)
         if not self._columns.loses_rows:
             return GroupFate.UNTOUCHED if ahead is not None and not len(ahead.positions) else GroupFate.UPDATED
         if ahead is None:
@@ -579,7 +573,7 @@ class Splicer:
                 return None
             choices = [self._choice(part) for part in (columns.untouched, columns.updated, columns.rewritten)]
             readers = stack.enter_context(self._files.pieces(task.file_ordinal, choices))
-            splice = FileSplice(job, old, columns, readers, changes, max_new_bytes=MAX_NEW_BYTES)
+            splice = FileSplice(job, old, columns, readers, changes, max_new_bytes=limits.MAX_SPLICED_BYTES)
             if not splice.is_worth_it():
                 return None
             indexes = read_offset_indexes(old, columns.columns)
@@ -635,5 +629,5 @@ class Splicer:
 def is_too_large(footer: Footer, columns: SpliceColumns) -> bool:
     """Return whether a row group's new columns exceed the memory limit and its rows must stay together."""
     return not columns.loses_rows and any(
-        new_bytes(footer, group, columns.updated) > MAX_NEW_BYTES for group in footer.row_groups
+        new_bytes(footer, group, columns.updated) > limits.MAX_SPLICED_BYTES for group in footer.row_groups
     )

@@ -372,7 +372,7 @@ def test_files_are_planned_once_where_spark_makes_groups_itself(lake, spark, mon
         return plans[-1]
 
     monkeypatch.setattr(dml.connector.scan, "plan_scan", counted)
-    monkeypatch.setattr("dml.connector.vectorized.LEAST_BYTES", 0)
+    monkeypatch.setattr("dml.limits.MIN_SPARK_READER_BYTES", 0)
     frame = spark.sql(f"SELECT i, sum(g) FROM lake.{name} GROUP BY i")
     assert not is_computed_in_tasks(frame)
     assert len(plans) == 1
@@ -387,7 +387,7 @@ def test_workers_without_us_are_not_asked_for_groups(lake, spark, monkeypatch):
     def refuse(_):
         raise SetupError("no RowDelta there")
 
-    monkeypatch.setattr("dml.connector.vectorized.LEAST_BYTES", 0)
+    monkeypatch.setattr("dml.limits.MIN_SPARK_READER_BYTES", 0)
     monkeypatch.setattr(dml.connector.workers, "check_workers", refuse)
     monkeypatch.setattr(dml.connector.workers, "UNFIT", set())
     for _ in range(2):

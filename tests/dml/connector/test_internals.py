@@ -7,6 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from dml import limits
 from dml.connector import frames, functions, install, known_values, scan_builder, stream, vectorized, workers
 from dml.connector.java import struct_type
 from dml.connector.workers import PYTHON_SOURCES, has_python_readers
@@ -26,7 +27,7 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget all trials and warnings in this JVM."""
     monkeypatch.setattr(internals, "TRIED", {})
     monkeypatch.setattr(internals, "WARNED", set())
-    monkeypatch.setattr(vectorized, "LEAST_BYTES", 0)
+    monkeypatch.setattr(limits, "MIN_SPARK_READER_BYTES", 0)
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pyarrow.parquet as pq
 import pytest
 
+from dml import limits
 from dml.engine import insert, row_level
 from dml.model.manifest import ContentFile
-from dml.scan import split
 from tests.dml.engine.conftest import COMMANDS, Lake
 
 pytestmark = pytest.mark.spark
@@ -128,7 +128,7 @@ def test_the_mode_of_a_command_keeps_partitions_together_or_not(
 
     The session counts before the table: `range` is given to it, and `none` to the table.
     """
-    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
     conf = plain_lake.session.spark.conf
     files = {}
     for mode in ("", "none", "hash", "range", "small"):
@@ -158,7 +158,7 @@ def test_the_mode_of_a_command_keeps_partitions_together_or_not(
 @pytest.mark.proves("F1")
 def test_new_rows_of_a_merge_go_by_partition_or_as_they_come(plain_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a few: by default one file for each partition; with `none` each task has some of each."""
-    monkeypatch.setattr(row_level, "FEW_ROWS", 0)
+    monkeypatch.setattr(limits, "MAX_UNSCATTERED_INSERTS", 0)
     monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
     found = {}
     for mode in ("", "none", "hash", "range"):
@@ -176,9 +176,9 @@ def test_new_rows_of_a_merge_go_by_partition_or_as_they_come(plain_lake: Lake, m
 @pytest.mark.parametrize("clauses", ["", BY_K])
 def test_new_rows_of_a_merge_go_by_range(plain_lake: Lake, monkeypatch: pytest.MonkeyPatch, clauses: str) -> None:
     """By partition and then by the write order, beside changes of files, each of which stays in one task."""
-    monkeypatch.setattr(row_level, "FEW_ROWS", 0)
+    monkeypatch.setattr(limits, "MAX_UNSCATTERED_INSERTS", 0)
     monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
-    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
     properties = {"format-version": "2", "write.merge.distribution-mode": "range"}
     name = plain_lake.create("id BIGINT, k INT", clauses, **properties)
     plain_lake.session.sql(f"ALTER TABLE {name} WRITE ORDERED BY id DESC")

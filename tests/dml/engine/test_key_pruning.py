@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dml.engine import merge_source, row_level
+from dml import limits
+from dml.engine import row_level
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
@@ -124,8 +125,8 @@ def test_neither_are_they_where_the_keys_are_too_many_for_the_driver(
     lake: Lake, table: str, key: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark then computes the minimum and maximum."""
-    for limit in ("MAX_KEYS", "MAX_INTEGERS"):
-        monkeypatch.setattr(merge_source, limit, 2)
+    for limit in ("MAX_SOURCE_KEYS", "MAX_INTEGER_SOURCE_KEYS"):
+        monkeypatch.setattr(limits, limit, 2)
     monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
     assert len(lake.data_files(table)) == 4
     with only_file(lake, table, 1):
@@ -169,7 +170,7 @@ def test_floats_match_as_sparks_join_has_them(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, partition: str, most: int
 ) -> None:
     """NaN equals NaN, and -0.0 equals 0.0: a file or partition with one is opened for the other."""
-    monkeypatch.setattr(merge_source, "MAX_KEYS", most)
+    monkeypatch.setattr(limits, "MAX_SOURCE_KEYS", most)
     name = lake.create(f"f {kind}, n INT", partition)
     values = [value.format(kind=kind) for value in AWKWARD]
     for number, value in enumerate(values):
@@ -269,8 +270,8 @@ def test_a_text_that_is_not_utf_8_is_a_key_like_others(lake: Lake, monkeypatch: 
 def test_a_source_that_is_large_beside_its_target_is_not_evaluated_for_keys_that_only_prune(
     lake: Lake, table: str, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(merge_source, "PRUNING_BYTES", limit)
-    monkeypatch.setattr(merge_source, "PRUNING_SHARE", 1 << 40)
+    monkeypatch.setattr(limits, "MAX_PRUNING_SOURCE_BYTES", limit)
+    monkeypatch.setattr(limits, "PRUNING_SOURCE_DIVISOR", 1 << 40)
     statement = f"MERGE INTO {table} t USING (SELECT id / 4 - 3 AS k FROM range(12, 18)) s ON t.dbl = s.k "
     ((plan,),) = lake.session.query(f"EXPLAIN {statement} WHEN MATCHED THEN DELETE").collect()
     assert f"scan: {1 if limit > 0 else 4} of 4 data files" in plan

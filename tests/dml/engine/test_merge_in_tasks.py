@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from dml.engine import by_tasks, row_level, sent_source
+from dml import limits
+from dml.engine import row_level, sent_source
 from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.result import Result
-from dml.scan import split
 from tests.dml.engine.conftest import Kind, Lake
 from tests.marks import by_night
 
@@ -196,8 +196,8 @@ def test_new_rows_go_along_with_files_that_are_written_anew(lake: Lake) -> None:
 @pytest.mark.parametrize("few", [True, False])
 def test_tasks_that_do_not_know_what_others_match(lake: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """Several tasks write files anew; new rows are found first, and few of them go along with one of the files."""
-    monkeypatch.setattr(split, "SMALL_SIZE", 1)
-    monkeypatch.setattr(by_tasks, "MAX_DRIVER_BYTES", 1 << 20 if few else 1)
+    monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(limits, "MAX_DRIVER_INSERT_BYTES", 1 << 20 if few else 1)
     names = [filled(Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)) for _ in range(2)]
     before = len(lake.data_files(names[0]))
     assert before > 1

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dml import limits
 from dml.engine import row_probe
 from dml.engine.row_level import delta_of
 from dml.engine.row_level_plan import plan_statement
@@ -104,7 +105,7 @@ def test_a_condition_that_only_spark_knows_is_asked_of_spark(kind: Kind, asked: 
 
 
 def test_large_files_are_left_to_spark(kind: Kind, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_probe, "MAX_BYTES_READ_HERE", 10)
+    monkeypatch.setattr(limits, "MAX_DRIVER_PROBE_BYTES", 10)
     name = kind.filled()
     files = new_files(kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
     assert not matches(kind, name, UPDATE, files)

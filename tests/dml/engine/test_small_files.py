@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 import dml
+from dml import limits
 from dml.engine import row_level
-from dml.scan import split
 from tests.dml.engine.conftest import COMMANDS, Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -93,7 +93,7 @@ def test_a_small_change_of_files_that_several_tasks_read_adds_as_few(
 
     With granularity `partition`, and of Puffin files, it adds one for each of its tasks.
     """
-    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
     name = files_of(lake, version, partitioned=False, **{"write.delete.granularity": granularity})
     rows = dict(lake.rows(f"SELECT id, s FROM {name}"))
     merge = (

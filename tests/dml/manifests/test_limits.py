@@ -10,6 +10,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType
 
+from dml import limits
 from dml.errors import CorruptFileError
 from dml.manifests.avro_schema import avro_schema
 from dml.manifests.entries import NULL_VALUE_COUNTS
@@ -21,7 +22,6 @@ from dml.manifests.read import (
     entries_of,
     read_manifest_list,
 )
-from dml.manifests.weights import MAX_KEPT_LINE
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile, PartitionSummary
 from dml.pruning.file_bounds import MetricBounds, MetricColumn
 from tests.dml.manifests.array_files import read_arrays
@@ -73,7 +73,7 @@ def test_long_lines_of_manifest_lists_are_read_anew(tmp_path: Path, monkeypatch:
         return decode(reader, line)
 
     monkeypatch.setattr(LineReader, "decoded", noted)
-    for length, times in ((20, 1), (MAX_KEPT_LINE, 2)):
+    for length, times in ((20, 1), (limits.MAX_CACHED_LINE_BYTES, 2)):
         summary = PartitionSummary(contains_null=False, contains_nan=None, lower_bound=bytes(length), upper_bound=b"")
         lines = [
             ManifestFile(

@@ -31,6 +31,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from dml import limits
 from dml.errors import CorruptFileError, DataError, DmlError, ErrorKind
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
 from dml.model.manifest import ContentFile, FileContent
@@ -38,7 +39,6 @@ from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
 from dml.model.write_task import TaskCommit, TaskFailure
 from dml.options import WriteOptions
 from dml.read.target_files import TargetFiles
-from dml.splice import spliced_file
 from dml.splice.footer import Footer, footer_length, is_old_writer
 from dml.splice.thrift_compact import decode_struct, encode_struct
 from dml.write import splice_columns, splicing
@@ -549,7 +549,7 @@ def test_a_column_that_is_longer_than_its_footer_says_is_not_cut_off(tmp_path: P
 
     whole = old_file(tmp_path, write_page_index=False)
     for block in (1, 7, 50, 2**20):
-        with mock.patch.object(spliced_file, "BLOCK_BYTES", block):
+        with mock.patch.object(limits, "COPY_BYTES", block):
             (file,) = (commit := update(tmp_path, target_files(whole, TWO, 50), TWO, TEXT, (2,))).data_files
         assert len(commit.spliced_files) == 1
         assert plain(file.path).column("id").to_pylist() == list(range(50))
@@ -645,7 +645,7 @@ def test_columns_that_do_not_fit_in_memory_are_rewritten_in_parts(tmp_path: Path
     assert path.stat().st_size < 10_000
     files = target_files(path, TWO, 100)
     ids = changing([4], [pa.array([-1])], (1,))
-    with mock.patch.object(splicing, "MAX_NEW_BYTES", 100_000):
+    with mock.patch.object(limits, "MAX_SPLICED_BYTES", 100_000):
         assert update(tmp_path, files, TWO, TEXT, (2,)).spliced_files == ()
         assert len(update(tmp_path, files, TWO, ids, (1,)).spliced_files) == 1
     assert len(update(tmp_path, files, TWO, TEXT, (2,)).spliced_files) == 1
