@@ -274,12 +274,8 @@ def is_mapping(assignments: tuple[Assignment, ...]) -> bool:
 
 
 def has_plain_rows(statement: InsertStatement) -> bool:
-    """Return whether PySpark's writers can write the rows.
-
-    `DEFAULT` is a word of INSERT alone, and before 4.1 PySpark writes no fewer columns than the table has.
-    """
-    may_lack_columns = bool(statement.columns) or statement.by_name
-    return "default" not in statement.query.names and (VERSION >= (4, 1) or not may_lack_columns)
+    """Return whether the rows are those of a query that stands for itself: `DEFAULT` is a word of INSERT alone."""
+    return "default" not in statement.query.names
 
 
 def read_table(lake: Session, sql: str) -> DataFrame:
@@ -374,10 +370,17 @@ def clauses_of(builder: Any, sql: str, statement: MergeStatement, value: Callabl
 
 
 def insert(lake: Session, sql: str, statement: InsertStatement) -> None:
-    """`df.writeTo`, or `df.write.insertInto` for rows whose columns are not as many as the table's."""
+    """`df.writeTo`, or `df.write.insertInto` for rows whose columns are not as many as the table's.
+
+    Before 4.1 PySpark writes no fewer columns than the table has.
+    """
     rows = lake.spark.sql(statement.query.text)
     name = full_name(sql[statement.target.span.start : statement.target.span.end])
-    columns = statement.columns or lake.spark.table(BRANCH.sub("", name)).columns
+    known = lake.spark.table(BRANCH.sub("", name)).columns
+    columns = statement.columns or known
+    if VERSION < (4, 1) and set(rows.columns if statement.by_name else columns) < set(known):
+        lake.spark.sql(sql)
+        return
     dynamic = lake.spark.conf.get(OVERWRITE_MODE, "static").lower() == "dynamic"
     if not statement.by_name and len(columns) != len(rows.columns):
         rows.write.insertInto(name, overwrite=statement.mode is InsertMode.OVERWRITE)

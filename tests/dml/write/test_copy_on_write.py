@@ -13,7 +13,7 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import ErrorKind
 from dml.model.columns import DeltaLayout, RowOperation
-from dml.model.write_task import TaskFailure
+from dml.model.write_task import TaskCommit, TaskFailure
 from dml.write.delta_rows import ChangeCursor, DeltaCounts, FileDelta, delta_runs
 from dml.write.file_layout import file_layout
 from dml.write.row_builder import RowBuilder
@@ -255,6 +255,7 @@ def test_a_task_gives_the_rows_that_a_plain_model_gives(tmp_path_factory: pytest
     batches = [delta(rows[start : start + delta_batch], MERGE_TYPES) for start in range(0, len(rows), delta_batch)]
     specs = (UNPARTITIONED, BY_NAME) if partitioned else (UNPARTITIONED,)
     commit = run(COPY, batches, context(folder, specs=specs), MERGE, files)
+    assert isinstance(commit, TaskCommit)
     assert sorted(map(repr, ((r["id"], r["name"], r["amount"]) for r in read_back(commit)))) == sorted(
         map(repr, expected)
     )

@@ -43,7 +43,7 @@ def job(write_context: WriteContext, kind: WriteJob = WriteJob.ROWS, **more: Any
     return WriterSpec(**{"job": kind, "context": write_context, "layout": layout, "joins_tasks": True, **more})
 
 
-def reports(spec: WriterSpec, batches: list[list[pa.RecordBatch]]) -> list[TaskCommit]:
+def reports(spec: WriterSpec, batches: list[list[pa.RecordBatch]]) -> list[Any]:
     """What the tasks of a job report, as it reaches the driver."""
     return [
         report_from_bytes(report_batch(write_task(rows, spec, TaskIdentity(partition_id=number))).column(0)[0].as_py())

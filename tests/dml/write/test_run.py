@@ -15,7 +15,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from dml.errors import DataError, DmlError, ErrorKind, ExecutionError
 from dml.files.deletion import delete_files
 from dml.model.columns import DeltaLayout, RowOperation
-from dml.model.write_task import REPORT_SCHEMA, TaskCommit, report_from_bytes
+from dml.model.write_task import REPORT_SCHEMA, TaskCommit, TaskFailure, report_from_bytes
 from dml.write import output_files
 from dml.write.output_files import TaskIdentity, current_task
 from dml.write.run import WriteTask
@@ -64,7 +64,7 @@ class Case:
         yield delta([(UPDATE, 0, 0, None, "c", None), (DELETE, 0, 1, None, None, None)], TYPES)
         yield delta([(DELETE, 1, 2, None, None, None)], TYPES)
 
-    def run(self, batches: Any = None, **more: Any) -> TaskCommit:
+    def run(self, batches: Any = None, **more: Any) -> TaskCommit | TaskFailure:
         return run(self.job, batches or self.batches(), self.context, self.layout, self.files, **more)
 
 
