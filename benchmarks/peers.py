@@ -6,16 +6,16 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import deltalake
 
-from benchmarks.cases import Size
-from benchmarks.runs import Bench
-from dml import Result
+from benchmarks.cases import Size, Variant
+from benchmarks.datasets import properties_clause
+from benchmarks.runs import Bench, run_sql
 
 __all__ = ["DeltaRs", "Engine", "PeerError", "Program", "RowDelta", "add_peer_options", "start_programs"]
 
@@ -41,31 +41,27 @@ class Engine(Protocol):
 
 
 class RowDelta:
-    """RowDelta, with some table properties."""
+    """RowDelta, in this process."""
 
-    def __init__(self, lake: Any, properties: dict[str, str]) -> None:
+    def __init__(self, lake: Any, variant: Variant) -> None:
         self._lake = lake
-        self._properties = properties
+        self._variant = variant
 
     def prepare(self, size: Size) -> None:
-        self._lake.sql(create("bench.t", size, self._properties))
+        self._lake.sql(create("bench.t", size, self._variant.properties))
 
     def run(self, size: Size) -> Any:
-        found = self._lake.sql(size.statement.format(table="bench.t"))
-        if not isinstance(found, Result):
-            found.collect()
-            return None
-        return found.data_files_spliced
+        statement = self._variant.statement or size.statement
+        found = run_sql(self._lake, statement.format(table="bench.t"))
+        return None if found is None else found.data_files_spliced
 
     def drop(self) -> None:
         self._lake.sql("DROP TABLE bench.t PURGE")
 
 
-def create(table: str, size: Size, properties: dict[str, str]) -> str:
+def create(table: str, size: Size, properties: Mapping[str, str]) -> str:
     """Return a statement that creates a table with its rows."""
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in {**size.properties, **properties}.items())
-    tail = f"TBLPROPERTIES ({listed}) " if listed else ""
-    return f"CREATE TABLE {table} USING iceberg {tail}AS {size.rows}"
+    return f"CREATE TABLE {table} USING iceberg {properties_clause({**size.properties, **properties})} AS {size.rows}"
 
 
 class Program:

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from typing import Any
 
 import dml
 
-__all__ = ["RESULTS", "Bench", "Run", "make_parser", "run_benchmark"]
+__all__ = ["RESULTS", "Bench", "Run", "make_parser", "run_benchmark", "run_sql", "seconds_of"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PATH_OPTIONS = ("--java", "--sail", "--results")
@@ -133,12 +134,14 @@ def current_commit() -> str:
     return subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options of all benchmarks."""
+def make_parser(description: str | None, **numbers: int) -> argparse.ArgumentParser:
+    """Return a parser with the options of all benchmarks, and the numbers that one takes, with their defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--driver-memory", default="2g", help="the JVM's maximum heap")
     parser.add_argument("--results", type=Path, help="folder to write results to")
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
     return parser
 
 
@@ -154,3 +157,19 @@ def run_benchmark(options: argparse.Namespace, settings: Mapping[str, str] | Non
     finally:
         lake.spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_sql(lake: Any, text: str) -> dml.Result | None:
+    """Run a statement and return its result, or fetch the rows of a query and return None."""
+    found = lake.sql(text)
+    if isinstance(found, dml.Result):
+        return found
+    found.collect()
+    return None
+
+
+def seconds_of(run: Callable[[], Any]) -> float:
+    """Return the wall time of a call."""
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
