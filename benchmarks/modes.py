@@ -18,6 +18,7 @@ from benchmarks.runs import make_parser, run_benchmark, run_sql, seconds_of
 
 __all__ = ["main", "statements"]
 
+RATIO = "write.auto.max-deleted-ratio"
 FILES = 8
 WARM_ROWS = 20_000
 PLAIN = ("copy-on-write", "merge-on-read")
@@ -75,7 +76,7 @@ def modes(ratios: list[float]) -> dict[str, dict[str, str]]:
     found = {mode: in_mode(mode) for mode in PLAIN}
     for ratio in ratios:
         name = "auto" if len(ratios) == 1 else f"auto {ratio}"
-        found[name] = {"write.auto.enabled": "true", "write.auto.max-deleted-ratio": str(ratio)}
+        found[name] = {"write.auto.enabled": "true", RATIO: str(ratio)}
     return found
 
 
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with run_benchmark(options, {"spark.sql.shuffle.partitions": str(2 * options.cores)}) as bench:
         for line in measured(bench.lake, options):
             bench.show(line)
-        bench.record("modes")
+        bench.record("modes" if len(options.ratios) == 1 else "modes-ratios")
 
 
 def create(lake: Any, table: str, properties: dict[str, str], rows: str) -> None:
@@ -147,6 +148,8 @@ def measured(lake: Any, options: argparse.Namespace) -> Iterator[dict[str, Any]]
             "writes_to_best": round(writes[mode] / best[0], 2),
             "scan_to_best": round(reads[mode] / best[1], 2),
         }
+        if mode not in PLAIN:
+            line[RATIO] = float(modes(options.ratios)[mode][RATIO])
         if options.details:
             line["seconds_by_kind"] = {kind: round(seconds, 2) for kind, seconds in sorted(spent[mode].items())}
         yield line

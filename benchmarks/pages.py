@@ -76,8 +76,10 @@ def table(lines: list[Mapping[str, Any]], layout: Mapping[str, str]) -> str:
         else:
             column, cell = fill(layout["columns"], line), fill(layout["cells"], line)
             shown = {} if column is None or cell is None else {column: cell}
-        if shown:
-            cells.setdefault(row, {}).update(shown)
+        found = cells.setdefault(row, {}) if shown else {}
+        if twice := found.keys() & shown.keys():
+            raise ValueError(f"several measurements for row '{row}', column {', '.join(twice)}: {line}")
+        found |= shown
     columns = fields or list(dict.fromkeys(column for found in cells.values() for column in found))
     head = rows.strip("{}") if rows.count("{") == 1 else ""
     body = [[row, *(found.get(column, "") for column in columns)] for row, found in cells.items()]

@@ -155,6 +155,8 @@ def test_a_table_has_a_row_and_a_column_for_each_value() -> None:
         r"| a\*b, 2,000,000 rows | 0.5 s | 1.23 s (2.47) |",
         "| c, 3 rows |  | 12 s |",
     ]
+    with pytest.raises(ValueError, match=r"several measurements for row 'a\\\*b', column seconds"):
+        pages.table(lines, {"rows": "{case}", "fields": "seconds"})
     assert pages.table(lines[2:3], {"rows": "{case}", "fields": "seconds, ratio"}).splitlines() == [
         "| case | seconds | ratio |",
         "| --- | --- | --- |",
