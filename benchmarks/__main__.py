@@ -27,7 +27,7 @@ from benchmarks import operations
 from benchmarks.cases import CASES, ModuleCase, SqlCase
 from benchmarks.datasets import ROWS, SOURCE
 from benchmarks.named import OURS, run_cases, run_module
-from benchmarks.peers import PeerError, Program, add_peer_options, start_programs
+from benchmarks.peers import PeerError, Program, RowDelta, SqlEngine, add_peer_options, start_programs
 from benchmarks.processes import PeakMemory
 from benchmarks.runs import Bench, make_parser, run_benchmark, run_sql, seconds_of
 
@@ -89,34 +89,29 @@ def measure_sql(
     options: argparse.Namespace,
 ) -> dict[str, dict[str, Measured]]:
     """Measure RowDelta and the programs in one mode on one format version, after a warm-up, by engine and operation."""
+    engines: dict[str, SqlEngine] = {OURS: RowDelta(bench.lake), **programs}
     found: dict[str, dict[str, Measured]] = {}
     for number in range(-1, options.rounds):
         rows = min(options.rows, 50_000) if number < 0 else options.rows
         shape = {"rows": rows, "mode": mode, "format_version": version}
-        for engine in (OURS, *programs):
-            program = programs.get(engine)
-            run = partial(run_sql, bench.lake) if program is None else program.sql
-            table = "bench.t" if program is None else "c.bench.t"
+        for engine, one in engines.items():
             measured = {} if number < 0 else found.setdefault(engine, {})
-            for statement in operations.prepare(table, **shape):
-                run(statement)
-            for name, statement in operations.statements(table, rows=rows, files=options.files).items():
-                if program is None:
-                    memory.reset(without=[other.pid for other in programs.values()])
+            for statement in operations.prepare(one.table, **shape):
+                one.sql(statement)
+            for name, statement in operations.statements(one.table, rows=rows, files=options.files).items():
+                if isinstance(one, Program):
+                    memory.reset(one.pid)
                 else:
-                    memory.reset(program.pid)
-                measure(partial(run, statement), memory, measured.setdefault(name, Measured()))
-            if program is None:
-                expected = checksum(bench.lake, table)
-                bench.lake.sql(f"DROP TABLE {table} PURGE")
-                continue
-            if number == options.rounds - 1:
+                    memory.reset(without=[program.pid for program in programs.values()])
+                measure(partial(one.sql, statement), memory, measured.setdefault(name, Measured()))
+            if not isinstance(one, Program):
+                expected = checksum(bench.lake, one.table)
+            elif number == options.rounds - 1:
                 refused = {name for name, operation in measured.items() if operation.error is not None}
-                if refused:
-                    expected = checksum_without(refused, bench.lake, shape, options.files)
-                read = read_back(bench.lake, program.metadata_location("t"))
-                assert read == expected, f"{engine}, {mode}, version {version}: {read}, RowDelta: {expected}"
-            program.drop()
+                wanted = checksum_without(refused, bench.lake, shape, options.files) if refused else expected
+                read = read_back(bench.lake, one.metadata_location())
+                assert read == wanted, f"{engine}, {mode}, version {version}: {read}, RowDelta: {wanted}"
+            one.drop()
     return found
 
 

@@ -87,7 +87,7 @@ class ModuleCase:
 
 REWRITTEN = {"rewritten": Variant(properties={"write.splice.enabled": "false"})}
 COPY = "INSERT INTO {table} SELECT * FROM {table}"
-DOUBLED = {"amt": "amt * 2"}
+UPDATE = "UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7"
 
 
 def wide(rows: int) -> list[Size]:
@@ -102,25 +102,32 @@ def wide(rows: int) -> list[Size]:
             at=columns,
             rows=query(columns),
             files=2,
-            statement="UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7",
-            peer=lambda table: table.update(updates=DOUBLED, predicate="id % 100 = 7"),
+            statement=UPDATE,
+            peer=update_rows,
         )
         for columns in (6, 25, 50, 100)
     ]
 
 
-def narrow(rows: int) -> list[Size]:
-    """One column of six, in tables of growing size."""
-    return [
-        Size(
-            at=rows // part,
-            rows=ROWS.format(rows=rows // part, files=4),
-            files=4,
-            statement="UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7",
-            peer=lambda table: table.update(updates=DOUBLED, predicate="id % 100 = 7"),
-        )
-        for part in (8, 4, 2, 1)
+def growing(statement: str, peer: Callable[[DeltaTable], Any] | None = None) -> Callable[[int], list[Size]]:
+    """One statement on tables of 6 columns and a growing number of rows."""
+    return lambda rows: [
+        Size(at=count, rows=ROWS.format(rows=count, files=4), files=4, statement=statement, peer=peer)
+        for count in (rows // 8, rows // 4, rows // 2, rows)
     ]
+
+
+def update_rows(table: DeltaTable) -> None:
+    table.update(updates={"amt": "amt * 2"}, predicate="id % 100 = 7")
+
+
+def copy_rows(table: DeltaTable) -> None:
+    write_deltalake(table, table.to_pyarrow_table(), mode="append")
+
+
+def compute_rows(table: DeltaTable) -> None:
+    rows: pa.Table = table.to_pyarrow_table()
+    write_deltalake(table, rows.set_column(0, "id", pc.add(rows["id"], 0)), mode="append")
 
 
 def merged(rows: int) -> list[Size]:
@@ -180,23 +187,6 @@ def many_files(rows: int) -> list[Size]:
     ]
 
 
-def inserted(statement: str, peer: Callable[[DeltaTable], Any]) -> Callable[[int], list[Size]]:
-    """A table's own rows, appended to it."""
-    return lambda rows: [
-        Size(at=count, rows=ROWS.format(rows=count, files=4), files=4, statement=statement, peer=peer)
-        for count in (rows // 8, rows // 4, rows // 2, rows)
-    ]
-
-
-def copy_rows(table: DeltaTable) -> None:
-    write_deltalake(table, table.to_pyarrow_table(), mode="append")
-
-
-def compute_rows(table: DeltaTable) -> None:
-    rows: pa.Table = table.to_pyarrow_table()
-    write_deltalake(table, rows.set_column(0, "id", pc.add(rows["id"], 0)), mode="append")
-
-
 def from_spark(rows: int) -> list[Size]:
     """Rows that Spark generates, appended to a table of one row."""
     return [
@@ -231,14 +221,6 @@ def half_new(rows: int) -> list[Size]:
     return [size(rows // part) for part in (8, 4, 2, 1)]
 
 
-def queried(query: str) -> Callable[[int], list[Size]]:
-    """A query that reads the whole table."""
-    return lambda rows: [
-        Size(at=count, rows=ROWS.format(rows=count, files=4), files=4, statement=query)
-        for count in (rows // 8, rows // 4, rows // 2, rows)
-    ]
-
-
 CASES: dict[str, SqlCase | ModuleCase] = {
     "update-wide": SqlCase(
         title="UPDATE of one column, 1 % of the rows", axis="columns of the table", sizes=wide, variants=REWRITTEN
@@ -246,7 +228,7 @@ CASES: dict[str, SqlCase | ModuleCase] = {
     "update-narrow": SqlCase(
         title="UPDATE of one column of six, 1 % of the rows",
         axis="rows of the table",
-        sizes=narrow,
+        sizes=growing(UPDATE, update_rows),
         variants=REWRITTEN,
     ),
     "merge-update": SqlCase(
@@ -269,11 +251,11 @@ CASES: dict[str, SqlCase | ModuleCase] = {
         logarithmic=True,
         variants={"merge-on-read": Variant(properties={"write.delete.mode": "merge-on-read"})},
     ),
-    "insert-scanned": SqlCase(title="INSERT of a table's rows", axis="rows", sizes=inserted(COPY, copy_rows)),
+    "insert-scanned": SqlCase(title="INSERT of a table's rows", axis="rows", sizes=growing(COPY, copy_rows)),
     "insert-computed": SqlCase(
         title="INSERT of a table's rows, one column computed",
         axis="rows",
-        sizes=inserted(COPY.replace("*", "id + 0, k, grp, amt, note, ts"), compute_rows),
+        sizes=growing(COPY.replace("*", "id + 0, k, grp, amt, note, ts"), compute_rows),
         variants={"copied": Variant(statement=COPY)},
     ),
     "insert-spark": SqlCase(title="INSERT of rows that Spark makes", axis="rows", sizes=from_spark),
@@ -283,11 +265,11 @@ CASES: dict[str, SqlCase | ModuleCase] = {
         sizes=half_new,
         variants={"merge-on-read": Variant(properties={"write.merge.mode": "merge-on-read"})},
     ),
-    "scan-strings": SqlCase(title="The greatest of two strings", axis="rows", sizes=queried(STRINGS)),
-    "scan-groups": SqlCase(title="Rows by a string", axis="rows", sizes=queried(GROUPED)),
-    "scan-all": SqlCase(title="A sum over all columns", axis="rows", sizes=queried(ALL)),
-    "scan-count": SqlCase(title="count(*)", axis="rows", sizes=queried("SELECT count(*) FROM {table}")),
-    "scan-bounds": SqlCase(title="min and max", axis="rows", sizes=queried("SELECT min(id), max(ts) FROM {table}")),
+    "scan-strings": SqlCase(title="The greatest of two strings", axis="rows", sizes=growing(STRINGS)),
+    "scan-groups": SqlCase(title="Rows by a string", axis="rows", sizes=growing(GROUPED)),
+    "scan-all": SqlCase(title="A sum over all columns", axis="rows", sizes=growing(ALL)),
+    "scan-count": SqlCase(title="count(*)", axis="rows", sizes=growing("SELECT count(*) FROM {table}")),
+    "scan-bounds": SqlCase(title="min and max", axis="rows", sizes=growing("SELECT min(id), max(ts) FROM {table}")),
     "partitions": ModuleCase(module="partitions", options=("--rows", "--rounds")),
     "streams": ModuleCase(module="streams"),
     "ways-in": ModuleCase(module="ways_in", options=("--rows", "--rounds")),

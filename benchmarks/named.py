@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.cases import ModuleCase, Size, SqlCase, Variant
-from benchmarks.peers import DeltaRs, Engine, PeerError, RowDelta, start_programs
+from benchmarks.cases import ModuleCase, Size, SqlCase
+from benchmarks.peers import DeltaRs, PeerError, RowDelta, SqlEngine, start_programs
 from benchmarks.runs import Bench, run_benchmark
 
 __all__ = ["OURS", "run_cases", "run_module"]
@@ -22,7 +22,7 @@ def run_cases(cases: Mapping[str, SqlCase], options: argparse.Namespace) -> None
     shuffle = {"spark.sql.shuffle.partitions": str(2 * options.cores)}
     with run_benchmark(options, shuffle) as bench, start_programs(options, bench) as programs:
         for name, case in cases.items():
-            engines: dict[str, Engine] = {OURS: RowDelta(bench.lake, Variant())}
+            engines: dict[str, SqlEngine | DeltaRs] = {OURS: RowDelta(bench.lake)}
             for variant, conditions in case.variants.items():
                 engines[f"{OURS}, {variant}"] = RowDelta(bench.lake, conditions)
             if not options.no_delta_rs:
@@ -40,7 +40,7 @@ def run_module(case: ModuleCase, given: Mapping[str, Any]) -> None:
 
 
 def measure_case(
-    name: str, case: SqlCase, engines: Mapping[str, Engine], bench: Bench, options: argparse.Namespace
+    name: str, case: SqlCase, engines: Mapping[str, SqlEngine | DeltaRs], bench: Bench, options: argparse.Namespace
 ) -> None:
     """Measure a case and show its lines. A statement that an engine refuses has `error` instead of `seconds`."""
     sizes = case.sizes(options.rows)
@@ -65,13 +65,13 @@ def measure_case(
             bench.show(line | found[engine])
 
 
-def run_once(engine: Engine, size: Size) -> tuple[float, dict[str, Any]]:
+def run_once(engine: SqlEngine | DeltaRs, size: Size) -> tuple[float, dict[str, Any]]:
     """Return the seconds of the statement on a fresh table, and what else its line holds."""
     engine.prepare(size)
     started = time.perf_counter()
     try:
-        spliced = engine.run(size)
-        found = {} if spliced is None else {"files_spliced": spliced}
+        result = engine.run(size)
+        found = {} if result is None else {"files_spliced": result.data_files_spliced}
     except PeerError as error:
         found = {"error": str(error).splitlines()[0]}
     seconds = time.perf_counter() - started

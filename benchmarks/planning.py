@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from pyiceberg.io import FileIO
 
 from benchmarks.metadata_tables import many_files
-from benchmarks.peers import Program, add_peer_options
+from benchmarks.peers import Program, add_peer_options, start_programs
 from benchmarks.processes import PeakMemory
 from benchmarks.runs import make_parser, run_benchmark, seconds_of
 from dml.manifests import read
@@ -60,14 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, seconds in changed.items():
             line = {"case": f"{name} beside many manifests", "engine": "RowDelta", "seconds": round(seconds, 3)}
             bench.show(line | {"manifests": options.manifests, "opened": opened[name]})
-        if options.java:
-            metadata = Path(urlsplit(table.metadata_location).path)
-            theirs, changed_there = java_times(options, bench.folder / "java", metadata)
-            ratios = [round(their[0] / our[0], 2) for our, their in zip(ours, theirs, strict=True)]
-            bench.show(planned("Iceberg Java", options, theirs) | {"ratio": ratios})
-            for name, seconds in changed_there.items():
-                line = {"case": f"{name} beside many manifests", "engine": "Iceberg Java", "seconds": round(seconds, 3)}
-                bench.show(line | {"ratio": round(seconds / changed[name], 2)})
+        with start_programs(options, bench) as programs:
+            for engine, program in programs.items():
+                copy_table(Path(urlsplit(table.metadata_location).path), program)
+                theirs = timed(program.sql, "c.bench.many", options.rounds)
+                ratios = [round(their[0] / our[0], 2) for our, their in zip(ours, theirs, strict=True)]
+                bench.show(planned(engine, options, theirs) | {"ratio": ratios})
+                for name, seconds in changes(program.sql, "c.bench.many", options).items():
+                    line = {"case": f"{name} beside many manifests", "engine": engine, "seconds": round(seconds, 3)}
+                    bench.show(line | {"ratio": round(seconds / changed[name], 2)})
         bench.record("many-manifests" if options.changes else "planning")
 
 
@@ -103,23 +104,15 @@ def opened_by_changes(run: Callable[[str], Any], table: str) -> dict[str, int]:
     return found
 
 
-def java_times(
-    options: argparse.Namespace, warehouse: Path, metadata: Path
-) -> tuple[list[tuple[float, float]], dict[str, float]]:
-    """Return the times of Iceberg's JAR, with a copy of the table's metadata in the catalog of its program."""
-    copy = warehouse / "bench" / "many" / "metadata"
+def copy_table(metadata: Path, program: Program) -> None:
+    """Copy the table's metadata file to the catalog of a program, and warm the program up."""
+    copy = program.folder / "bench" / "many" / "metadata"
     copy.mkdir(parents=True)
     shutil.copyfile(metadata, copy / ("v1" + (".gz" if ".gz." in metadata.name else "") + ".metadata.json"))
     (copy / "version-hint.text").write_text("1")
-    java = Program(options.java, warehouse)
-    try:
-        java.sql("CREATE TABLE c.bench.warm USING iceberg AS SELECT id AS c0 FROM range(10)")
-        for number in range(5):
-            java.sql(QUERY.format(table="c.bench.warm", value=number))
-        asked = timed(java.sql, "c.bench.many", options.rounds)
-        return asked, changes(java.sql, "c.bench.many", options)
-    finally:
-        java.close()
+    program.sql("CREATE TABLE c.bench.warm USING iceberg AS SELECT id AS c0 FROM range(10)")
+    for number in range(5):
+        program.sql(QUERY.format(table="c.bench.warm", value=number))
 
 
 def timed(run: Callable[[str], Any], table: str, rounds: int) -> list[tuple[float, float]]:

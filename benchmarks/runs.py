@@ -54,11 +54,12 @@ class Run:
     lines: Sequence[Mapping[str, Any]] = ()
 
     def write(self, path: Path) -> None:
-        """Write a JSON file with one measurement per line, so that a diff shows which ones changed."""
-        head = {name: value for name, value in asdict(self).items() if value and name != "lines"}
+        """Write a JSON file with one attribute or measurement per line, so that a diff shows which ones changed."""
+        about = {name: value for name, value in asdict(self).items() if value and name != "lines"}
+        head = [f'  "{name}": {json.dumps(value)},' for name, value in about.items()]
         lines = ",\n".join(f"    {json.dumps(line)}" for line in self.lines)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'{json.dumps(head, indent=2)[:-2]},\n  "lines": [\n{lines}\n  ]\n}}\n', encoding="utf-8")
+        path.write_text("\n".join(["{", *head, '  "lines": [', lines, "  ]", "}", ""]), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "Run":
