@@ -83,6 +83,7 @@ class Bench:
         self._results = results
         self._lines: list[Mapping[str, Any]] = []
         self._load = os.getloadavg()[0]
+        self._commit = current_commit()  # later ones are not the code that was imported
 
     def show(self, line: Mapping[str, Any]) -> None:
         """Print a measurement, and keep it for `record`."""
@@ -96,7 +97,7 @@ class Bench:
             return
         run = Run(
             date=datetime.now(UTC).isoformat(timespec="minutes"),
-            commit=current_commit(),
+            commit=self._commit,
             command=describe_command(sys.argv),
             machine=describe_machine() | {"load": [round(load, 1) for load in (self._load, os.getloadavg()[0])]},
             versions=self.versions,
