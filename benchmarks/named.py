@@ -71,7 +71,7 @@ def run_once(engine: SqlEngine | DeltaRs, size: Size) -> tuple[float, dict[str, 
     started = time.perf_counter()
     try:
         result = engine.run(size)
-        found = {} if result is None else {"files_spliced": result.data_files_spliced}
+        found: dict[str, Any] = {} if result is None else {"files_spliced": result.data_files_spliced}
     except PeerError as error:
         found = {"error": str(error).splitlines()[0]}
     seconds = time.perf_counter() - started

@@ -62,11 +62,9 @@ def in_turn(cases: dict[str, Callable[[int], Any]], rounds: int) -> Iterator[dic
     found: dict[str, list[float]] = {case: [] for case in cases}
     for number in range(rounds + 1):
         for case, run in cases.items():
-            seconds = seconds_of(partial(run, number))
-            if number:
-                found[case].append(seconds)
+            found[case].append(seconds_of(partial(run, number)))
     for case, seconds in found.items():
-        yield line(case, seconds)
+        yield line(case, seconds[1:])
 
 
 def reads(lake: Any, name: str, rounds: int) -> Iterator[dict[str, Any]]:
