@@ -13,15 +13,14 @@ Each table is created once, and rolled back after each statement. `merge-source`
 cores, all walks 15.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import dml
-from benchmarks.datasets import ROWS
-from benchmarks.runs import make_parser, run_benchmark
-from benchmarks.statements import tree_cpu
+from benchmarks.datasets import ROWS, properties_clause
+from benchmarks.processes import tree_cpu
+from benchmarks.runs import make_parser, run_benchmark, run_sql, seconds_of
 
 TARGET = 2_000_000
 UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -215,10 +214,9 @@ class Point:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the walks that the options name."""
-    parser = make_parser(__doc__)
+    parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--walk", action="append", choices=list(WALKS))
     parser.add_argument("--sizes", type=int, nargs="+", help="sizes to use instead of the walk's")
-    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args(arguments)
     with run_benchmark(options, {"spark.sql.shuffle.partitions": str(2 * options.cores)}) as bench:
         for name in options.walk or WALKS:
@@ -231,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     points.append(point)
                     bench.show({**about, "size": point.size, **measures(points)})
                 steps = [(measures(points[: place + 1]), points[place].size) for place in range(1, len(points))]
-                for step in ("step", "cpu_step"):
+                for step in ("step", "cpu_step") if steps else ():
                     most, size = max((found[step], size) for found, size in steps)
                     bench.show({**about, f"greatest {step}": most, "at": size, "from": sizes[0], "to": sizes[-1]})
             bench.record(f"walk-{name}")
@@ -258,21 +256,17 @@ def measure_sizes(
 
 
 def create_table(lake: Any, rows: str, properties: Mapping[str, str]) -> None:
-    """Create the table."""
     lake.sql("DROP TABLE IF EXISTS bench.t PURGE")
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in {"format-version": "3", **properties}.items())
-    lake.sql(f"CREATE TABLE bench.t USING iceberg TBLPROPERTIES ({listed}) AS {rows}")
+    lake.sql(f"CREATE TABLE bench.t {properties_clause({'format-version': '3', **properties})} AS {rows}")
 
 
 def run(lake: Any, statement: str) -> tuple[float, float]:
     """Run a statement, roll the table back, and return the seconds and the CPU seconds that it took."""
     catalog = lake.registry.catalog(lake.registry.current_catalog)
     before = catalog.load_table("bench.t").metadata.current_snapshot_id
-    started, cpu = time.perf_counter(), tree_cpu()
-    found = lake.sql(statement.format(table="bench.t"))
-    if not isinstance(found, dml.Result):
-        found.collect()
-    spent = time.perf_counter() - started, tree_cpu() - cpu
+    cpu = tree_cpu()
+    seconds = seconds_of(partial(run_sql, lake, statement.format(table="bench.t")))
+    spent = seconds, tree_cpu() - cpu
     table = catalog.load_table("bench.t")
     if table.metadata.current_snapshot_id != before:
         table.manage_snapshots().rollback_to_snapshot(before).commit()

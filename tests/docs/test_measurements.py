@@ -1,14 +1,16 @@
 """The named measurements: tables of growing size, and a picture of each on the page that shows them."""
 
 import re
+from argparse import Namespace
 from dataclasses import replace
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks import pages
+from benchmarks.__main__ import main
 from benchmarks.cases import CASES, ModuleCase, SqlCase
 from benchmarks.pictures import labelled, nice, picture, short
 from benchmarks.runs import RESULTS, Run, describe_command
@@ -24,7 +26,6 @@ def test_every_case_can_be_run_and_is_shown(name: str) -> None:
     readme = (DOCS.parent / "benchmarks" / "README.md").read_text()
     assert f"`{name}`" in readme
     if isinstance(case, ModuleCase):
-        assert find_spec(f"benchmarks.{case.module}") is not None
         return
     sizes = case.sizes(1_000_000)
     assert [size.at for size in sizes] == sorted({size.at for size in sizes})
@@ -53,6 +54,33 @@ def test_round_numbers(value: float, round_number: float) -> None:
 
 def test_short_numbers() -> None:
     assert [short(number) for number in (6, 300, 2_000, 1_500_000)] == ["6", "300", "2 k", "1.5 M"]
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if isinstance(case, ModuleCase)])
+def test_a_module_takes_the_options_on_the_command_line_and_keeps_its_own_defaults(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[name]
+    assert isinstance(case, ModuleCase)
+    parsed: list[Namespace] = []
+
+    def run_benchmark(options: Namespace, *_: object) -> None:
+        parsed.append(options)
+        raise InterruptedError
+
+    module = import_module(f"benchmarks.{case.module}")
+    monkeypatch.setattr(module, "run_benchmark", run_benchmark)
+    with pytest.raises(InterruptedError):
+        module.main(case.arguments)
+    for words in ([], ["--cores", "5", "--rows", "77", "--rounds", "7", "--results", "folder", "--java", "program"]):
+        monkeypatch.setattr("sys.argv", ["benchmarks", "--case", name, *words])
+        with pytest.raises(InterruptedError):
+            main()
+    alone, defaults, options = map(vars, parsed)
+    assert defaults == alone
+    assert options.items() >= {"cores": 5, "results": Path("folder")}.items()
+    changed = {f"--{option}" for option in ("rows", "rounds", "java") if defaults.get(option) != options.get(option)}
+    assert changed == set(case.options)
 
 
 def test_both_kinds_of_cases_are_there() -> None:
@@ -127,6 +155,8 @@ def test_a_table_has_a_row_and_a_column_for_each_value() -> None:
         r"| a\*b, 2,000,000 rows | 0.5 s | 1.23 s (2.47) |",
         "| c, 3 rows |  | 12 s |",
     ]
+    with pytest.raises(ValueError, match=r"several measurements for row 'a\\\*b', column seconds"):
+        pages.table(lines, {"rows": "{case}", "fields": "seconds"})
     assert pages.table(lines[2:3], {"rows": "{case}", "fields": "seconds, ratio"}).splitlines() == [
         "| case | seconds | ratio |",
         "| --- | --- | --- |",
