@@ -49,9 +49,9 @@ TERMS = ["d", "days(d)", "months(d)", "years(d)", "bucket(4, d)"]
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_dates_before_and_after_pythons(balanced_kind: Kind, term: str) -> None:
-    lake = balanced_kind.lake
-    name, sql = lake.create("id INT, d DATE", f"PARTITIONED BY ({term})"), lake.session.sql
+def test_dates_before_and_after_pythons(kind: Kind, term: str) -> None:
+    lake = kind.lake
+    name, sql = lake.create("id INT, d DATE", f"PARTITIONED BY ({term})", **kind.properties), lake.session.sql
     sql(f"""INSERT INTO {name} VALUES (1, DATE '+10000-06-01'), (2, DATE '-0044-03-15'), (3, DATE '2024-01-01'),
         (4, DATE '0000-12-31'), (5, DATE '9999-12-31'), (6, DATE '+300000-01-01')""")
     sql(f"DELETE FROM {name} WHERE d > DATE '9999-12-31'")

@@ -16,7 +16,7 @@ from dml.rows.evaluate import NumberOverflowError
 from dml.scan import split
 from dml.write.sent_rows import MappedBatch, StreamedBatch
 from tests.dml.engine.conftest import Kind, Lake
-from tests.dml.engine.test_merge_in_tasks import BROADCAST, CLAUSES, ROW, counts, filled, merge
+from tests.dml.engine.test_merge_in_tasks import BROADCAST, CLAUSES, ROW, counts, filled, joined_by_spark, merge
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark
@@ -46,14 +46,13 @@ def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.mark.parametrize("place", range(len(CLAUSES)))
 def test_tasks_make_what_sparks_join_makes(kind: Kind, place: int, large: list[bool]) -> None:
-    lake, name, twin = kind.lake, filled(kind), filled(kind)
+    lake, name = kind.lake, filled(kind)
     result = lake.session.sql(merge(lake, name, CLAUSES[place]))
     assert large == [True]
-    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
-        expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
+    expected, rows = joined_by_spark(kind, CLAUSES[place])
     assert counts(result) == counts(expected)
     assert result.rows_matched or result.rows_inserted
-    assert repr(lake.rows(name)) == repr(lake.rows(twin))
+    assert repr(lake.rows(name)) == rows
     assert lake.session.verify(name, every_file=True).ok
 
 
@@ -286,9 +285,10 @@ def test_sources_just_below_and_above_each_limit(
     kind: Kind, monkeypatch: pytest.MonkeyPatch, limit: str, more: int
 ) -> None:
     """Tasks produce the same rows as Spark's join, with a limit that the source just meets, and one just below it."""
-    lake, name, twin = kind.lake, filled(kind), filled(kind)
+    lake, name = kind.lake, filled(kind)
     source = f"{ROW} FROM range(17, 60)"
-    size = size_of_source(lake, name, source)
+    size: int = lake.once((size_of_source, kind.key, source), lambda: size_of_source(lake, name, source))
+    expected, rows = joined_by_spark(kind, UPSERT, source)
     sent: list[Any] = []
     original = row_level.send_source
 
@@ -296,8 +296,6 @@ def test_sources_just_below_and_above_each_limit(
         sent.append(original(*args))
         return sent[-1]
 
-    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
-        expected = lake.session.sql(merge(lake, twin, UPSERT, source))
     with monkeypatch.context() as patched:
         patched.setattr(merge_source, "local_rows", lambda _: None)
         patched.setattr(row_level, "send_source", noted)
@@ -320,7 +318,7 @@ def test_sources_just_below_and_above_each_limit(
     if limit == "KEPT_BYTES":
         assert sent[0].is_repeatable is (more == 0)
     assert counts(result) == counts(expected)
-    assert repr(lake.rows(name)) == repr(lake.rows(twin))
+    assert repr(lake.rows(name)) == rows
     assert lake.session.verify(name, every_file=True).ok
 
 
