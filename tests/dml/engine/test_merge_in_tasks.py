@@ -219,7 +219,7 @@ def test_tasks_that_do_not_know_what_others_match(lake: Lake, monkeypatch: pytes
     monkeypatch.setattr(split, "SMALL_SIZE", 1)
     monkeypatch.setattr(by_tasks, "MAX_DRIVER_BYTES", 1 << 20 if few else 1)
     kind = Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)
-    name = filled(kind)
+    name = lake.copy_of("files that are not joined", lambda: new_table(kind))
     before = len(lake.data_files(name))
     assert before > 1
     result = lake.session.sql(merge(lake, name, CLAUSES[0]))
