@@ -48,6 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",
+        "spark.sql.ui.explainMode": "simple",  # Spark describes each plan for its web page, in the longest form
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **json.loads(os.environ.get("TEST_SPARK_SETTINGS", "{}")),  # of the part of tests/suite.py
     }

@@ -119,6 +119,14 @@ def test_ranges_go_by_transforms_too(plain_lake: Lake) -> None:
     assert sum(len(set(found)) for found in tens) < TASKS * ROWS // 10
 
 
+def four_files(lake: Lake) -> str:
+    """A table of four data files, three of which are of one partition."""
+    name = lake.create("id BIGINT, k INT", BY_K, **{"format-version": "2"})
+    for k in (0, 0, 0, 1):
+        lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, {k} FROM range(10)")
+    return name
+
+
 @pytest.mark.proves("F1")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_mode_of_a_command_keeps_partitions_together_or_not(
@@ -135,9 +143,7 @@ def test_the_mode_of_a_command_keeps_partitions_together_or_not(
         modes = {f"write.{command}.distribution-mode": "none" if mode == "range" else mode} if mode else {}
         if mode == "small":
             modes = {f"write.{command}.distribution-mode": "hash", "write.spark.advisory-partition-size-bytes": "1"}
-        name = plain_lake.create("id BIGINT, k INT", BY_K, **{"format-version": "2"}, **modes)
-        for k in (0, 0, 0, 1):
-            plain_lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, {k} FROM range(10)")
+        name = plain_lake.copy_of(four_files, lambda: four_files(plain_lake), **modes)
         statement = {
             "delete": f"DELETE FROM {name} WHERE id % 2 = 0",
             "update": f"UPDATE {name} SET id = id + 100 WHERE id % 2 = 0",

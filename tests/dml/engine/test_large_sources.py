@@ -16,7 +16,7 @@ from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows.evaluate import NumberOverflowError
 from dml.write.sent_rows import MappedBatch, StreamedBatch
 from tests.dml.engine.conftest import Kind, Lake
-from tests.dml.engine.test_merge_in_tasks import BROADCAST, CLAUSES, ROW, counts, filled, merge
+from tests.dml.engine.test_merge_in_tasks import BROADCAST, CLAUSES, ROW, counts, filled, joined_by_spark, merge
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark
@@ -46,14 +46,13 @@ def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.mark.parametrize("place", range(len(CLAUSES)))
 def test_tasks_make_what_sparks_join_makes(kind: Kind, place: int, large: list[bool]) -> None:
-    lake, name, twin = kind.lake, filled(kind), filled(kind)
+    lake, name = kind.lake, filled(kind)
     result = lake.session.sql(merge(lake, name, CLAUSES[place]))
     assert large == [True]
-    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
-        expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
+    expected, rows = joined_by_spark(kind, CLAUSES[place])
     assert counts(result) == counts(expected)
     assert result.rows_matched or result.rows_inserted
-    assert repr(lake.rows(name)) == repr(lake.rows(twin))
+    assert repr(lake.rows(name)) == rows
     assert lake.session.verify(name, every_file=True).ok
 
 
@@ -294,9 +293,10 @@ def test_sources_just_below_and_above_each_limit(
     kind: Kind, monkeypatch: pytest.MonkeyPatch, limit: str, more: int
 ) -> None:
     """Tasks produce the same rows as Spark's join, with a limit that the source just meets, and one just below it."""
-    lake, name, twin = kind.lake, filled(kind), filled(kind)
+    lake, name = kind.lake, filled(kind)
     source = f"{ROW} FROM range(17, 60)"
-    size = size_of_source(lake, name, source)
+    size: int = lake.once((size_of_source, kind.key, source), lambda: size_of_source(lake, name, source))
+    expected, rows = joined_by_spark(kind, UPSERT, source)
     sent: list[Any] = []
     original = row_level.send_source
 
@@ -304,8 +304,6 @@ def test_sources_just_below_and_above_each_limit(
         sent.append(original(*args))
         return sent[-1]
 
-    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
-        expected = lake.session.sql(merge(lake, twin, UPSERT, source))
     with monkeypatch.context() as patched:
         patched.setattr(merge_source, "local_rows", lambda _: None)
         patched.setattr(row_level, "send_source", noted)
@@ -328,16 +326,22 @@ def test_sources_just_below_and_above_each_limit(
     if limit == "MAX_CACHED_SOURCE_BYTES":
         assert sent[0].is_repeatable is (more == 0)
     assert counts(result) == counts(expected)
-    assert repr(lake.rows(name)) == repr(lake.rows(twin))
+    assert repr(lake.rows(name)) == rows
     assert lake.session.verify(name, every_file=True).ok
 
 
-@pytest.mark.parametrize("rows", [99_999, 100_001])
-@pytest.mark.parametrize("on", ["t.id = s.id", "t.s = s.s", "t.id = s.id AND t.s = s.s"])
-def test_the_number_of_rows_makes_no_difference(lake: Lake, rows: int, on: str) -> None:
-    """Around the former limit of 100,000 rows, for each kind of key."""
+def many_keys(lake: Lake) -> str:
+    """A table of 90,000 keys, numbers and texts."""
     name = lake.create("id BIGINT, s STRING", **{"write.merge.mode": "merge-on-read", "format-version": "2"})
     lake.session.sql(f"INSERT INTO {name} SELECT id, concat('key-', id) FROM range(0, 90000, 1, 2)")
+    return name
+
+
+@pytest.mark.parametrize("rows", [pytest.param(99_999, marks=pytest.mark.nightly), 100_001])
+@pytest.mark.parametrize("on", ["t.id = s.id", "t.s = s.s", "t.id = s.id AND t.s = s.s"])
+def test_the_number_of_rows_makes_no_difference(lake: Lake, rows: int, on: str) -> None:
+    """Above the former limit of 100,000 rows, for each kind of key; below it by night."""
+    name = lake.copy_of(many_keys, lambda: many_keys(lake))
     source = f"SELECT id + 40000 AS id, concat('key-', id + 40000) AS s FROM range({rows})"
     statement = merge(lake, name, f"ON {on} {UPSERT.removeprefix('ON t.id = s.id ')}", source)
     assert BROADCAST in lake.session.sql(f"EXPLAIN {statement}").collect()[0][0]

@@ -64,7 +64,15 @@ def counts(result: Result) -> tuple[int | None, ...]:
 
 
 def filled(kind: Kind) -> str:
-    """Three files; some of their rows are deleted, one file has a column under its old name and lacks another."""
+    """Three files; some of their rows are deleted, one file has a column under its old name and lacks another.
+
+    Other tables read the same files.
+    """
+    return kind.copy_of(new_table)
+
+
+def new_table(kind: Kind) -> str:
+    """Create the table that `filled` copies."""
     sql, name = kind.lake.session.sql, kind.create(COLUMNS.replace("s STRING, at TIMESTAMP", "old STRING"))
     sql(f"INSERT INTO {name} SELECT id, k, d, s FROM ({ROW} FROM range(0, 15))")
     sql(f"ALTER TABLE {name} RENAME COLUMN old TO s")
@@ -75,17 +83,29 @@ def filled(kind: Kind) -> str:
     return name
 
 
+def joined_by_spark(kind: Kind, clauses: str, source: str = SOURCE) -> tuple[Result, str]:
+    """Return the result of a MERGE that Spark joins, and the rows after it; one run per kind of table and statement."""
+
+    def run() -> tuple[Result, str]:
+        lake, twin = kind.lake, filled(kind)
+        with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
+            result = lake.session.sql(merge(lake, twin, clauses, source))
+        return result, repr(lake.rows(twin))
+
+    found: tuple[Result, str] = kind.lake.once((joined_by_spark, kind.key, clauses, source), run)
+    return found
+
+
 @pytest.mark.parametrize("place", by_night(list(range(len(CLAUSES))), lambda place: place % 2 == 0))
 def test_tasks_make_of_a_table_what_sparks_join_makes(kind: Kind, place: int) -> None:
-    lake, name, twin = kind.lake, filled(kind), filled(kind)
+    lake, name = kind.lake, filled(kind)
     statement = merge(lake, name, CLAUSES[place])
     assert broadcasts(lake, statement)
     result = lake.session.sql(statement)
-    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
-        expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
+    expected, rows = joined_by_spark(kind, CLAUSES[place])
     assert counts(result) == counts(expected)
     assert result.rows_matched or result.rows_inserted
-    assert repr(lake.rows(name)) == repr(lake.rows(twin))
+    assert repr(lake.rows(name)) == rows
     assert lake.session.verify(name, every_file=True).ok
 
 
@@ -198,17 +218,17 @@ def test_tasks_that_do_not_know_what_others_match(lake: Lake, monkeypatch: pytes
     """Several tasks write files anew; new rows are found first, and few of them go along with one of the files."""
     monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
     monkeypatch.setattr(limits, "MAX_DRIVER_INSERT_BYTES", 1 << 20 if few else 1)
-    names = [filled(Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)) for _ in range(2)]
-    before = len(lake.data_files(names[0]))
+    kind = Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)
+    name = lake.copy_of("files that are not joined", lambda: new_table(kind))
+    before = len(lake.data_files(name))
     assert before > 1
-    result = lake.session.sql(merge(lake, names[0], CLAUSES[0]))
-    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
-        expected = lake.session.sql(merge(lake, names[1], CLAUSES[0]))
+    result = lake.session.sql(merge(lake, name, CLAUSES[0]))
+    expected, rows = joined_by_spark(kind, CLAUSES[0])
     assert counts(result) == counts(expected)
     assert result.rows_inserted
-    assert repr(lake.rows(names[0])) == repr(lake.rows(names[1]))
-    assert len(lake.data_files(names[0])) == before
-    assert lake.session.verify(names[0], every_file=True).ok
+    assert repr(lake.rows(name)) == rows
+    assert len(lake.data_files(name)) == before
+    assert lake.session.verify(name, every_file=True).ok
 
 
 def test_columns_with_columns_inside(kind: Kind) -> None:

@@ -31,7 +31,15 @@ def explained(lake: Lake, statement: str) -> bool:
 
 
 def filled(kind: Kind) -> str:
-    """Three files, one of which has a column that the others lack; some rows are deleted."""
+    """Three files, one of which has a column that the others lack; some rows are deleted.
+
+    Other tables read the same files.
+    """
+    return kind.copy_of(new_table)
+
+
+def new_table(kind: Kind) -> str:
+    """Create the table that `filled` copies."""
     sql, name = kind.lake.session.sql, kind.create("id BIGINT, k INT, d DOUBLE, n STRING")
     for start in (0, 40):
         sql(f"INSERT INTO {name} {ROWS.format(start=start, end=start + 40)}")

@@ -24,20 +24,25 @@ LAYOUTS = [
 
 
 def files_of(lake: Lake, version: int, *, partitioned: bool, mode: str = "merge-on-read", **properties: str) -> str:
-    """A table of four data files; in pairs of one partition, which lie between those of the other."""
+    """A table of four data files; in pairs of one partition, which lie between those of the other.
+
+    Other tables read the same files.
+    """
     modes = {f"write.{command}.mode": mode for command in COMMANDS}
-    name = lake.create(
-        "id BIGINT, k INT, s STRING",
-        "PARTITIONED BY (k)" if partitioned else "",
-        **{"format-version": str(version)},
-        **modes,
-        **properties,
-    )
+    key = (files_of, version, partitioned)
+    name = lake.copy_of(key, lambda: new_table(lake, version, partitioned=partitioned), **modes, **properties)
+    assert len(lake.data_files(name)) == 4
+    return name
+
+
+def new_table(lake: Lake, version: int, *, partitioned: bool) -> str:
+    """Create the table that `files_of` copies."""
+    clause = "PARTITIONED BY (k)" if partitioned else ""
+    name = lake.create("id BIGINT, k INT, s STRING", clause, **{"format-version": str(version)})
     for start in (0, 20):
         for k in (0, 1):
             rows = f"SELECT /*+ COALESCE(1) */ id, CAST(id % 2 AS INT), 's' FROM range({start}, {start + 20})"
             lake.session.sql(f"INSERT INTO {name} {rows} WHERE id % 2 = {k}")
-    assert len(lake.data_files(name)) == 4
     return name
 
 

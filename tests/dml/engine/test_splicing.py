@@ -18,7 +18,13 @@ ROWS = (
 
 
 def filled(lake: Lake, columns: str = COLUMNS, clause: str = "", version: int = 2, **properties: str) -> str:
-    """A table of two files, of 40 rows in row groups of 16."""
+    """A table of two files, of 40 rows in row groups of 16, which other tables read too."""
+    key = (filled, columns, clause, version, *properties.items())
+    return lake.copy_of(key, lambda: new_table(lake, columns, clause, version, **properties))
+
+
+def new_table(lake: Lake, columns: str, clause: str, version: int, **properties: str) -> str:
+    """Create the table that `filled` copies."""
     name = lake.create(
         columns,
         clause,

@@ -163,7 +163,7 @@ def test_lines_that_are_kept_are_bounded_by_what_they_hold(
     """A line of two thousand bytes may have hundreds of summaries."""
     size = len(encoded_line(line_of(1, partitions=(summary,) * 50), 2)) - len(encoded_line(line_of(1), 2))
     line_length = (limits.MAX_CACHED_LINE_BYTES - 200) * 50 // size
-    lines = [line_of(number, partitions=(summary,) * line_length) for number in range(100)]
+    lines = [line_of(number, partitions=(summary,) * line_length) for number in range(40)]
     location = written(tmp_path, lines, 2)
     for limit in (1 << 40, 1 << 18):
         kept = KeptLines[Any, Any](limit, lambda key, found: bytes_of_encoded(found, key[1]))
