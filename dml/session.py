@@ -316,7 +316,7 @@ class Session:
         """
         parts = self._table_parts(table)
         if isinstance(older_than, datetime) and older_than.tzinfo is None:
-            older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.spark).time_zone))
+            older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.engine).time_zone))
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
         return remove_orphans(self.engine, parts, call)
 

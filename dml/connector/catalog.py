@@ -349,7 +349,7 @@ class SparkCatalog(Proxy):
         return True
 
     def _run(self, statement: ddl.DdlStatement) -> None:
-        time_zone = StatementSettings.of(self._engine.spark).time_zone
+        time_zone = StatementSettings.of(self._engine).time_zone
         ddl.execute(statement, self._engine.registry, time_zone=time_zone)
 
 

@@ -148,7 +148,7 @@ class MetadataScan(Proxy):
 
     def rows(self) -> JavaObject:
         """Its rows."""
-        table, settings = self.table, StatementSettings.of(self.table.engine.spark)
+        table, settings = self.table, StatementSettings.of(self.table.engine)
         read = MetadataRead(
             columns=self.wanted,
             row_filter=AlwaysTrue(),

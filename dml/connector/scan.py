@@ -185,10 +185,7 @@ class SparkScan(Proxy):
 
     def filter(self, predicates: Sequence[JavaObject]) -> None:
         """Leave out files of which the other side of a join wants no row."""
-        settings = self.settings
-        wanted = pushed_down(
-            predicates, self.read.state.schema, time_zone=settings.time_zone, catalogs=self.engine.registry.catalogs
-        )
+        wanted = pushed_down(predicates, self.read.state.schema, self.settings.rules)
         narrower = replace(self.read, row_filter=And(self.read.row_filter, wanted.pruning))
         left = {task.path for task in narrower.plan().tasks}
         self._narrowed = tuple(task for task in self.tasks if task.path in left)
@@ -261,7 +258,7 @@ class SparkScan(Proxy):
     @cached_property
     def settings(self) -> StatementSettings:
         """The settings that it is planned with."""
-        return self._known_settings or StatementSettings.of(self.engine.spark)
+        return self._known_settings or StatementSettings.of(self.engine)
 
     @cached_property
     def _java_schema(self) -> JavaObject:

@@ -25,6 +25,7 @@ from dml.connector.workers import has_python_readers, runs_our_tasks
 from dml.engine.engine import Engine, StatementSettings
 from dml.model.columns import METADATA_COLUMNS
 from dml.plan.condition import Condition
+from dml.plan.names import SqlRules
 from dml.plan.predicates import MAX_DEPTH
 from dml.scan.planner import ScanPlan
 from dml.spark.internals import works
@@ -80,11 +81,11 @@ class SparkScanBuilder(Proxy):
         """
         if not len(predicates):
             return predicates
-        settings = self.settings or StatementSettings.of(self.engine.spark)
-        schema = self.read.state.schema
-        found = pushed_down(predicates, schema, time_zone=settings.time_zone, catalogs=self.engine.registry.catalogs)
-        self._ask(found)
+        self._ask(pushed_down(predicates, self.read.state.schema, self._rules()))
         return array(FILTER_PREDICATE, ()) if self.is_whole else predicates
+
+    def _rules(self) -> SqlRules:
+        return (self.settings or StatementSettings.of(self.engine)).rules
 
     def _ask(self, found: Condition) -> None:
         """Read only files in which a row may be for which conditions are true."""
@@ -206,13 +207,7 @@ class ConditionScanBuilder(SparkScanBuilder):
         """Take conditions into account, a `Seq[Expression]`; Spark asks those of it that are left, as ever."""
         if not int(filters.size()):
             return filters
-        settings = self.settings or StatementSettings.of(self.engine.spark)
-        found = pushable_trees(
-            condition_trees(filters),
-            self.read.state.schema,
-            time_zone=settings.time_zone,
-            catalogs=self.engine.registry.catalogs,
-        )
+        found = pushable_trees(condition_trees(filters), self.read.state.schema, self._rules())
         self._ask(replace(found, pruning_is_exact=found.pruning_is_exact and int(filters.size()) <= MAX_DEPTH))
         return scala_list(()) if self.is_whole else filters
 

@@ -75,7 +75,7 @@ class TableState:
         elif version is not None:
             snapshot_id, schema = as_of_version(resolved.table, version, reference, "")
         else:
-            settings = StatementSettings.of(engine.spark)
+            settings = StatementSettings.of(engine)
             snapshot_id, schema = snapshot_to_read(engine, settings, "", resolved, reference)
         pinned = version if micros is None else str(micros)
         return TableState(resolved=resolved, snapshot_id=snapshot_id, schema=schema, pinned=pinned)

@@ -154,7 +154,7 @@ class SparkMicroBatchStream(Proxy):
             case_sensitive=True,
             schema=self.state.schema,
         )
-        settings = StatementSettings.of(self.engine.spark)
+        settings = StatementSettings.of(self.engine)
         groups = task_groups(tasks, known.table, settings, whole_files=False)
         partitions = (python_partition(number, pack((context, *group))) for number, group in enumerate(groups))
         return array(CONNECTOR + "read.InputPartition", partitions)

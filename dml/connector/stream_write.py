@@ -84,7 +84,7 @@ def stream_write(
     )
     columns = python_schema(schema)
     planned = plan_epoch(engine, started_on, epoch, columns, options, complete=complete, refine=keeping_files_open)
-    return StreamWrite(planned, schema, StatementSettings.of(engine.spark).parallelism)
+    return StreamWrite(planned, schema, StatementSettings.of(engine).parallelism)
 
 
 class StreamWrite(DistributedWrite):

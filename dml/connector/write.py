@@ -124,7 +124,7 @@ class SparkWriteBuilder(Proxy):
         written, engine = self._written, self._written.engine
         if self._of_stream:
             return self._stream_write()
-        settings = StatementSettings.of(engine.spark)
+        settings = StatementSettings.of(engine)
         target = target_of_write(written, self._command, settings, self._options)
         # A table that is being created or replaced has no rows to replace, and the columns of its rows.
         creates = written.load_state is not None
@@ -178,12 +178,7 @@ class SparkWriteBuilder(Proxy):
             return None
         if not self._predicates:
             return Replaced(row_filter=AlwaysTrue())
-        pushdown = pushed_down(
-            self._predicates,
-            target.table.schema(),
-            time_zone=settings.time_zone,
-            catalogs=self._written.engine.registry.catalogs,
-        )
+        pushdown = pushed_down(self._predicates, target.table.schema(), settings.rules)
         if not pushdown.pruning_is_exact:
             condition = " AND ".join(str(predicate.describe()) for predicate in self._predicates)
             raise NotSupportedError(
@@ -255,7 +250,7 @@ class RowsRelation(Proxy):
         if self._fitted is None:
             rows = self._in_place(rows)
         else:
-            rows = rows_by_name(rows, self._fitted, StatementSettings.of(spark))
+            rows = rows_by_name(rows, self._fitted, StatementSettings.of(write.engine))
         self._on_result(write_rows(reading_itself(write, data.queryExecution().analyzed()), rows))
 
     def _in_place(self, rows: DataFrame) -> DataFrame:

@@ -12,6 +12,7 @@ from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import AnalysisError, ErrorKind
 from dml.hooks import Callbacks
 from dml.model import summary_keys
+from dml.plan.names import SqlRules
 from dml.plan.table_read import TableRead
 from dml.scan.planner import ScanPlan
 from dml.spark.jvm import settings_below, settings_of
@@ -28,10 +29,8 @@ class StatementSettings:
     """The session's settings as they are when a statement starts.
 
     Attributes:
-        case_sensitive: `spark.sql.caseSensitive`.
-        time_zone: `spark.sql.session.timeZone`.
+        rules: How names and literals of the statement are read.
         policy_name: `spark.sql.storeAssignmentPolicy`.
-        trees: How far conditions are analysed: what a string literal means depends on settings and on the version.
         dynamic_overwrite: Whether `spark.sql.sources.partitionOverwriteMode` is dynamic.
         quoted_regex: Whether `spark.sql.parser.quotedRegexColumnNames` lets a quoted name stand for many columns.
         wap_branch: `spark.wap.branch`.
@@ -40,16 +39,24 @@ class StatementSettings:
         iceberg: The settings below `spark.sql.iceberg.`, by the rest of their names: write options of the session.
     """
 
-    case_sensitive: bool = False
-    time_zone: str = "UTC"
+    rules: SqlRules = field(default_factory=SqlRules)
     policy_name: str = "ansi"
-    trees: TreeReading = TreeReading.ALIKE
     dynamic_overwrite: bool = False
     quoted_regex: bool = False
     wap_branch: str | None = None
     wap_id: str | None = None
     parallelism: int = 2
     iceberg: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def case_sensitive(self) -> bool:
+        """`spark.sql.caseSensitive`."""
+        return self.rules.case_sensitive
+
+    @property
+    def time_zone(self) -> str:
+        """`spark.sql.session.timeZone`."""
+        return self.rules.time_zone
 
     @property
     def policy(self) -> StoreAssignmentPolicy:
@@ -61,12 +68,13 @@ class StatementSettings:
         return store_assignment_policy(self.policy_name)
 
     @staticmethod
-    def of(spark: SparkSession) -> "StatementSettings":
+    def of(engine: "Engine") -> "StatementSettings":
         """Read the settings of a session.
 
         Raises:
             AnalysisError: both `spark.wap.id` and `spark.wap.branch` are set.
         """
+        spark = engine.spark
         get = settings_of(spark)
 
         def flag(key: str) -> bool:
@@ -80,14 +88,17 @@ class StatementSettings:
                 hint="Unset one of them",
             )
         return StatementSettings(
-            case_sensitive=flag("spark.sql.caseSensitive"),
-            # Where it is not set it is that of the JVM, which may change as well.
-            time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
-            policy_name=get("spark.sql.storeAssignmentPolicy", "ansi") or "ansi",
-            trees=tree_reading(
-                any(flag(key) for key in LITERAL_SETTINGS)
-                or (get("spark.sql.timestampType", TIMESTAMP_LTZ) or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
+            rules=SqlRules(
+                case_sensitive=flag("spark.sql.caseSensitive"),
+                # Where it is not set it is that of the JVM, which may change as well.
+                time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
+                trees=tree_reading(
+                    any(flag(key) for key in LITERAL_SETTINGS)
+                    or (get("spark.sql.timestampType", TIMESTAMP_LTZ) or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
+                ),
+                catalogs=tuple(engine.registry.catalogs),
             ),
+            policy_name=get("spark.sql.storeAssignmentPolicy", "ansi") or "ansi",
             dynamic_overwrite=(get("spark.sql.sources.partitionOverwriteMode", "static") or "").lower() == "dynamic",
             quoted_regex=flag("spark.sql.parser.quotedRegexColumnNames"),
             wap_branch=branch or None,

@@ -104,7 +104,7 @@ def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool =
     Raises:
         DmlError: a name is unknown, or time travel goes nowhere.
     """
-    settings = StatementSettings.of(engine.spark)
+    settings = StatementSettings.of(engine)
     tables = StatementTables(statement=statement, spark=engine.spark, registry=engine.registry)
     views = query_views(engine, query.fragment, tables, settings, is_joined=is_joined)
     text = views.text(query.fragment)
@@ -139,11 +139,8 @@ def table_frame(
         fragment,
         reference,
         schema,
+        settings.rules,
         row_lineage=table.format_version >= 3,
-        case_sensitive=settings.case_sensitive,
-        time_zone=settings.time_zone,
-        trees=settings.trees,
-        catalogs=engine.registry.catalogs,
         every_column=settings.quoted_regex,
     )
     make = engine.read_frame if schema.fields else None
@@ -197,15 +194,7 @@ def metadata_table_frame(
         snapshot_id, _ = snapshot_to_read(engine, settings, statement, resolved, reference)
         snapshot = None if snapshot_id is None else resolved.table.snapshot_by_id(snapshot_id)
     schema = table_schema(name, resolved.table.metadata)
-    read = table_read(
-        fragment,
-        reference,
-        schema,
-        case_sensitive=settings.case_sensitive,
-        time_zone=settings.time_zone,
-        trees=settings.trees,
-        every_column=settings.quoted_regex,
-    )
+    read = table_read(fragment, reference, schema, settings.rules, every_column=settings.quoted_regex)
     needed = MetadataRead(
         columns=tuple(found.name for found in schema.fields if found.field_id in set(read.field_ids)),
         row_filter=read.row_filter,

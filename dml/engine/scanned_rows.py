@@ -110,15 +110,7 @@ def scanned_rows(
         return None
     source = resolved.table
     snapshot_id, schema = snapshot_to_read(engine, settings, tables.statement, resolved, reference)
-    scan = plain_scan(
-        query,
-        reference,
-        schema,
-        case_sensitive=settings.case_sensitive,
-        time_zone=settings.time_zone,
-        trees=settings.trees,
-        catalogs=engine.registry.catalogs,
-    )
+    scan = plain_scan(query, reference, schema, settings.rules)
     if scan is None:
         return None
     values = stored_values(scan.values, [column.dataType for column in found.fields], schema, targets, policy)

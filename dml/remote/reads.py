@@ -74,7 +74,7 @@ class RemoteRead:
         Raises:
             AnalysisError: a version and a time.
         """
-        settings = StatementSettings.of(engine.spark)
+        settings = StatementSettings.of(engine)
         read = RemoteRead(engine=engine, parts=parts, version=options.get(VERSION), options=options, settings=settings)
         if TIME not in options:
             return read
