@@ -26,7 +26,7 @@ from dml.connector.workers import has_python_readers
 from dml.engine.engine import Engine, ReadFrame, SnapshotRead, StatementSettings, is_connect
 from dml.scan.planner import ScanPlan
 from dml.scan.size import live_rows
-from dml.scan.source import spark_schema
+from dml.scan.table_scan import spark_schema
 from dml.spark.internals import works
 from dml.spark.jvm import classic_session, take_callbacks, weak_session
 from dml.spark.shared_files import check_reads
@@ -133,9 +133,7 @@ def read_frame(engine: Engine, settings: StatementSettings, found: SnapshotRead)
     columns = needed.field_ids
     if not columns and not needed.metadata_columns:
         columns = (cheapest(found.schema.fields).field_id,)
-    read = ScanRead(
-        state=state, columns=columns, metadata_columns=needed.metadata_columns, row_filter=needed.row_filter
-    )
+    read = ScanRead.of(state, columns, needed.metadata_columns, needed.row_filter)
     # A query that needs no column counts rows, as a rule.
     needs_nothing = not needed.field_ids and not needed.metadata_columns
     is_counted = (
@@ -175,7 +173,7 @@ class ReadTable(Proxy):
         self.settings = settings
         self.read = read
         self.plan = plan
-        self.fields = spark_schema(read.context(ScanPlan(snapshot_id=None)))
+        self.fields = spark_schema(read.context(()))
 
     @property
     def identity(self) -> tuple[object, ...]:

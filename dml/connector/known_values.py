@@ -175,7 +175,7 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[KnownAggregat
     columns = [asked.column for asked in aggregates if asked.column is not None]
     if any(task.has_deletes for task in plan.tasks) or len(plan.tasks) > MOST_FILES:
         return None
-    if any(column.initial_default is not None for column in columns) or not kept_types(read.state.table, columns):
+    if any(column.initial_default is not None for column in columns) or not kept_types(read.table, columns):
         return None
     files = read.plan(keep_metrics=True).metrics if plan.tasks else ()
     if [file.path for file in files] != [task.path for task in plan.tasks]:
@@ -200,7 +200,7 @@ def has_known_extremes(
         plan: Its files.
         extremes: Functions of SQL and the names of their columns, `*` for rows.
     """
-    asked = [named_aggregate(*each, read.state.schema) for each in extremes]
+    asked = [named_aggregate(*each, read.schema) for each in extremes]
     known = [each for each in asked if each is not None]
     if not asked or len(known) != len(asked) or read.metadata_columns:
         return False

@@ -8,9 +8,9 @@ Spark asks its whole filter again of the rows that it gets, but where the files 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
@@ -25,12 +25,10 @@ from dml.connector.stream import SparkMicroBatchStream
 from dml.connector.vectorized import VectorizedRead, vectorized_read
 from dml.connector.workers import python_partition, reader_factory
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.scans import task_groups
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.pruning.filter_text import filter_text
-from dml.scan.planner import ScanPlan, plan_scan
-from dml.scan.size import scan_size
-from dml.scan.source import scan_context, spark_schema
+from dml.scan.planner import ScanPlan
+from dml.scan.table_scan import Scan, TableScan, spark_schema
 from dml.spark.shared_files import check_files, check_reads
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
@@ -38,65 +36,47 @@ from dml.tasks.task_input import TaskInput, pack
 __all__ = ["PlannedScan", "ScanRead", "SparkScan", "references"]
 
 FILTER_PREDICATE = CONNECTOR + "expressions.filter.Predicate"
+ALL_ROWS: Final[BooleanExpression] = AlwaysTrue()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanRead:
-    """What a scan reads of a table.
+class ScanRead(TableScan):
+    """What a scan reads of a table in one state.
 
     Attributes:
-        state: The table, in one state.
-        columns: Ids of the columns.
-        metadata_columns: Names of metadata columns, after them.
-        row_filter: Rows for which it is not true may be left out.
+        state: The table, by which Spark tells the scan from others.
     """
 
     state: TableState
-    columns: tuple[int, ...]
-    metadata_columns: tuple[str, ...] = ()
-    row_filter: BooleanExpression = field(default_factory=AlwaysTrue)
+
+    @staticmethod
+    def of(
+        state: TableState,
+        columns: tuple[int, ...],
+        metadata_columns: tuple[str, ...] = (),
+        row_filter: BooleanExpression = ALL_ROWS,
+    ) -> "ScanRead":
+        """Return the read of columns of a state."""
+        return ScanRead(
+            state=state,
+            table=state.table,
+            snapshot_id=state.snapshot_id,
+            schema=state.schema,
+            columns=columns,
+            metadata_columns=metadata_columns,
+            row_filter=row_filter,
+            case_sensitive=True,  # names in the filter are those of the schema
+        )
 
     @staticmethod
     def whole(state: TableState) -> "ScanRead":
-        """A read of all columns and rows."""
-        return ScanRead(state=state, columns=tuple(field.field_id for field in state.schema.fields))
+        """Return the read of all columns and rows."""
+        return ScanRead.of(state, tuple(field.field_id for field in state.schema.fields))
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What two scans of the same rows have in common."""
         return (*self.state.version, self.columns, self.metadata_columns, repr(self.row_filter))
-
-    def plan(self, *, find_whole_files: bool = False, keep_metrics: bool = False) -> ScanPlan:
-        """Its tasks.
-
-        Args:
-            find_whole_files: Find out whether the filter is true for every row of the files that it meets.
-            keep_metrics: Whether the entries of the data files are wanted too.
-        """
-        state = self.state
-        if state.snapshot_id is None:
-            return ScanPlan(snapshot_id=None)
-        return plan_scan(
-            state.table,
-            state.snapshot_id,
-            self.row_filter,
-            case_sensitive=True,  # names in the filter are those of the schema
-            schema=state.schema,
-            find_whole_files=find_whole_files,
-            keep_metrics=keep_metrics,
-        )
-
-    def context(self, plan: ScanPlan) -> ScanContext:
-        """What its tasks share."""
-        return scan_context(
-            self.state.table,
-            plan.tasks,
-            self.columns,
-            metadata_columns=self.metadata_columns,
-            row_filter=None if plan.covers_whole_files or isinstance(self.row_filter, AlwaysTrue) else self.row_filter,
-            case_sensitive=True,
-            schema=self.state.schema,
-        )
 
 
 class SparkScan(Proxy):
@@ -155,21 +135,13 @@ class SparkScan(Proxy):
         """The rows that are appended from now on, or from where the reader says. Spark pushes no filters to streams."""
         self._is_stream = True
         read = self.read
-        return SparkMicroBatchStream(
-            self.engine, read.state, read.columns, read.metadata_columns, self.row_schema, self.options, checkpoint
-        )
+        return SparkMicroBatchStream(self.engine, read.state, read, self.row_schema, self.options, checkpoint)
 
     def estimateStatistics(self) -> "SparkStatistics":
         """Rows and bytes: of the files that are left, and of the columns that are read; unknown of a stream."""
         if self._is_stream:
             return SparkStatistics(None, None)
-        read = self.read
-        found = scan_size(
-            self.plan.tasks,
-            self.row_schema,
-            columns=len(read.state.schema.fields),
-            columns_read=len(read.columns),
-        )
+        found = self.read.size(self.plan.tasks, self.row_schema)
         return SparkStatistics(found.rows, found.size)
 
     def filterAttributes(self) -> JavaObject:
@@ -179,13 +151,12 @@ class SparkScan(Proxy):
     @property
     def partition_sources(self) -> Sequence[NestedField]:
         """The columns that it reads and of which partition fields are made."""
-        state = self.read.state
-        sources = {part.source_id for spec in state.table.specs().values() for part in spec.fields}
-        return [known for known in state.schema.fields if known.field_id in sources & set(self.read.columns)]
+        sources = {part.source_id for spec in self.read.table.specs().values() for part in spec.fields}
+        return [known for known in self.read.schema.fields if known.field_id in sources & set(self.read.columns)]
 
     def filter(self, predicates: Sequence[JavaObject]) -> None:
         """Leave out files of which the other side of a join wants no row."""
-        wanted = pushed_down(predicates, self.read.state.schema, self.settings.rules)
+        wanted = pushed_down(predicates, self.read.schema, self.settings.rules)
         narrower = replace(self.read, row_filter=And(self.read.row_filter, wanted.pruning))
         left = {task.path for task in narrower.plan().tasks}
         self._narrowed = tuple(task for task in self.tasks if task.path in left)
@@ -231,24 +202,15 @@ class SparkScan(Proxy):
         read = self.read
         if self._is_stream or read.metadata_columns:
             return None
-        context = read.context(self.plan)
-        return vectorized_read(
-            self.engine.spark,
-            read.state.table,
-            read.state.schema,
-            read.columns,
-            self.plan.tasks,
-            context.row_filter,
-            case_sensitive=context.case_sensitive,
-        )
+        return vectorized_read(self.engine.spark, Scan(read=read, plan=self.plan))
 
     @cached_property
     def context(self) -> ScanContext:
         """What its tasks share; those of a stream are not known here."""
         if self._is_stream:
-            return self.read.context(ScanPlan(snapshot_id=None))
+            return self.read.context(())
         read = self.read if self.vectorized is None else replace(self.read, columns=self.vectorized.order)
-        return read.context(self.plan)
+        return Scan(read=read, plan=self.plan).context
 
     @cached_property
     def row_schema(self) -> StructType:
@@ -308,9 +270,9 @@ class SparkBatch(Proxy):
     def planInputPartitions(self) -> JavaObject:
         """A partition for each group of tasks."""
         scan = self.scan
-        groups = task_groups(scan.tasks, scan.read.state.table, scan.settings, whole_files=False)
+        groups = scan.read.groups(scan.tasks, scan.settings.parallelism)
         if scan.vectorized is not None:
-            return scan.vectorized.partitions(groups, scan.read.state.schema)
+            return scan.vectorized.partitions(groups, scan.read.schema)
         partitions = (python_partition(number, pack(tuple(group))) for number, group in enumerate(groups))
         return array(CONNECTOR + "read.InputPartition", partitions)
 
@@ -318,9 +280,9 @@ class SparkBatch(Proxy):
         """What reads a partition on an executor."""
         scan = self.scan
         if scan.vectorized is not None:
-            check_files(scan.engine.spark, scan.read.state.table)
+            check_files(scan.engine.spark, scan.read.table)
             return scan.vectorized.factory(scan.engine.spark, scan.row_schema)
-        check_reads(scan.engine.spark, scan.read.state.table)
+        check_reads(scan.engine.spark, scan.read.table)
         return reader_factory(RowTask(input=TaskInput(packed_context=pack(scan.context))), scan.row_schema)
 
 

@@ -81,7 +81,7 @@ class SparkScanBuilder(Proxy):
         """
         if not len(predicates):
             return predicates
-        self._ask(pushed_down(predicates, self.read.state.schema, self._rules()))
+        self._ask(pushed_down(predicates, self.read.schema, self._rules()))
         return array(FILTER_PREDICATE, ()) if self.is_whole else predicates
 
     def _rules(self) -> SqlRules:
@@ -136,7 +136,7 @@ class SparkScanBuilder(Proxy):
         return self._counts_no_values
 
     def _known_row(self, aggregation: JavaObject) -> KnownRow | None:
-        asked = aggregates_of(aggregation, self.read.state.schema) if self._may_aggregate(aggregation) else None
+        asked = aggregates_of(aggregation, self.read.schema) if self._may_aggregate(aggregation) else None
         if asked is None:
             return None
         if self._answered is None or self._answered[0] != asked:
@@ -147,7 +147,7 @@ class SparkScanBuilder(Proxy):
     def pruneColumns(self, wanted: JavaObject) -> None:
         """Leave out the columns that Spark does not need; of none, one stays, or no row would be counted."""
         names = set(map(str, wanted.fieldNames()))
-        fields = self.read.state.schema.fields
+        fields = self.read.schema.fields
         own = {field.name for field in fields}
         columns = tuple(field.field_id for field in fields if field.name in names)
         metadata: tuple[str, ...] = tuple(name for name in METADATA_COLUMNS if name in names - own)
@@ -160,7 +160,7 @@ class SparkScanBuilder(Proxy):
         read = self.read
         if not read.columns:
             return (), read.metadata_columns[:1]
-        return (cheapest([read.state.schema.find_field(known) for known in read.columns]).field_id,), ()
+        return (cheapest([read.schema.find_field(known) for known in read.columns]).field_id,), ()
 
     def build(self) -> Proxy:
         """The scan."""
@@ -207,7 +207,7 @@ class ConditionScanBuilder(SparkScanBuilder):
         """Take conditions into account, a `Seq[Expression]`; Spark asks those of it that are left, as ever."""
         if not int(filters.size()):
             return filters
-        found = pushable_trees(condition_trees(filters), self.read.state.schema, self._rules())
+        found = pushable_trees(condition_trees(filters), self.read.schema, self._rules())
         self._ask(replace(found, pruning_is_exact=found.pruning_is_exact and int(filters.size()) <= MAX_DEPTH))
         return scala_list(()) if self.is_whole else filters
 

@@ -8,6 +8,7 @@ is loaded anew for the first of them.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from py4j.java_gateway import JavaObject
@@ -22,9 +23,8 @@ from dml.connector.proxies import Proxy
 from dml.connector.state import TableState
 from dml.connector.workers import PYTHON_SOURCES, python_partition, reader_factory
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.scans import task_groups
 from dml.errors import ExecutionError, NotFoundError
-from dml.scan.source import scan_context
+from dml.scan.table_scan import TableScan
 from dml.spark.internals import internals
 from dml.spark.jvm import java_collection, session_state
 from dml.spark.shared_files import check_reads
@@ -51,8 +51,7 @@ class SparkMicroBatchStream(Proxy):
     Args:
         engine: The session and its catalogs.
         state: The table when the query started.
-        columns: Ids of the columns.
-        metadata_columns: Names of metadata columns, after them.
+        read: The columns that are read of it.
         row_schema: The columns of the rows, as Spark's.
         options: Those of the reader.
         checkpoint: The source's folder in the checkpoint of the query.
@@ -67,16 +66,14 @@ class SparkMicroBatchStream(Proxy):
         self,
         engine: Engine,
         state: TableState,
-        columns: tuple[int, ...],
-        metadata_columns: tuple[str, ...],
+        read: TableScan,
         row_schema: StructType,
         options: Mapping[str, str],
         checkpoint: str,
     ) -> None:
         self.engine = engine
         self.state = state
-        self.columns = columns
-        self.metadata_columns = metadata_columns
+        self.read = read
         self.row_schema = row_schema
         self.options = source_options(state, options)
         self.checkpoint = checkpoint
@@ -143,19 +140,12 @@ class SparkMicroBatchStream(Proxy):
         known = self._known()
         if stop != NOTHING_READ and known.table.snapshot_by_id(stop.snapshot_id) is None:
             known = self._now()  # a batch that was planned before the query was stopped
-        read = Schema(*(field for field in self.state.schema.fields if field.field_id in self.columns))
+        read = Schema(*(field for field in self.state.schema.fields if field.field_id in self.read.columns))
         check_columns(known.name, read, known.table.schema())
         tasks = known.tasks(begin, stop)
-        context = scan_context(
-            known.table,
-            tasks,
-            self.columns,
-            metadata_columns=self.metadata_columns,
-            case_sensitive=True,
-            schema=self.state.schema,
-        )
-        settings = StatementSettings.of(self.engine)
-        groups = task_groups(tasks, known.table, settings, whole_files=False)
+        scan = replace(self.read, table=known.table)
+        context = scan.context(tasks)
+        groups = scan.groups(tasks, StatementSettings.of(self.engine).parallelism)
         partitions = (python_partition(number, pack((context, *group))) for number, group in enumerate(groups))
         return array(CONNECTOR + "read.InputPartition", partitions)
 

@@ -36,8 +36,7 @@ from dml.engine.schema_evolution import accepts_any_schema
 from dml.errors import AnalysisError, NotFoundError
 from dml.model.columns import METADATA_COLUMNS
 from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
-from dml.scan.planner import ScanPlan
-from dml.scan.source import spark_schema
+from dml.scan.table_scan import spark_schema
 from dml.spark.store_assignment import default_sql
 from dml.spark.types import spark_field
 from dml.spark.versions import Feature, has
@@ -182,7 +181,7 @@ class SparkTable(Proxy):
         state = self.state
         own = {field.name.lower() for field in state.schema.fields}
         names = METADATA_COLUMNS if state.table.format_version >= 3 else METADATA_COLUMNS[:4]
-        context = ScanRead(state=state, columns=(), metadata_columns=names).context(ScanPlan(snapshot_id=None))
+        context = ScanRead.of(state, (), names).context(())
         fields = [field for field in spark_schema(context).fields if field.name not in own]
         return array(CATALOG + "MetadataColumn", map(SparkMetadataColumn, fields))
 

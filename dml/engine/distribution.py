@@ -18,8 +18,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from dml.deletes.delete_file_index import partition_key
 from dml.engine.engine import StatementSettings
-from dml.engine.scans import task_groups
-from dml.engine.write_settings import ChangeDistribution
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.scan_task import ScanTask
@@ -33,7 +31,8 @@ from dml.options import (
 )
 from dml.rows import expressions
 from dml.rows.expressions import Literal, Value
-from dml.scan.split import TARGET_SIZE, partition_groups, whole_file_groups
+from dml.scan.split import TARGET_SIZE, ChangeDistribution, TaskGroups, partition_groups, whole_file_groups
+from dml.scan.table_scan import TableScan
 from dml.spark.partition_number import partition_number, partition_number_sql, transformed_sql
 from dml.spark.rebalanced import rebalanced
 from dml.spark.versions import repartition_by_id
@@ -106,17 +105,17 @@ def orders_rows(table: Table) -> bool:
 
 def groups_in_place(
     tasks: Sequence[ScanTask],
-    source: Table,
+    scan: TableScan,
     settings: StatementSettings,
     values: Mapping[int, Value],
     table: Table,
     properties: Mapping[str, str],
-) -> tuple[tuple[ScanTask, ...], ...] | None:
-    """Scan tasks of a table, grouped so that whoever reads a group can write its rows into another table.
+) -> TaskGroups | None:
+    """Group scan tasks so that a task that reads a group can write its rows into another table.
 
     Args:
         tasks: Of whole files.
-        source: The table that they are of.
+        scan: Their scan.
         settings: The session's settings.
         values: What the columns of the other table get, by field id. The others get NULL.
         table: The other table.
@@ -130,10 +129,10 @@ def groups_in_place(
     clustered = WriteOptions.from_properties(properties).fanout is False and not is_unpartitioned(table.spec())
     mode = distribution_mode(table, properties)
     if mode is DistributionMode.NONE and not clustered:
-        return task_groups(tasks, source, settings, whole_files=False)
+        return scan.groups(tasks, settings.parallelism)
     if mode is not DistributionMode.HASH or clustered:
         return None
-    partitions = {task.file_ordinal: written_partition(task, source, values, table.spec()) for task in tasks}
+    partitions = {task.file_ordinal: written_partition(task, scan.table, values, table.spec()) for task in tasks}
     if None in partitions.values():
         return None
     return partition_groups(tasks, lambda task: partitions[task.file_ordinal], parallelism=settings.parallelism)
@@ -221,9 +220,7 @@ def distribute_delta(
         clustered: Whether inserted rows come by partition: `write.spark.fanout.enabled` is false.
         distribution: What the session and the table say of the command.
     """
-    groups = whole_file_groups(
-        files, parallelism=parallelism, distribution=distribution.mode, advisory_size=distribution.advisory_size
-    )
+    groups = whole_file_groups(files, parallelism=parallelism, distribution=distribution)
     tasks = max(1, len(groups)) if few_inserts or not inserts else max(parallelism, len(groups))
     # As text: of an expression that is put together here the JVM makes every part at a command of its own.
     task = task_of_file(groups, len(files)) if tasks > 1 else "0"

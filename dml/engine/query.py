@@ -24,14 +24,13 @@ from pyspark.sql.types import StructType
 
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine, SnapshotRead, StatementSettings
-from dml.engine.scans import scan_table
 from dml.engine.target import StatementStart, wap_enabled
 from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.metadata_tables.frames import MetadataRead, metadata_frame
 from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
-from dml.scan.planner import ScanPlan
+from dml.scan.table_scan import TableScan
 from dml.spark.errors import translate
 from dml.spark.jvm import empty_frame
 from dml.sqlparse import parse, stars_without
@@ -151,26 +150,25 @@ def table_frame(
         if frame is not None:
             return frame
 
-    def without_python(plan: ScanPlan) -> DataFrame | None:
-        if make is not None and read.is_grouped and plan.covers_whole_files:
-            return make(engine, settings, found)  # tasks may compute their part, for Spark asks nothing of rows
-        # Where Spark can add nothing, our own frame is as good, and faster where Python workers have to read.
-        return make and make(engine, settings, replace(found, plan=plan, without_python=True))
-
-    # Rows without any column would be lost on their way to Spark: `count(*)` reads the cheapest one.
-    metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
-    return scan_table(
-        engine.spark,
-        settings,
-        table,
-        schema,
-        snapshot_id,
-        read.field_ids,
-        metadata_columns=metadata_columns,
+    scan = TableScan(
+        table=table,
+        snapshot_id=snapshot_id,
+        schema=schema,
+        columns=read.field_ids,
+        # Rows without any column would be lost on their way to Spark: `count(*)` reads the cheapest one.
+        metadata_columns=read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,)),
         row_filter=read.row_filter,
-        find_whole_files=read.is_grouped,
-        planned_frame=without_python,
-    ).frame
+        case_sensitive=settings.case_sensitive,
+    ).planned(engine.spark, find_whole_files=read.is_grouped)
+    if make is not None:
+        if not (read.is_grouped and scan.plan.covers_whole_files):
+            # Where Spark can add nothing, our own frame is as good, and faster where Python workers have to read.
+            found = replace(found, plan=scan.plan, without_python=True)
+        # Otherwise tasks may compute their part of the groups, for Spark asks nothing of rows.
+        frame = make(engine, settings, found)
+        if frame is not None:
+            return frame
+    return scan.frame(engine.spark, scan.read.groups(scan.plan.tasks, settings.parallelism))
 
 
 def metadata_table_frame(

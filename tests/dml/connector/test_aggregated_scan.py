@@ -6,6 +6,7 @@ from pyspark.sql.functions import count_distinct, lit
 
 import dml.connector.scan
 import dml.connector.workers
+import dml.scan.table_scan
 from dml.errors import SetupError
 from dml.spark.handlers import running
 
@@ -365,13 +366,13 @@ def test_files_are_planned_once_where_spark_makes_groups_itself(lake, spark, mon
     """It has to be known which files are read to know who reads them."""
     name = filled(lake)
     plans = []
-    plan_scan = dml.connector.scan.plan_scan
+    plan_scan = dml.scan.table_scan.plan_scan
 
     def counted(*given, **more):
         plans.append(plan_scan(*given, **more))
         return plans[-1]
 
-    monkeypatch.setattr(dml.connector.scan, "plan_scan", counted)
+    monkeypatch.setattr(dml.scan.table_scan, "plan_scan", counted)
     monkeypatch.setattr("dml.connector.vectorized.LEAST_BYTES", 0)
     frame = spark.sql(f"SELECT i, sum(g) FROM lake.{name} GROUP BY i")
     assert not is_computed_in_tasks(frame)

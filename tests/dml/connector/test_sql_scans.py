@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from pyiceberg.types import LongType, NestedField
 
-import dml.connector.scan
-import dml.engine.scans
+import dml.scan.table_scan
 from dml.engine import row_level
 from dml.engine.delta_query import delta_frame
 from dml.engine.query import run_query
@@ -34,8 +33,7 @@ def planned(monkeypatch):
         found.append(len(plan.tasks))
         return plan
 
-    monkeypatch.setattr(dml.connector.scan, "plan_scan", counted)
-    monkeypatch.setattr(dml.engine.scans, "plan_scan", counted)
+    monkeypatch.setattr(dml.scan.table_scan, "plan_scan", counted)
     return found
 
 

@@ -21,8 +21,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-import dml.connector.scan
-import dml.engine.scans
+import dml.scan.table_scan
 from dml.errors import AnalysisError
 from dml.scan.planner import plan_scan
 
@@ -263,8 +262,7 @@ def test_files_are_pruned_by_buckets(lake, monkeypatch):
         scans.append(len(plan.tasks))
         return plan
 
-    monkeypatch.setattr(dml.connector.scan, "plan_scan", counted)
-    monkeypatch.setattr(dml.engine.scans, "plan_scan", counted)
+    monkeypatch.setattr(dml.scan.table_scan, "plan_scan", counted)
     call = "system.bucket(4, id)"
     conditions = {
         f"{call} = 3": 1,
