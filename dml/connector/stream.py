@@ -9,26 +9,31 @@ is loaded anew for the first of them.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from dml import catalog as catalogs
-from dml.connector.java import CONNECTOR, array, java_class, java_error, simple_name, static
-from dml.connector.plans import running_plan
-from dml.connector.proxies import Proxy
 from dml.connector.state import TableState
-from dml.connector.workers import PYTHON_SOURCES, python_partition, reader_factory
 from dml.engine.engine import Engine, StatementSettings
 from dml.errors import ExecutionError, NotFoundError
-from dml.scan.table_scan import TableScan
+from dml.model.scan_task import ScanContext
+from dml.scan.planner import ScanPlan
 from dml.spark.internals import internals
+from dml.spark.java import CONNECTOR, array, java_class, java_error, simple_name, static
 from dml.spark.jvm import java_collection, session_state
+from dml.spark.proxies import Proxy
 from dml.spark.shared_files import check_reads
 from dml.spark.versions import Feature, has, require
+from dml.spark_scan.running_query import running_plan
+from dml.spark_scan.scan import SparkRead, SparkScan, SparkStatistics
+from dml.spark_scan.vectorized import VectorizedRead
+from dml.spark_scan.workers import PYTHON_SOURCES, python_partition, reader_factory
 from dml.streaming.files import SnapshotFileCache
 from dml.streaming.offsets import NOTHING_READ, StreamOffset
 from dml.streaming.source import StreamedTable, check_columns
@@ -36,13 +41,60 @@ from dml.streaming.source_options import ReadLimits, SourceOptions, fixed_state
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
 
-__all__ = ["SparkMicroBatchStream"]
+__all__ = ["SparkMicroBatchStream", "StreamableScan"]
 
 STREAMING: Final = "org.apache.spark.sql.connector.read.streaming."
 READ_LIMIT: Final = STREAMING + "ReadLimit"
 INITIAL_OFFSET: Final = "offsets/0"
 """The file of a source's folder in a checkpoint that says where the stream began; the JAR has it there too."""
 MOST_FILES: Final = 2**31 - 1
+
+
+class StreamableScan(SparkScan):
+    """A scan of a table that Spark may also read as a stream.
+
+    Args:
+        engine: The session and its catalogs.
+        state: The table.
+        options: Those of the reader.
+        spark: The session.
+        read: What is read.
+        plan: Its tasks, where they are known.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        state: TableState,
+        options: Mapping[str, str],
+        spark: SparkSession,
+        read: SparkRead,
+        plan: ScanPlan | None = None,
+    ) -> None:
+        super().__init__(spark, read, plan)
+        self._engine = engine
+        self._state = state
+        self._options = options
+        self._is_stream = False
+
+    def toMicroBatchStream(self, checkpoint: str) -> "SparkMicroBatchStream":
+        """The rows that are appended from now on, or from where the reader says. Spark pushes no filters to streams."""
+        self._is_stream = True
+        return SparkMicroBatchStream(self._engine, self._state, self.read, self.row_schema, self._options, checkpoint)
+
+    def estimateStatistics(self) -> SparkStatistics:
+        """Those of a stream are unknown."""
+        return SparkStatistics(None, None) if self._is_stream else super().estimateStatistics()
+
+    @cached_property
+    def vectorized(self) -> VectorizedRead | None:
+        """How Spark's own reader reads its files; it reads no streams."""
+        return None if self._is_stream else super().vectorized
+
+    @cached_property
+    def context(self) -> ScanContext:
+        """What its tasks share; those of a stream are not known here."""
+        return self.read.context(()) if self._is_stream else super().context
 
 
 class SparkMicroBatchStream(Proxy):
@@ -66,7 +118,7 @@ class SparkMicroBatchStream(Proxy):
         self,
         engine: Engine,
         state: TableState,
-        read: TableScan,
+        read: SparkRead,
         row_schema: StructType,
         options: Mapping[str, str],
         checkpoint: str,

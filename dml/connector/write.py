@@ -20,12 +20,8 @@ from pyspark.sql.types import StructType
 
 from dml.catalog import LoadState
 from dml.catalog.registry import ResolvedTable
-from dml.connector.conditions import pushed_down
-from dml.connector.java import options_of, python_schema
-from dml.connector.job_write import keeping_files_open
+from dml.connector.job_write import keeping_files_open, reading_itself
 from dml.connector.partition_write import PartitionWrite
-from dml.connector.plans import reading_itself
-from dml.connector.proxies import Proxy
 from dml.connector.stream_write import is_of_stream, not_continuous, stream_write
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import (
@@ -42,6 +38,9 @@ from dml.engine.target import Target, writable_target
 from dml.errors import ErrorKind, ExecutionError, NotSupportedError
 from dml.model.columns import value_name
 from dml.result import Result
+from dml.spark.java import options_of, python_schema
+from dml.spark.proxies import Proxy
+from dml.spark_scan.conditions import pushed_down
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import Span, TableReference
 from dml.streaming.columns import stream_columns

@@ -1,27 +1,24 @@
 """What every statement of a session is run with: Spark, the catalogs, the session's settings. Driver."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Final
 
-from pyiceberg.schema import Schema
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from dml.catalog.registry import CatalogRegistry, ResolvedTable
+from dml.catalog.registry import CatalogRegistry
 from dml.errors import AnalysisError, ErrorKind
 from dml.hooks import Callbacks
 from dml.model import summary_keys
 from dml.plan.names import SqlRules
-from dml.plan.table_read import TableRead
-from dml.scan.planner import ScanPlan
 from dml.spark.jvm import settings_below, settings_of
 from dml.spark.master import SettingReader, max_task_failures, number, parallel_tasks
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has
 from dml.sqlparse.dialect import TreeReading
 
-__all__ = ["ICEBERG_SETTINGS", "Engine", "ReadFrame", "SnapshotRead", "StatementSettings"]
+__all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,28 +147,6 @@ CONNECT_PARALLELISM: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRead:
-    """What a query reads of a table.
-
-    Attributes:
-        resolved: The table.
-        snapshot_id: The snapshot; None where there is none yet.
-        schema: The schema it is read with.
-        needed: The columns and rows that the query can need.
-        plan: Its tasks, where all of them are read and no others; None where Spark may leave out more.
-        without_python: Whether it is to be read so only where no Python worker has to: rows that come from one by the
-            connector API are copied once more than those of our own DataFrames.
-    """
-
-    resolved: ResolvedTable
-    snapshot_id: int | None
-    schema: Schema
-    needed: TableRead
-    plan: ScanPlan | None = None
-    without_python: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """A session: Spark, its catalogs, and how it shows what it does.
 
@@ -179,14 +154,14 @@ class Engine:
         spark: The Spark session.
         registry: The catalogs.
         progress: Whether long statements show their progress.
-        read_frame: Makes DataFrames whose scans Spark plans itself; None where it cannot: on Connect, before 4.0.
+        plans_scans: Whether Spark plans the scans of tables in queries itself: not on Connect, nor before 4.0.
         callbacks: Functions that are called after each commit.
     """
 
     spark: SparkSession
     registry: CatalogRegistry
     progress: bool = False
-    read_frame: "ReadFrame | None" = None
+    plans_scans: bool = False
     callbacks: Callbacks = field(default_factory=Callbacks)
 
     def commit_summary(self) -> dict[str, str]:
@@ -208,7 +183,3 @@ class Engine:
     def max_failures(self) -> int:
         """Return how often Spark tries a task before the job fails."""
         return max_task_failures(settings_of(self.spark))
-
-
-ReadFrame = Callable[[Engine, StatementSettings, SnapshotRead], DataFrame | None]
-"""The rows of a table that a query reads, as a DataFrame; None only where it asks for one without Python workers."""

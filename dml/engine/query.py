@@ -23,16 +23,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dml.catalog.registry import ResolvedTable
-from dml.engine.engine import Engine, SnapshotRead, StatementSettings
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.target import StatementStart, wap_enabled
 from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.metadata_tables.frames import MetadataRead, metadata_frame
 from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
-from dml.scan.table_scan import TableScan
 from dml.spark.errors import translate
 from dml.spark.jvm import empty_frame
+from dml.spark_scan.frames import read_frame
+from dml.spark_scan.scan import SparkRead
 from dml.sqlparse import parse, stars_without
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
@@ -142,33 +143,42 @@ def table_frame(
         row_lineage=table.format_version >= 3,
         every_column=settings.quoted_regex,
     )
-    make = engine.read_frame if schema.fields else None
-    found = SnapshotRead(resolved=resolved, snapshot_id=snapshot_id, schema=schema, needed=read)
-    is_computed = read.is_grouped and not read.is_filtered
-    if make is not None and (is_joined or is_computed or not read.is_all_known):
-        frame = make(engine, settings, found)
-        if frame is not None:
-            return frame
-
-    scan = TableScan(
+    scan = SparkRead(
+        name=resolved.name,
+        # Another table than the one whose state goes on, for Spark's cache.
+        version=(
+            *resolved.identity,
+            f"snapshot {snapshot_id}",
+            str(table.metadata.table_uuid),
+            snapshot_id,
+            schema.schema_id,
+        ),
         table=table,
         snapshot_id=snapshot_id,
         schema=schema,
         columns=read.field_ids,
-        # Rows without any column would be lost on their way to Spark: `count(*)` reads the cheapest one.
-        metadata_columns=read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,)),
+        metadata_columns=read.metadata_columns,
         row_filter=read.row_filter,
-        case_sensitive=settings.case_sensitive,
-    ).planned(engine.spark, find_whole_files=read.is_grouped)
-    if make is not None:
-        if not (read.is_grouped and scan.plan.covers_whole_files):
-            # Where Spark can add nothing, our own frame is as good, and faster where Python workers have to read.
-            found = replace(found, plan=scan.plan, without_python=True)
-        # Otherwise tasks may compute their part of the groups, for Spark asks nothing of rows.
-        frame = make(engine, settings, found)
+        rules=settings.rules,
+        parallelism=settings.parallelism,
+    )
+    plans_scan = engine.plans_scans and bool(schema.fields)
+    is_computed = read.is_grouped and not read.is_filtered
+    if plans_scan and (is_joined or is_computed or not read.is_all_known):
+        frame = read_frame(engine.spark, scan, read.extremes)
         if frame is not None:
             return frame
-    return scan.frame(engine.spark, scan.read.groups(scan.plan.tasks, settings.parallelism))
+    # Rows without any column would be lost on their way to Spark: `count(*)` reads the cheapest one.
+    metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
+    own = replace(scan, metadata_columns=metadata_columns).planned(engine.spark, find_whole_files=read.is_grouped)
+    if plans_scan:
+        # Where Spark can add nothing, our own frame is as good, and faster where Python workers have to read. Where it
+        # asks nothing of the rows, tasks may compute their part of the groups.
+        is_whole = read.is_grouped and own.plan.covers_whole_files
+        frame = read_frame(engine.spark, scan, read.extremes, None if is_whole else own.plan)
+        if frame is not None:
+            return frame
+    return own.frame(engine.spark, scan.groups(own.plan.tasks, settings.parallelism))
 
 
 def metadata_table_frame(

@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast, col, expr, lit
 
-from dml.connector import vectorized
 from dml.errors import DmlError, NotSupportedError, ValidationFailedError
 from dml.session import Session
+from dml.spark_scan import vectorized
 from tests.stateful.plain_rows import PARTITIONS, Row, frame_of, partition_of, shown
 from tests.stateful.values import BASE_COLUMNS, STRUCT, conditions, literals, row_literals
 

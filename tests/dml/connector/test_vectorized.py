@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
 
-from dml.connector import vectorized
 from dml.errors import CorruptFileError
+from dml.spark_scan import vectorized
 
 pytestmark = pytest.mark.spark
 

@@ -15,15 +15,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, BooleanType, DateType, IcebergType, NestedField, StringType
 from pyspark.sql import types as spark_types
 
-from dml.connector.java import CONNECTOR, array, constant, simple_name, struct_type
-from dml.connector.proxies import Proxy
-from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkBatch, SparkScan, SparkStatistics, references
-from dml.connector.workers import python_partition, reader_factory
 from dml.plan.table_read import COUNTED, EXACT, SUMMED
 from dml.rows.program import Aggregate, AggregateFunction, Groups
 from dml.scan.table_scan import Scan
+from dml.spark.java import CONNECTOR, array, constant, simple_name, struct_type
+from dml.spark.proxies import Proxy
 from dml.spark.shared_files import check_reads
 from dml.spark.types import spark_type
+from dml.spark_scan.scan import FILTER_PREDICATE, SparkBatch, SparkRead, SparkScan, SparkStatistics, references
+from dml.spark_scan.workers import python_partition, reader_factory
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
 
@@ -39,7 +39,7 @@ ROW_BYTES: Final = 100
 """So many bytes a row of values takes, about."""
 
 
-def partial_aggregation(aggregation: JavaObject, read: ScanRead) -> tuple[ScanRead, Groups] | None:
+def partial_aggregation(aggregation: JavaObject, read: SparkRead) -> tuple[SparkRead, Groups] | None:
     """What tasks read and compute, where they can compute what an aggregation asks.
 
     Args:
@@ -244,7 +244,7 @@ class AggregatedBatch(SparkBatch):
     def planInputPartitions(self) -> JavaObject:
         """A partition for each group of tasks; one at least of one group, which is there also where no file is."""
         scan = self.scan
-        tasks = list(scan.read.groups(scan.tasks, scan.settings.parallelism))
+        tasks = list(scan.read.groups(scan.tasks, scan.read.parallelism))
         if not tasks and not self.groups.program.by:
             tasks = [()]
         partitions = (python_partition(number, pack(group)) for number, group in enumerate(tasks))
@@ -253,7 +253,7 @@ class AggregatedBatch(SparkBatch):
     def createReaderFactory(self) -> JavaObject:
         """What reads a partition on an executor."""
         scan = self.scan
-        check_reads(scan.engine.spark, scan.read.table)
+        check_reads(scan.spark, scan.read.table)
         context = Scan(read=scan.read, plan=scan.plan).context
         reader = RowTask(input=TaskInput(packed_context=pack(context)), program=self.groups.program)
         return reader_factory(reader, self.groups.row_schema)

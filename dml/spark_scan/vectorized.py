@@ -41,8 +41,6 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructField, StructType
 
 from dml.catalog.credentials import storage_properties
-from dml.connector.filter_share import leaves_most
-from dml.connector.java import CONNECTOR, array, java_class, none, static, struct_type
 from dml.errors import DmlError
 from dml.files.file_io import file_io
 from dml.files.schemes import check_location, local_path
@@ -51,7 +49,9 @@ from dml.options import DEFAULT_NAME_MAPPING, PARQUET_VECTORIZATION_ENABLED
 from dml.read.open_data_file import open_data_file
 from dml.scan.table_scan import Scan
 from dml.spark.internals import further_arguments, works
+from dml.spark.java import CONNECTOR, array, java_class, none, static, struct_type
 from dml.spark.jvm import classic_session
+from dml.spark_scan.filter_share import leaves_most
 
 __all__ = ["VectorizedRead", "vectorized_read"]
 

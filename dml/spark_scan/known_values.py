@@ -31,16 +31,16 @@ from pyiceberg.types import (
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
-from dml.connector.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
-from dml.connector.proxies import Proxy
-from dml.connector.scan import ScanRead
-from dml.connector.vectorized import kept_types
 from dml.model.manifest import ContentFile
 from dml.pruning.file_bounds import MetricColumn
 from dml.scan.planner import ScanPlan
 from dml.scan.size import live_rows
 from dml.spark.internals import works
+from dml.spark.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
+from dml.spark.proxies import Proxy
 from dml.spark.types import spark_type
+from dml.spark_scan.scan import SparkRead
+from dml.spark_scan.vectorized import kept_types
 
 __all__ = [
     "Function",
@@ -156,7 +156,7 @@ def aggregate(function: Function, column: NestedField) -> KnownAggregate | None:
     return KnownAggregate(function=function, column=column)
 
 
-def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[KnownAggregate]) -> "KnownRow | None":
+def known_row(read: SparkRead, plan: ScanPlan, aggregates: Sequence[KnownAggregate]) -> "KnownRow | None":
     """The values that a query asks of rows, all rows of some files.
 
     Args:
@@ -190,7 +190,7 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[KnownAggregat
 
 
 def has_known_extremes(
-    spark: SparkSession, read: ScanRead, plan: ScanPlan, extremes: Sequence[tuple[str, str]]
+    spark: SparkSession, read: SparkRead, plan: ScanPlan, extremes: Sequence[tuple[str, str]]
 ) -> bool:
     """Whether the manifests know what a query in SQL shows.
 
@@ -269,7 +269,7 @@ class KnownRow(Proxy):
 
     interfaces: ClassVar[tuple[str, ...]] = ("read.LocalScan",)
 
-    def __init__(self, read: ScanRead, aggregates: Sequence[KnownAggregate], values: Sequence[Value | None]) -> None:
+    def __init__(self, read: SparkRead, aggregates: Sequence[KnownAggregate], values: Sequence[Value | None]) -> None:
         self.read = read
         self.aggregates = aggregates
         self.values = values
@@ -286,8 +286,7 @@ class KnownRow(Proxy):
             "count" if each.column is None else f"{each.function.lower()}({each.column.name})"
             for each in self.aggregates
         )
-        state = self.read.state
-        return f"RowDelta {', '.join(dict.fromkeys(asked))} of {state.resolved.name} (snapshot {state.snapshot_id})"
+        return f"RowDelta {', '.join(dict.fromkeys(asked))} of {self.read.name} (snapshot {self.read.snapshot_id})"
 
     def readSchema(self) -> JavaObject:
         """A column for each value."""
