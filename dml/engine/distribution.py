@@ -31,7 +31,7 @@ from dml.options import (
 )
 from dml.rows import expressions
 from dml.rows.expressions import Literal, Value
-from dml.scan.split import TARGET_SIZE, ChangeDistribution, TaskGroups, partition_groups, whole_file_groups
+from dml.scan.split import TARGET_SIZE, TaskGroups, partition_groups
 from dml.scan.table_scan import TableScan
 from dml.spark.partition_number import partition_number, partition_number_sql, transformed_sql
 from dml.spark.rebalanced import rebalanced
@@ -196,34 +196,33 @@ def shuffled_size(properties: Mapping[str, str]) -> int:
 def distribute_delta(
     frame: DataFrame,
     table: Table,
-    files: Sequence[ScanTask],
+    groups: TaskGroups,
     parallelism: int,
     *,
     inserts: bool,
     few_inserts: bool,
     clustered: bool,
-    distribution: ChangeDistribution,
+    mode: DistributionMode | None,
 ) -> DataFrame:
     """Distribute the rows of a delta: all of a file to one task, in the order of the file.
 
-    Files go to tasks as `whole_file_groups` says. Inserted rows are clustered by partition, or spread by their
-    values where there are none, or the mode is `none`; in the mode `range` a task has a range of them. Few of them go
-    where the files are.
+    Inserted rows are clustered by partition, or spread by their values where there are none, or the mode is `none`; in
+    the mode `range` a task has a range of them. Few of them go where the files are.
 
     Args:
         frame: The delta.
         table: The table.
-        files: The files that it may change; its ordinals are their places.
+        groups: The files that each task changes; the ordinals of the delta are those of the files.
         parallelism: How many tasks run at once.
         inserts: Whether it may insert rows.
         few_inserts: Whether these are no more than `FEW_ROWS`.
         clustered: Whether inserted rows come by partition: `write.spark.fanout.enabled` is false.
-        distribution: What the session and the table say of the command.
+        mode: What the session and the table say of the command.
     """
-    groups = whole_file_groups(files, parallelism=parallelism, distribution=distribution)
+    files = sum(map(len, groups))
     tasks = max(1, len(groups)) if few_inserts or not inserts else max(parallelism, len(groups))
     # As text: of an expression that is put together here the JVM makes every part at a command of its own.
-    task = task_of_file(groups, len(files)) if tasks > 1 else "0"
+    task = task_of_file(groups, files) if tasks > 1 else "0"
     order: list[str | Column] = [FILE_ORDINAL, POS]
     if inserts and (tasks > 1 or clustered):
         spec, schema = table.spec(), table.schema()
@@ -231,13 +230,13 @@ def distribute_delta(
         if not is_unpartitioned(spec):
             partition = partition_number_sql(spec, schema, value_name)
             order += [expr(f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {partition} END")] if clustered else []
-            inserted = inserted if distribution.mode is DistributionMode.NONE else partition
+            inserted = inserted if mode is DistributionMode.NONE else partition
         if tasks > 1:
             task = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN pmod({inserted}, {tasks}) ELSE {task} END"
-    ranges = inserted_ranges(table) if inserts and distribution.mode is DistributionMode.RANGE else []
+    ranges = inserted_ranges(table) if inserts and mode is DistributionMode.RANGE else []
     if ranges and tasks > 1 and not few_inserts:
         # Rows that are equal by all of it come to one task: all changes of a file do, wherever Spark cuts.
-        place = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {tasks} ELSE {task_of_file(groups, len(files))} END"
+        place = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {tasks} ELSE {task_of_file(groups, files)} END"
         return frame.repartitionByRange(tasks, expr(place), *ranges).sortWithinPartitions(*order)
     if tasks == 1 and few_inserts:
         # A shuffle would be a job of its own. What comes before it is small: the files are, and the source is kept.

@@ -145,7 +145,7 @@ def table_frame(
     )
     scan = SparkRead(
         name=resolved.name,
-        # Another table than the one whose state goes on, for Spark's cache.
+        # Pinned to its snapshot, so that Spark does not take it for the table whose state changes.
         version=(
             *resolved.identity,
             f"snapshot {snapshot_id}",

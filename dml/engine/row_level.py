@@ -315,12 +315,12 @@ def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) 
     return distribute_delta(
         delta.frame(),
         planned.target.table,
-        delta.scan.plan.tasks,
+        delta.groups,
         planned.settings.parallelism,
         inserts=planned.plan.inserts,
         few_inserts=delta.inserts_few,
         clustered=context.options.fanout is False,
-        distribution=delta.distribution,
+        mode=delta.distribution.mode,
     )
 
 
