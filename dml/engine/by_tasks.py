@@ -16,7 +16,6 @@ from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
 from dml import limits
-from dml.engine.scans import Scan
 from dml.engine.sent_source import SentSource
 from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, failures_of, task_reports, with_live_storage, written_by
 from dml.model.scan_task import ScanContext, ScanTask
@@ -24,6 +23,7 @@ from dml.model.write_task import SourceMatches, TaskReport, report_from_bytes
 from dml.options import DistributionMode
 from dml.rows.expressions import column_ids
 from dml.rows.program import Changes, Program
+from dml.scan.table_scan import Scan
 from dml.spark.jobs import ended_on_failure
 from dml.spark.shared_files import check_writes
 from dml.spark.task_frames import task_frame

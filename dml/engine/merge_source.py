@@ -290,7 +290,7 @@ def join_keys(
     pushable: list[tuple[NestedField, str]] = []
     of_pushable: list[PruningKey] = []
     others: list[PruningKey] = []
-    for equality in equi_keys(statement.condition.ast, context, described):
+    for equality in equi_keys(statement.condition.ast, context.names, described):
         name, source = quoted(equality.source_column), types[folded(equality.source_column)]
         key = pruning_key(name, source, equality.target, null_safe=equality.null_safe)
         if key is None:

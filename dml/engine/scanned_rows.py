@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField
@@ -33,8 +32,7 @@ from dml.plan.row_terms import stored_value
 from dml.read.projection import arrow_type, constant_array
 from dml.rows.expressions import Column, Literal, Value, column_ids
 from dml.rows.program import Projection
-from dml.scan.planner import plan_scan
-from dml.scan.source import scan_context
+from dml.scan.table_scan import TableScan
 from dml.spark.store_assignment import StoreAssignmentPolicy, is_assignable, same_type
 from dml.spark.types import spark_field, spark_type
 from dml.sqlparse.statements import Fragment
@@ -114,42 +112,30 @@ def scanned_rows(
         return ThroughSpark(reason="the query reads no table in a catalog of RowDelta")
     if resolved.metadata_table is not None:
         return ThroughSpark(reason="the query reads a metadata table")
-    source = resolved.table
     snapshot_id, schema = snapshot_to_read(engine, settings, tables.statement, resolved, reference)
-    scan = plain_scan(
-        query,
-        reference,
-        schema,
-        case_sensitive=settings.case_sensitive,
-        time_zone=settings.time_zone,
-        trees=settings.trees,
-        catalogs=engine.registry.catalogs,
-    )
-    if isinstance(scan, ThroughSpark):
-        return scan
-    values = stored_values(scan.values, [column.dataType for column in found.fields], schema, targets, policy)
+    plain = plain_scan(query, reference, schema, settings.rules)
+    if isinstance(plain, ThroughSpark):
+        return plain
+    values = stored_values(plain.values, [column.dataType for column in found.fields], schema, targets, policy)
     if isinstance(values, ThroughSpark):
         return values
-    case_sensitive, row_filter = settings.case_sensitive, scan.condition.pruning
-    tasks: Sequence[ScanTask] = ()
-    if snapshot_id is not None:
-        tasks = plan_scan(source, snapshot_id, row_filter, case_sensitive=case_sensitive, schema=schema).tasks
-    groups = groups_in_place(tasks, source, settings, values, target, properties)
+    read = dict.fromkeys(field_id for value in values.values() for field_id in sorted(column_ids(value)))
+    scan = TableScan(
+        table=resolved.table,
+        snapshot_id=snapshot_id,
+        schema=schema,
+        columns=tuple(read),
+        metadata_columns=() if read else (FILE_ORDINAL,),  # a batch without columns has no rows
+        row_filter=plain.condition.pruning,
+        row_predicate=plain.condition.rows,
+        case_sensitive=settings.case_sensitive,
+    )
+    tasks = scan.plan().tasks
+    groups = groups_in_place(tasks, scan, settings, values, target, properties)
     if isinstance(groups, ThroughSpark):
         return groups
-    read = dict.fromkeys(field_id for value in values.values() for field_id in sorted(column_ids(value)))
-    context = scan_context(
-        source,
-        tasks,
-        tuple(read),
-        metadata_columns=() if read else (FILE_ORDINAL,),  # a batch without columns has no rows
-        row_filter=None if isinstance(row_filter, AlwaysTrue) else row_filter,
-        row_predicate=scan.condition.rows,
-        case_sensitive=case_sensitive,
-        schema=schema,
-    )
     return ScannedRows(
-        context=context,
+        context=scan.context(tasks),
         groups=groups,
         value_ids=tuple(values),
         program=Projection(values=tuple(values.values())),

@@ -6,7 +6,7 @@ Input: a query fragment and the one table that it names. Output: a `PlainScan`, 
 and for an expression whose value in Spark is not certain.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -16,14 +16,13 @@ from pyiceberg.types import NestedField
 from sqlglot import exp
 
 from dml.plan.condition import EVERY_ROW, Condition
+from dml.plan.names import SqlRules, TargetNames
 from dml.plan.predicates import pushable
-from dml.plan.row_delta_plan import PlanContext, ThroughSpark, only_spark
+from dml.plan.row_delta_plan import ThroughSpark, only_spark
 from dml.plan.row_terms import selected_value, sql_text, uncomputed_part
-from dml.plan.table_read import is_alone, read_context, table_node
+from dml.plan.table_read import is_alone, table_names, table_node
 from dml.read.projection import arrow_type
 from dml.rows.expressions import Column, Value
-from dml.sqlparse.constants import TimeZone
-from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, TableReference
 
 __all__ = ["NOT_PLAIN", "PlainScan", "plain_scan"]
@@ -48,14 +47,7 @@ class PlainScan:
 
 
 def plain_scan(
-    fragment: Fragment,
-    reference: TableReference,
-    schema: Schema,
-    *,
-    case_sensitive: bool = False,
-    time_zone: str = "UTC",
-    trees: TreeReading = TreeReading.ALIKE,
-    catalogs: Collection[str] = (),
+    fragment: Fragment, reference: TableReference, schema: Schema, rules: SqlRules
 ) -> PlainScan | ThroughSpark:
     """Return the values that a query selects, or why Spark has to compute them.
 
@@ -63,10 +55,7 @@ def plain_scan(
         fragment: The query.
         reference: The table in it.
         schema: The schema under which the table is read.
-        case_sensitive: `spark.sql.caseSensitive`.
-        time_zone: `spark.sql.session.timeZone`.
-        trees: How far sqlglot's trees read the statement as Spark does.
-        catalogs: The names of our catalogs.
+        rules: How names and literals of the query are read.
     """
     tree = fragment.ast
     if not isinstance(tree, exp.Select) or not is_alone(fragment, reference) or reference.column_aliases:
@@ -74,21 +63,18 @@ def plain_scan(
     table = table_node(fragment, reference)
     if table is None or not parts(tree) <= SELECT_PARTS or not parts(table) <= TABLE_PARTS:
         return NOT_PLAIN
-    if not trees.holds(tree):
+    if not rules.trees.holds(tree):
         return ThroughSpark(reason="a setting of the session changes how Spark reads the query")
-    alias = reference.alias or reference.parts[-1]
-    context = read_context(
-        fragment, alias, schema, case_sensitive=case_sensitive, time_zone=time_zone, trees=trees, catalogs=catalogs
-    )
-    if len(context.names.fields_by_name) < len(schema.fields):
+    names = table_names(reference, schema, rules)
+    if len(names.fields_by_name) < len(schema.fields):
         return ThroughSpark(reason="names of columns differ in case alone")  # Spark reports those that are ambiguous
     where = tree.args.get("where")
-    condition = EVERY_ROW if where is None else pushable(where.this, context)
+    condition = EVERY_ROW if where is None else pushable(where.this, names)
     if condition.needs_spark:
         return only_spark(condition.needs_spark)
     values: list[Value] = []
     for item in tree.expressions:
-        found = selected(item.unalias(), context)
+        found = selected(item.unalias(), names)
         if isinstance(found, ThroughSpark):
             return found
         values.extend(found)
@@ -100,37 +86,35 @@ def parts(node: exp.Expression) -> frozenset[str]:
     return frozenset(name for name, value in node.args.items() if value)
 
 
-def selected(item: exp.Expression, context: PlanContext) -> Sequence[Value] | ThroughSpark:
+def selected(item: exp.Expression, names: TargetNames) -> Sequence[Value] | ThroughSpark:
     """Return the values of an item of a SELECT list, or why Spark has to compute them.
 
     Args:
         item: The item, without an alias.
-        context: The table and its name in the query.
+        names: The columns of the table.
     """
     star = item.this if isinstance(item, exp.Column) else item
     if isinstance(star, exp.Star):
-        if parts(star) or not (star is item or is_of_table(item, context)):
+        if parts(star) or not (star is item or is_of_table(item, names)):
             return only_spark(sql_text(item))
-        fields = context.schema.fields
+        fields = names.schema.fields
         return [Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True)) for field in fields]
-    columns, zone = partial(column_of, context), TimeZone.of(context.time_zone)
+    columns, zone = partial(column_of, names), names.rules.zone
     value = selected_value(item, columns, zone)
     return only_spark(sql_text(uncomputed_part(item, columns, zone))) if value is None else [value]
 
 
-def column_of(context: PlanContext, node: exp.Expression) -> NestedField | None:
+def column_of(names: TargetNames, node: exp.Expression) -> NestedField | None:
     """Return the column of the table that an expression is."""
     is_name = isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier)
-    return context.names.column(node.name) if is_name and is_of_table(node, context) else None
+    return names.column(node.name) if is_name and is_of_table(node, names) else None
 
 
-def is_of_table(node: exp.Expression, context: PlanContext) -> bool:
+def is_of_table(node: exp.Expression, names: TargetNames) -> bool:
     """Return whether a name is a column of the table for certain, if it is one at all."""
     if not parts(node) <= {"this", "table"}:
         return False
     # A qualifier that is also the name of a column may mean a field of that column.
     qualifier = node.text("table")
-    names = context.names
-    return not qualifier or (
-        names.folded(qualifier) == names.folded(context.target) and names.column(qualifier) is None
-    )
+    aliases = {tuple(map(names.folded, alias)) for alias in names.qualifiers}
+    return not qualifier or ((names.folded(qualifier),) in aliases and names.column(qualifier) is None)

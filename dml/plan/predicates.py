@@ -21,13 +21,14 @@ from dml import limits
 from dml.plan.comparisons import ComparisonOperator, TableColumn, compare, is_in, is_null, starts_with
 from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, computed, conjunction, disjunction
 from dml.plan.folding import fold
-from dml.plan.row_delta_plan import MergeSource, PlanContext
+from dml.plan.names import TargetNames
+from dml.plan.row_delta_plan import MergeSource
 from dml.plan.row_terms import compared_terms, member_term, sql_text, uncomputed_part, value_term
 from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
 from dml.pruning.bound_expressions import bound_to, optional_schema
 from dml.read.row_predicates import select_bound_rows
 from dml.rows.expressions import Value
-from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
+from dml.sqlparse.constants import Constant, Kind, constant
 from dml.sqlparse.statements import Fragment
 
 __all__ = [
@@ -63,52 +64,52 @@ class EquiKey:
     null_safe: bool
 
 
-def pushable(condition: exp.Expression | None, context: PlanContext) -> Condition:
-    """What Iceberg can decide of the WHERE condition of a DELETE or UPDATE.
+def pushable(condition: exp.Expression | None, names: TargetNames) -> Condition:
+    """Translate a condition on the rows of one table.
 
     Args:
         condition: The tree; None where there is none to trust.
-        context: The statement.
+        names: The columns of the table.
     """
-    return Converter(context, None).condition(condition)
+    return Converter(names, None).condition(condition)
 
 
-def row_value(value: exp.Expression | None, column: NestedField, context: PlanContext) -> Value | None:
+def row_value(value: exp.Expression | None, column: NestedField, names: TargetNames) -> Value | None:
     """How tasks compute the new value of a column from those of the old row; None where only Spark can.
 
     Args:
         value: The tree of what an UPDATE assigns; None where there is none to trust.
         column: The column.
-        context: The statement.
+        names: The columns of the table.
     """
-    if value is None or not context.trees.holds(value):
+    if value is None or not names.rules.trees.holds(value):
         return None
-    names = Converter(context, None)
-    return value_term(value, column, names.top_level, names.zone)
+    converter = Converter(names, None)
+    return value_term(value, column, converter.top_level, converter.zone)
 
 
-def uncomputed_text(fragment: Fragment, context: PlanContext) -> str:
+def uncomputed_text(fragment: Fragment, names: TargetNames) -> str:
     """Return the part, as SQL, that keeps tasks from computing an expression of a statement."""
-    if fragment.ast is None or not context.trees.holds(fragment.ast):
+    if fragment.ast is None or not names.rules.trees.holds(fragment.ast):
         return fragment.text
-    names = Converter(context, None)
-    return sql_text(uncomputed_part(fragment.ast, names.operand, names.zone))
+    converter = Converter(names, None)
+    return sql_text(uncomputed_part(fragment.ast, converter.operand, converter.zone))
 
 
 def target_only_pushdown(
-    condition: exp.Expression | None, context: PlanContext, source: MergeSource
+    condition: exp.Expression | None, names: TargetNames, source: MergeSource
 ) -> BooleanExpression:
     """What the ON condition of a MERGE demands of a target row that matches any source row.
 
     Args:
         condition: The tree; None where there is none to trust.
-        context: The statement.
+        names: The columns of the target.
         source: The source, whose columns are unknown values here.
     """
-    return Converter(context, source).condition(condition).pruning
+    return Converter(names, source).condition(condition).pruning
 
 
-def equi_keys(condition: exp.Expression | None, context: PlanContext, source: MergeSource) -> tuple[EquiKey, ...]:
+def equi_keys(condition: exp.Expression | None, names: TargetNames, source: MergeSource) -> tuple[EquiKey, ...]:
     """The conjuncts of an ON condition that equate a column of the target with one of the source.
 
     A target row can match only if, for each of them, its value is among the source's; rows with NULL match only
@@ -116,12 +117,14 @@ def equi_keys(condition: exp.Expression | None, context: PlanContext, source: Me
 
     Args:
         condition: The tree; None where there is none to trust.
-        context: The statement.
+        names: The columns of the target.
         source: The source.
     """
-    converter = Converter(context, source)
+    converter = Converter(names, source)
     keys = []
-    for conjunct in split_conjuncts(condition if condition is not None and context.trees.holds(condition) else None):
+    for conjunct in split_conjuncts(
+        condition if condition is not None and names.rules.trees.holds(condition) else None
+    ):
         if isinstance(conjunct, (exp.EQ, exp.NullSafeEQ)):
             null_safe = isinstance(conjunct, exp.NullSafeEQ)
             for side, other in ((conjunct.this, conjunct.expression), (conjunct.expression, conjunct.this)):
@@ -150,16 +153,16 @@ class Converter:
     """Turns conditions into Iceberg expressions.
 
     Args:
-        context: The statement.
+        names: The columns of the table.
         source: The other side of a join, if there is one.
     """
 
-    def __init__(self, context: PlanContext, source: MergeSource | None) -> None:
-        self.names = context.names
-        self.zone = TimeZone.of(context.time_zone)
-        self.trees = context.trees
-        self.optional = optional_schema(context.schema)
-        self.catalogs = frozenset(name.lower() for name in context.catalogs)
+    def __init__(self, names: TargetNames, source: MergeSource | None) -> None:
+        self.names = names
+        self.zone = names.rules.zone
+        self.trees = names.rules.trees
+        self.optional = optional_schema(names.schema)
+        self.catalogs = frozenset(name.lower() for name in names.rules.catalogs)
         self.source_alias = None if source is None else self.names.folded(source.alias)
         self.source_columns = frozenset() if source is None else frozenset(map(self.names.folded, source.columns))
 
@@ -211,7 +214,7 @@ class Converter:
         """Return the condition that an Iceberg expression decides; None for one of which nothing is known."""
         if expression is None:
             return UNKNOWN
-        bound = bound_to(self.optional, expression, case_sensitive=self.names.case_sensitive)
+        bound = bound_to(self.optional, expression, case_sensitive=self.names.rules.case_sensitive)
         selected = select_bound_rows(bound, self.optional)
         return Condition(
             pruning=expression,

@@ -132,7 +132,7 @@ class JoinedRows(Converter):
     """
 
     def __init__(self, context: PlanContext, source: MergeSource, columns: SourceColumns) -> None:
-        super().__init__(context, source)
+        super().__init__(context.names, source)
         self.context = context
         self.columns = columns
 

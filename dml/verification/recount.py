@@ -32,7 +32,7 @@ from dml.read.applied_deletes import DELETE_COLUMNS, DeleteLoader, place_of
 from dml.read.open_data_file import open_data_file
 from dml.read.reader import TaskReader
 from dml.scan.planner import delete_index, scan_task
-from dml.scan.source import scan_context
+from dml.scan.table_scan import TableScan
 
 __all__ = ["FileKey", "OpenedFile", "Recounter", "SnapshotFiles", "deletes_of", "files_of"]
 
@@ -187,7 +187,9 @@ class Recounter:
         return index
 
     def _read_live_rows(self, task: ScanTask) -> int | None:
-        reader = TaskReader(scan_context(self._table, [task], ()), spark_types=False)
+        table = self._table
+        scan = TableScan(table=table, snapshot_id=None, schema=table.schema(), columns=())
+        reader = TaskReader(scan.context([task]), spark_types=False)
         try:
             return sum(
                 found.batch.num_rows if found.live is None else int(found.live.sum())

@@ -4,8 +4,9 @@ import pytest
 from pyspark.sql import functions
 from pyspark.sql.functions import count_distinct, lit
 
-import dml.connector.scan
-import dml.connector.workers
+import dml.scan.table_scan
+import dml.spark_scan.scan
+import dml.spark_scan.workers
 from dml.errors import SetupError
 from dml.spark.handlers import running
 from tests.marks import by_night
@@ -364,8 +365,8 @@ def test_a_join_leaves_out_files_of_groups(lake, spark, monkeypatch):
         narrow(self, predicates)
         found.append(len(self.tasks))
 
-    narrow = dml.connector.scan.SparkScan.filter
-    monkeypatch.setattr(dml.connector.scan.SparkScan, "filter", narrowed)
+    narrow = dml.spark_scan.scan.SparkScan.filter
+    monkeypatch.setattr(dml.spark_scan.scan.SparkScan, "filter", narrowed)
     few = lake.create("id int, label string")
     lake.session.sql(f"INSERT INTO {few} SELECT id, concat('d', id) FROM range(9)")
     for query, expected in (
@@ -389,13 +390,13 @@ def test_files_are_planned_once_where_spark_makes_groups_itself(lake, spark, mon
     """It has to be known which files are read to know who reads them."""
     name = filled(lake)
     plans = []
-    plan_scan = dml.connector.scan.plan_scan
+    plan_scan = dml.scan.table_scan.plan_scan
 
     def counted(*given, **more):
         plans.append(plan_scan(*given, **more))
         return plans[-1]
 
-    monkeypatch.setattr(dml.connector.scan, "plan_scan", counted)
+    monkeypatch.setattr(dml.scan.table_scan, "plan_scan", counted)
     monkeypatch.setattr("dml.limits.MIN_SPARK_READER_BYTES", 0)
     frame = spark.sql(f"SELECT i, sum(g) FROM lake.{name} GROUP BY i")
     assert not is_computed_in_tasks(frame)
@@ -412,12 +413,12 @@ def test_workers_without_us_are_not_asked_for_groups(lake, spark, monkeypatch):
         raise SetupError("no RowDelta there")
 
     monkeypatch.setattr("dml.limits.MIN_SPARK_READER_BYTES", 0)
-    monkeypatch.setattr(dml.connector.workers, "check_workers", refuse)
-    monkeypatch.setattr(dml.connector.workers, "UNFIT", set())
+    monkeypatch.setattr(dml.spark_scan.workers, "check_workers", refuse)
+    monkeypatch.setattr(dml.spark_scan.workers, "UNFIT", set())
     for _ in range(2):
         frame = spark.table(f"lake.{name}").groupBy("s").agg(functions.max("x"))
         assert not is_computed_in_tasks(frame)
-        assert len(dml.connector.workers.UNFIT) == 1
+        assert len(dml.spark_scan.workers.UNFIT) == 1
 
 
 def test_a_scan_of_no_column_reads_one_that_the_statement_names(lake):

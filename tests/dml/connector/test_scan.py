@@ -11,9 +11,9 @@ from pyiceberg.types import IntegerType, NestedField
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions
 
-from dml.connector.scan import SparkBatch
 from dml.errors import AnalysisError, NotFoundError, NotSupportedError
 from dml.spark.handlers import running
+from dml.spark_scan.scan import SparkBatch
 
 pytestmark = pytest.mark.spark
 

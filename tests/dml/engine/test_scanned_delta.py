@@ -13,6 +13,7 @@ from dml.errors import CorruptFileError, DataError, ErrorKind
 from dml.model.write_task import WriteContext
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows.evaluate import NumberOverflowError
+from dml.scan.table_scan import TableScan
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -239,13 +240,14 @@ def counting(function: Callable[..., object], counted: list[str]) -> Callable[..
 def test_the_files_of_each_task_are_chosen_once(lake: Lake, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = filled(Kind(lake=lake, version=2, mode=mode, partitioned=False))
     counted: list[str] = []
-    for function in ("task_groups", "whole_file_groups"):
-        monkeypatch.setattr(row_level, function, counting(getattr(row_level, function), counted))
+    for owner in (row_level, TableScan):
+        monkeypatch.setattr(owner, "whole_file_groups", counting(owner.whole_file_groups, counted))
     for statement in (
         f"UPDATE {name} SET d = 0 WHERE id % 7 = 2",
         f"DELETE FROM {name} WHERE id % 7 = 3",
         f"MERGE INTO {name} USING (SELECT 11 AS id) s ON {name}.id = s.id WHEN MATCHED THEN UPDATE SET s = 'one'",
         f"UPDATE {name} SET s = upper(s) WHERE id % 7 = 4",
+        f"MERGE INTO {name} t USING (SELECT 12 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = upper(t.s)",
     ):
         counted.clear()
         assert lake.session.sql(statement).rows_matched

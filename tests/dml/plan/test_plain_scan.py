@@ -8,6 +8,7 @@ from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
+from dml.plan.names import SqlRules
 from dml.plan.plain_scan import PlainScan, plain_scan
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows.expressions import TRUE, Arithmetic, Column, Comparison, Literal, Operator
@@ -29,7 +30,7 @@ def literal(value, kind) -> Literal:
 def found(query: str, schema: Schema = SCHEMA, **settings) -> PlainScan | ThroughSpark:
     fragment = parse(query).fragment
     (reference,) = fragment.tables
-    return plain_scan(fragment, reference, schema, **settings)
+    return plain_scan(fragment, reference, schema, SqlRules(**settings))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ nothing, which leaves what stands beside it as it is.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
@@ -19,10 +19,10 @@ from sqlglot import exp
 
 from dml import limits
 from dml.model.value_text import date_text, timestamp_text
-from dml.plan.assignments import TargetNames
 from dml.plan.condition import EVERY_ROW, Condition, conjunction
+from dml.plan.names import SqlRules, TargetNames
 from dml.plan.predicates import pushable
-from dml.plan.row_delta_plan import PlanContext
+from dml.sqlparse.dialect import TreeReading
 
 __all__ = ["UNKNOWN", "column", "literal", "pushable_trees", "pushed_down", "tree", "unknown"]
 
@@ -47,40 +47,25 @@ WHOLE_NUMBERS: Final = frozenset({"byte", "short", "integer", "long"})
 PRINTED_AS_NUMBERS: Final = WHOLE_NUMBERS | {"date", "timestamp", "timestamp_ntz"}
 
 
-def pushed_down(
-    predicates: Iterable[JavaObject], schema: Schema, *, time_zone: str, catalogs: Collection[str]
-) -> Condition:
-    """What Iceberg can decide of conditions that must all be true.
+def pushed_down(predicates: Iterable[JavaObject], schema: Schema, rules: SqlRules) -> Condition:
+    """Translate conditions that must all be true.
 
     Args:
         predicates: Spark's `Predicate`s; names in them are those of the schema, letter by letter.
         schema: The schema that the table is read with.
-        time_zone: The session's.
-        catalogs: The names of our catalogs.
+        rules: Those of the session, of which the time zone and the catalogs apply here.
     """
     given = list(predicates)
-    found = pushable_trees(
-        map(tree, given[: limits.MAX_CONDITION_DEPTH]), schema, time_zone=time_zone, catalogs=catalogs
-    )
+    found = pushable_trees(map(tree, given[: limits.MAX_CONDITION_DEPTH]), schema, rules)
     return replace(found, pruning_is_exact=found.pruning_is_exact and len(given) <= limits.MAX_CONDITION_DEPTH)
 
 
-def pushable_trees(
-    trees: Iterable[exp.Expression], schema: Schema, *, time_zone: str, catalogs: Collection[str]
-) -> Condition:
-    """What Iceberg can decide of conditions as sqlglot has them; the arguments are those of `pushed_down`."""
-    context = PlanContext(
-        sql="",
-        schema=schema,
-        target_view="",
-        target="",
-        names=TargetNames(sql="", schema=schema, qualifiers=(), case_sensitive=True),
-        render=lambda part, _: part.text,
-        case_sensitive=True,
-        time_zone=time_zone,
-        catalogs=catalogs,
-    )
-    return reduce(conjunction, (pushable(condition, context) for condition in trees), EVERY_ROW)
+def pushable_trees(trees: Iterable[exp.Expression], schema: Schema, rules: SqlRules) -> Condition:
+    """Translate conditions as sqlglot has them; the arguments are those of `pushed_down`."""
+    # Spark has resolved the names and parsed the literals: settings of its parser have no effect on these trees.
+    resolved = replace(rules, case_sensitive=True, trees=TreeReading.ALIKE)
+    names = TargetNames(schema=schema, qualifiers=(), rules=resolved)
+    return reduce(conjunction, (pushable(condition, names) for condition in trees), EVERY_ROW)
 
 
 def tree(node: JavaObject, depth: int = 0) -> exp.Expression:

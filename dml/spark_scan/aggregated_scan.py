@@ -6,6 +6,7 @@ computes, to the bit but for sums of floating point numbers, whose last digits d
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Final
 
@@ -14,15 +15,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, BooleanType, DateType, IcebergType, NestedField, StringType
 from pyspark.sql import types as spark_types
 
-from dml.connector.java import CONNECTOR, array, constant, simple_name, struct_type
-from dml.connector.proxies import Proxy
-from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkBatch, SparkScan, SparkStatistics, references
-from dml.connector.workers import python_partition, reader_factory
-from dml.engine.scans import task_groups
 from dml.plan.table_read import COUNTED, EXACT, SUMMED
 from dml.rows.program import Aggregate, AggregateFunction, Groups
+from dml.scan.table_scan import Scan
+from dml.spark.java import CONNECTOR, array, constant, simple_name, struct_type
+from dml.spark.proxies import Proxy
 from dml.spark.shared_files import check_reads
 from dml.spark.types import spark_type
+from dml.spark_scan.scan import FILTER_PREDICATE, SparkBatch, SparkRead, SparkScan, SparkStatistics, references
+from dml.spark_scan.workers import python_partition, reader_factory
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
 
@@ -38,7 +39,7 @@ ROW_BYTES: Final = 100
 """So many bytes a row of values takes, about."""
 
 
-def partial_aggregation(aggregation: JavaObject, read: ScanRead) -> tuple[ScanRead, Groups] | None:
+def partial_aggregation(aggregation: JavaObject, read: SparkRead) -> tuple[SparkRead, Groups] | None:
     """What tasks read and compute, where they can compute what an aggregation asks.
 
     Args:
@@ -48,7 +49,7 @@ def partial_aggregation(aggregation: JavaObject, read: ScanRead) -> tuple[ScanRe
     Returns:
         The columns that are needed, and what is made of them; None where Spark has to make it of rows.
     """
-    schema, places = read.state.schema, dict[int, int]()
+    schema, places = read.schema, dict[int, int]()
 
     def place_of(column: NestedField) -> int:
         return places.setdefault(column.field_id, len(places))
@@ -75,7 +76,7 @@ def partial_aggregation(aggregation: JavaObject, read: ScanRead) -> tuple[ScanRe
         aggregates.append(Aggregate(function=function, place=place_of(column)))
     if not places:
         return None
-    found = ScanRead(state=read.state, columns=tuple(places), row_filter=read.row_filter)
+    found = replace(read, columns=tuple(places), metadata_columns=())
     return found, Groups(by=tuple(groups), aggregates=tuple(aggregates))
 
 
@@ -195,7 +196,7 @@ class AggregatedScan(Proxy):
     def columns(self) -> Sequence[NestedField]:
         """The columns that are read."""
         read = self.scan.read
-        return [read.state.schema.find_field(field_id) for field_id in read.columns]
+        return [read.schema.find_field(field_id) for field_id in read.columns]
 
     @cached_property
     def grouped(self) -> Sequence[NestedField]:
@@ -243,7 +244,7 @@ class AggregatedBatch(SparkBatch):
     def planInputPartitions(self) -> JavaObject:
         """A partition for each group of tasks; one at least of one group, which is there also where no file is."""
         scan = self.scan
-        tasks = list(map(tuple, task_groups(scan.tasks, scan.read.state.table, scan.settings, whole_files=False)))
+        tasks = list(scan.read.groups(scan.tasks, scan.read.parallelism))
         if not tasks and not self.groups.program.by:
             tasks = [()]
         partitions = (python_partition(number, pack(group)) for number, group in enumerate(tasks))
@@ -252,7 +253,7 @@ class AggregatedBatch(SparkBatch):
     def createReaderFactory(self) -> JavaObject:
         """What reads a partition on an executor."""
         scan = self.scan
-        check_reads(scan.engine.spark, scan.read.state.table)
-        context = scan.read.context(scan.plan)
+        check_reads(scan.spark, scan.read.table)
+        context = Scan(read=scan.read, plan=scan.plan).context
         reader = RowTask(input=TaskInput(packed_context=pack(context)), program=self.groups.program)
         return reader_factory(reader, self.groups.row_schema)

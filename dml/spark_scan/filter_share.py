@@ -5,7 +5,6 @@ Spark does. Values are taken as spread evenly between the bounds of a row group,
 who reads, never what is read.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,16 +25,15 @@ from pyiceberg.expressions import (
     BoundPredicate,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
 
 from dml import limits
 from dml.files.file_io import file_io
-from dml.model.scan_task import ScanTask
 from dml.pruning.bound_expressions import bound_filter, folded
 from dml.pruning.row_tests import Bounds, BoundsOf, any_match
 from dml.read.data_file import DataFile, Piece
 from dml.read.open_data_file import open_data_file
+from dml.scan.table_scan import Scan
 
 __all__ = ["leaves_most"]
 
@@ -60,28 +58,20 @@ class Left:
         )
 
 
-def leaves_most(
-    row_filter: BooleanExpression, table: Table, schema: Schema, tasks: Sequence[ScanTask], *, case_sensitive: bool
-) -> bool:
-    """Whether a filter leaves so many rows of Parquet files that Spark's reader, which does not filter, is quicker.
-
-    Args:
-        row_filter: An unbound expression.
-        table: The table.
-        schema: The schema that it is read with.
-        tasks: The files, or parts of them.
-        case_sensitive: How names match.
+def leaves_most(scan: Scan) -> bool:
+    """Return whether the filter leaves so many rows of Parquet files that Spark's reader, which ignores it, is quicker.
 
     Raises:
-        DmlError: a file cannot be read.
+        DmlError: A file cannot be read.
     """
-    files = list({task.path: task for task in tasks}.values())
+    read, schema = scan.read, scan.read.schema
+    files = list({task.path: task for task in scan.plan.tasks}.values())
     asked = files[:: -(-len(files) // limits.SAMPLED_FOOTERS)]
-    bound = bound_filter(row_filter, schema, case_sensitive=case_sensitive)
-    may_match = any_match(row_filter, schema, case_sensitive=case_sensitive)
+    bound = bound_filter(read.row_filter, schema, case_sensitive=read.case_sensitive)
+    may_match = any_match(read.row_filter, schema, case_sensitive=read.case_sensitive)
     left = Left()
     for task in asked:
-        io = file_io(table.io.properties, task.path)
+        io = file_io(read.table.io.properties, task.path)
         with open_data_file(io, task.path, "parquet", NameMapping([]), size=task.file_size_in_bytes) as file:
             for piece in file.pieces:
                 known = partial(bounds_of, file, piece, schema)

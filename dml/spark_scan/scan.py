@@ -1,113 +1,72 @@
 """Scans of our tables as Spark plans them. Driver, classic Spark only.
 
 Input: a table in one state, the columns and rows that Spark can need. Output: Spark's `Batch`: one partition for each
-group of scan tasks, read by the reader of `dml.read` in Python workers or by Spark's own (`dml.connector.vectorized`),
+group of scan tasks, read by the reader of `dml.read` in Python workers or by Spark's own (`dml.spark_scan.vectorized`),
 and what Spark should know of its size.
 
 Spark asks its whole filter again of the rows that it gets, but where the files that are left hold no other rows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 from py4j.java_gateway import JavaObject
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, And
 from pyiceberg.types import NestedField
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from dml.connector.conditions import pushed_down
-from dml.connector.java import CONNECTOR, array, constant, java_class, optional_long, static, struct_type
-from dml.connector.proxies import Proxy
-from dml.connector.state import TableState
-from dml.connector.stream import SparkMicroBatchStream
-from dml.connector.vectorized import VectorizedRead, vectorized_read
-from dml.connector.workers import python_partition, reader_factory
-from dml.engine.engine import Engine, StatementSettings
-from dml.engine.scans import task_groups
 from dml.model.scan_task import ScanContext, ScanTask
+from dml.plan.names import SqlRules
 from dml.pruning.filter_text import filter_text
-from dml.scan.planner import ScanPlan, plan_scan
-from dml.scan.size import scan_size
-from dml.scan.source import scan_context, spark_schema
+from dml.scan.planner import ScanPlan
+from dml.scan.table_scan import Scan, TableScan, spark_schema
+from dml.spark.java import CONNECTOR, array, constant, java_class, optional_long, static, struct_type
+from dml.spark.proxies import Proxy
 from dml.spark.shared_files import check_files, check_reads
+from dml.spark_scan.conditions import pushed_down
+from dml.spark_scan.vectorized import VectorizedRead, vectorized_read
+from dml.spark_scan.workers import python_partition, reader_factory
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
 
-__all__ = ["PlannedScan", "ScanRead", "SparkScan", "references"]
+__all__ = ["FILTER_PREDICATE", "PlannedScan", "SparkBatch", "SparkRead", "SparkScan", "SparkStatistics", "references"]
 
 FILTER_PREDICATE = CONNECTOR + "expressions.filter.Predicate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanRead:
-    """What a scan reads of a table.
+class SparkRead(TableScan):
+    """What a scan that Spark plans reads of a table. Names in the filter are those of the schema, letter by letter.
 
     Attributes:
-        state: The table, in one state.
-        columns: Ids of the columns.
-        metadata_columns: Names of metadata columns, after them.
-        row_filter: Rows for which it is not true may be left out.
+        name: The table's full name.
+        version: What tells this state of the table from every other, by which Spark tells scans apart.
+        rules: How names and literals of the query are read.
+        parallelism: How many tasks run at once.
     """
 
-    state: TableState
-    columns: tuple[int, ...]
-    metadata_columns: tuple[str, ...] = ()
-    row_filter: BooleanExpression = field(default_factory=AlwaysTrue)
-
-    @staticmethod
-    def whole(state: TableState) -> "ScanRead":
-        """A read of all columns and rows."""
-        return ScanRead(state=state, columns=tuple(field.field_id for field in state.schema.fields))
+    name: str
+    version: tuple[object, ...]
+    rules: SqlRules
+    parallelism: int
+    case_sensitive: bool = True
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What two scans of the same rows have in common."""
-        return (*self.state.version, self.columns, self.metadata_columns, repr(self.row_filter))
-
-    def plan(self, *, find_whole_files: bool = False, keep_metrics: bool = False) -> ScanPlan:
-        """Its tasks.
-
-        Args:
-            find_whole_files: Find out whether the filter is true for every row of the files that it meets.
-            keep_metrics: Whether the entries of the data files are wanted too.
-        """
-        state = self.state
-        if state.snapshot_id is None:
-            return ScanPlan(snapshot_id=None)
-        return plan_scan(
-            state.table,
-            state.snapshot_id,
-            self.row_filter,
-            case_sensitive=True,  # names in the filter are those of the schema
-            schema=state.schema,
-            find_whole_files=find_whole_files,
-            keep_metrics=keep_metrics,
-        )
-
-    def context(self, plan: ScanPlan) -> ScanContext:
-        """What its tasks share."""
-        return scan_context(
-            self.state.table,
-            plan.tasks,
-            self.columns,
-            metadata_columns=self.metadata_columns,
-            row_filter=None if plan.covers_whole_files or isinstance(self.row_filter, AlwaysTrue) else self.row_filter,
-            case_sensitive=True,
-            schema=self.state.schema,
-        )
+        return (*self.version, self.columns, self.metadata_columns, repr(self.row_filter))
 
 
 class SparkScan(Proxy):
     """Rows and columns of a table in one state.
 
     Args:
-        engine: The session and its catalogs.
+        spark: The session.
         read: What is read.
         plan: Its tasks, where they are known.
-        settings: Those of the statement; None for the session's as they are when Spark plans.
-        options: Those of the reader.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -116,20 +75,10 @@ class SparkScan(Proxy):
         "read.SupportsRuntimeV2Filtering",
     )
 
-    def __init__(
-        self,
-        engine: Engine,
-        read: ScanRead,
-        plan: ScanPlan | None = None,
-        settings: StatementSettings | None = None,
-        options: Mapping[str, str] | None = None,
-    ) -> None:
-        self.engine = engine
+    def __init__(self, spark: SparkSession, read: SparkRead, plan: ScanPlan | None = None) -> None:
+        self.spark = spark
         self.read = read
-        self.options = options or {}
-        self._is_stream = False
         self._known_plan = plan
-        self._known_settings = settings
         self._narrowed: tuple[ScanTask, ...] | None = None
 
     @property
@@ -141,7 +90,7 @@ class SparkScan(Proxy):
         """What EXPLAIN shows."""
         read = self.read
         shown = "" if isinstance(read.row_filter, AlwaysTrue) else f", filter {filter_text(read.row_filter)}"
-        return f"RowDelta {read.state.resolved.name} (snapshot {read.state.snapshot_id}{shown})"
+        return f"RowDelta {read.name} (snapshot {read.snapshot_id}{shown})"
 
     def readSchema(self) -> JavaObject:
         """The columns of its rows."""
@@ -151,25 +100,9 @@ class SparkScan(Proxy):
         """Its rows."""
         return SparkBatch(self)
 
-    def toMicroBatchStream(self, checkpoint: str) -> SparkMicroBatchStream:
-        """The rows that are appended from now on, or from where the reader says. Spark pushes no filters to streams."""
-        self._is_stream = True
-        read = self.read
-        return SparkMicroBatchStream(
-            self.engine, read.state, read.columns, read.metadata_columns, self.row_schema, self.options, checkpoint
-        )
-
     def estimateStatistics(self) -> "SparkStatistics":
-        """Rows and bytes: of the files that are left, and of the columns that are read; unknown of a stream."""
-        if self._is_stream:
-            return SparkStatistics(None, None)
-        read = self.read
-        found = scan_size(
-            self.plan.tasks,
-            self.row_schema,
-            columns=len(read.state.schema.fields),
-            columns_read=len(read.columns),
-        )
+        """Rows and bytes: of the files that are left, and of the columns that are read."""
+        found = self.read.size(self.plan.tasks, self.row_schema)
         return SparkStatistics(found.rows, found.size)
 
     def filterAttributes(self) -> JavaObject:
@@ -179,16 +112,12 @@ class SparkScan(Proxy):
     @property
     def partition_sources(self) -> Sequence[NestedField]:
         """The columns that it reads and of which partition fields are made."""
-        state = self.read.state
-        sources = {part.source_id for spec in state.table.specs().values() for part in spec.fields}
-        return [known for known in state.schema.fields if known.field_id in sources & set(self.read.columns)]
+        sources = {part.source_id for spec in self.read.table.specs().values() for part in spec.fields}
+        return [known for known in self.read.schema.fields if known.field_id in sources & set(self.read.columns)]
 
     def filter(self, predicates: Sequence[JavaObject]) -> None:
         """Leave out files of which the other side of a join wants no row."""
-        settings = self.settings
-        wanted = pushed_down(
-            predicates, self.read.state.schema, time_zone=settings.time_zone, catalogs=self.engine.registry.catalogs
-        )
+        wanted = pushed_down(predicates, self.read.schema, self.read.rules)
         narrower = replace(self.read, row_filter=And(self.read.row_filter, wanted.pruning))
         left = {task.path for task in narrower.plan().tasks}
         self._narrowed = tuple(task for task in self.tasks if task.path in left)
@@ -231,37 +160,20 @@ class SparkScan(Proxy):
     @cached_property
     def vectorized(self) -> VectorizedRead | None:
         """How Spark's own reader reads its files; None where ours does."""
-        read = self.read
-        if self._is_stream or read.metadata_columns:
+        if self.read.metadata_columns:
             return None
-        context = read.context(self.plan)
-        return vectorized_read(
-            self.engine.spark,
-            read.state.table,
-            read.state.schema,
-            read.columns,
-            self.plan.tasks,
-            context.row_filter,
-            case_sensitive=context.case_sensitive,
-        )
+        return vectorized_read(self.spark, Scan(read=self.read, plan=self.plan))
 
     @cached_property
     def context(self) -> ScanContext:
-        """What its tasks share; those of a stream are not known here."""
-        if self._is_stream:
-            return self.read.context(ScanPlan(snapshot_id=None))
+        """What its tasks share."""
         read = self.read if self.vectorized is None else replace(self.read, columns=self.vectorized.order)
-        return read.context(self.plan)
+        return Scan(read=read, plan=self.plan).context
 
     @cached_property
     def row_schema(self) -> StructType:
         """The columns of its rows."""
         return spark_schema(self.context)
-
-    @cached_property
-    def settings(self) -> StatementSettings:
-        """The settings that it is planned with."""
-        return self._known_settings or StatementSettings.of(self.engine.spark)
 
     @cached_property
     def _java_schema(self) -> JavaObject:
@@ -311,9 +223,9 @@ class SparkBatch(Proxy):
     def planInputPartitions(self) -> JavaObject:
         """A partition for each group of tasks."""
         scan = self.scan
-        groups = task_groups(scan.tasks, scan.read.state.table, scan.settings, whole_files=False)
+        groups = scan.read.groups(scan.tasks, scan.read.parallelism)
         if scan.vectorized is not None:
-            return scan.vectorized.partitions(groups, scan.read.state.schema)
+            return scan.vectorized.partitions(groups, scan.read.schema)
         partitions = (python_partition(number, pack(tuple(group))) for number, group in enumerate(groups))
         return array(CONNECTOR + "read.InputPartition", partitions)
 
@@ -321,9 +233,9 @@ class SparkBatch(Proxy):
         """What reads a partition on an executor."""
         scan = self.scan
         if scan.vectorized is not None:
-            check_files(scan.engine.spark, scan.read.state.table)
-            return scan.vectorized.factory(scan.engine.spark, scan.row_schema)
-        check_reads(scan.engine.spark, scan.read.state.table)
+            check_files(scan.spark, scan.read.table)
+            return scan.vectorized.factory(scan.spark, scan.row_schema)
+        check_reads(scan.spark, scan.read.table)
         return reader_factory(RowTask(input=TaskInput(packed_context=pack(scan.context))), scan.row_schema)
 
 

@@ -1,6 +1,6 @@
 """Conditions as Spark's optimizer has them, where they call Iceberg's functions. Driver, classic Spark only.
 
-Input: Catalyst expressions over the columns of one table. Output: the trees that `dml.connector.conditions` makes of
+Input: Catalyst expressions over the columns of one table. Output: the trees that `dml.spark_scan.conditions` makes of
 Spark's predicates, in which a call of a function is `system.bucket(16, id)` again.
 
 A call is an expression of Spark's own by now (`dml.connector.functions`), of which no predicate tells what it was. So
@@ -18,10 +18,10 @@ from py4j.java_gateway import JavaObject
 from sqlglot import exp
 
 from dml import limits
-from dml.connector.conditions import UNKNOWN, column, literal, tree, unknown
-from dml.connector.java import companion, java_class, simple_name
 from dml.spark.iceberg_functions import NAMESPACE
+from dml.spark.java import companion, java_class, simple_name
 from dml.spark.jvm import gateway
+from dml.spark_scan.conditions import UNKNOWN, column, literal, tree, unknown
 
 __all__ = ["EXPRESSIONS", "condition_trees", "has_marked", "held", "marked"]
 

@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from py4j.java_gateway import JavaObject
-from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
@@ -43,16 +42,17 @@ from pyspark.sql.types import StructField, StructType
 
 from dml import limits
 from dml.catalog.credentials import storage_properties
-from dml.connector.filter_share import leaves_most
-from dml.connector.java import CONNECTOR, array, java_class, none, static, struct_type
 from dml.errors import DmlError
 from dml.files.file_io import file_io
 from dml.files.schemes import check_location, local_path
 from dml.model.scan_task import ScanTask
 from dml.options import DEFAULT_NAME_MAPPING, PARQUET_VECTORIZATION_ENABLED
 from dml.read.open_data_file import open_data_file
+from dml.scan.table_scan import Scan
 from dml.spark.internals import further_arguments, works
+from dml.spark.java import CONNECTOR, array, java_class, none, static, struct_type
 from dml.spark.jvm import classic_session
+from dml.spark_scan.filter_share import leaves_most
 
 __all__ = ["VectorizedRead", "vectorized_read"]
 
@@ -198,30 +198,13 @@ class VectorizedRead:
         return array(CONNECTOR + "read.InputPartition", made)
 
 
-def vectorized_read(
-    spark: SparkSession,
-    table: Table,
-    schema: Schema,
-    columns: Sequence[int],
-    tasks: Sequence[ScanTask],
-    row_filter: BooleanExpression | None,
-    *,
-    case_sensitive: bool,
-) -> VectorizedRead | None:
-    """How Spark's reader reads columns of files, every row of which is read.
-
-    Args:
-        spark: The session.
-        table: The table.
-        schema: The schema that it is read with.
-        columns: Field ids of top-level columns.
-        tasks: The files, or parts of them.
-        row_filter: An unbound expression that rows which are wanted satisfy, or None. Spark applies it.
-        case_sensitive: How names in it match.
+def vectorized_read(spark: SparkSession, scan: Scan) -> VectorizedRead | None:
+    """Plan how Spark's reader reads every row of the files of a scan. Spark applies the filter.
 
     Returns:
         None where our reader must read them, or is quicker.
     """
+    table, schema, columns, tasks = scan.read.table, scan.read.schema, scan.read.columns, scan.plan.tasks
     fields = [schema.find_field(field_id) for field_id in columns]
     if not (
         0 < len(tasks) <= limits.MAX_SPARK_READER_FILES
@@ -247,7 +230,7 @@ def vectorized_read(
         return None
     try:
         check_reachable(table, tasks)
-        is_quicker = row_filter is None or leaves_most(row_filter, table, schema, tasks, case_sensitive=case_sensitive)
+        is_quicker = scan.context.row_filter is None or leaves_most(scan)
         return read if is_quicker and have_field_ids(table, tasks) and is_supported(spark) else None
     except DmlError:  # our reader says what is wrong
         return None

@@ -32,16 +32,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
 from dml import limits
-from dml.connector.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
-from dml.connector.proxies import Proxy
-from dml.connector.scan import ScanRead
-from dml.connector.vectorized import kept_types
 from dml.model.manifest import ContentFile
 from dml.pruning.file_bounds import MetricColumn
 from dml.scan.planner import ScanPlan
 from dml.scan.size import live_rows
 from dml.spark.internals import works
+from dml.spark.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
+from dml.spark.proxies import Proxy
 from dml.spark.types import spark_type
+from dml.spark_scan.scan import SparkRead
+from dml.spark_scan.vectorized import kept_types
 
 __all__ = [
     "Function",
@@ -155,7 +155,7 @@ def aggregate(function: Function, column: NestedField) -> KnownAggregate | None:
     return KnownAggregate(function=function, column=column)
 
 
-def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[KnownAggregate]) -> "KnownRow | None":
+def known_row(read: SparkRead, plan: ScanPlan, aggregates: Sequence[KnownAggregate]) -> "KnownRow | None":
     """The values that a query asks of rows, all rows of some files.
 
     Args:
@@ -174,7 +174,7 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[KnownAggregat
     columns = [asked.column for asked in aggregates if asked.column is not None]
     if any(task.has_deletes for task in plan.tasks) or len(plan.tasks) > limits.MAX_KNOWN_VALUE_FILES:
         return None
-    if any(column.initial_default is not None for column in columns) or not kept_types(read.state.table, columns):
+    if any(column.initial_default is not None for column in columns) or not kept_types(read.table, columns):
         return None
     files = read.plan(keep_metrics=True).metrics if plan.tasks else ()
     if [file.path for file in files] != [task.path for task in plan.tasks]:
@@ -189,7 +189,7 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[KnownAggregat
 
 
 def has_known_extremes(
-    spark: SparkSession, read: ScanRead, plan: ScanPlan, extremes: Sequence[tuple[str, str]]
+    spark: SparkSession, read: SparkRead, plan: ScanPlan, extremes: Sequence[tuple[str, str]]
 ) -> bool:
     """Whether the manifests know what a query in SQL shows.
 
@@ -199,7 +199,7 @@ def has_known_extremes(
         plan: Its files.
         extremes: Functions of SQL and the names of their columns, `*` for rows.
     """
-    asked = [named_aggregate(*each, read.state.schema) for each in extremes]
+    asked = [named_aggregate(*each, read.schema) for each in extremes]
     known = [each for each in asked if each is not None]
     if not asked or len(known) != len(asked) or read.metadata_columns:
         return False
@@ -268,7 +268,7 @@ class KnownRow(Proxy):
 
     interfaces: ClassVar[tuple[str, ...]] = ("read.LocalScan",)
 
-    def __init__(self, read: ScanRead, aggregates: Sequence[KnownAggregate], values: Sequence[Value | None]) -> None:
+    def __init__(self, read: SparkRead, aggregates: Sequence[KnownAggregate], values: Sequence[Value | None]) -> None:
         self.read = read
         self.aggregates = aggregates
         self.values = values
@@ -285,8 +285,7 @@ class KnownRow(Proxy):
             "count" if each.column is None else f"{each.function.lower()}({each.column.name})"
             for each in self.aggregates
         )
-        state = self.read.state
-        return f"RowDelta {', '.join(dict.fromkeys(asked))} of {state.resolved.name} (snapshot {state.snapshot_id})"
+        return f"RowDelta {', '.join(dict.fromkeys(asked))} of {self.read.name} (snapshot {self.read.snapshot_id})"
 
     def readSchema(self) -> JavaObject:
         """A column for each value."""
