@@ -90,6 +90,7 @@ def joined_by_spark(kind: Kind, clauses: str, source: str = SOURCE) -> tuple[Res
         lake, twin = kind.lake, filled(kind)
         with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
             result = lake.session.sql(merge(lake, twin, clauses, source))
+        assert isinstance(result, Result)
         return result, repr(lake.rows(twin))
 
     found: tuple[Result, str] = kind.lake.once((joined_by_spark, kind.key, clauses, source), run)
