@@ -52,7 +52,7 @@ def test_tasks_make_what_sparks_join_makes(kind: Kind, place: int, large: list[b
     with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
         expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
     assert counts(result) == counts(expected)
-    assert result.rows_matched or result.rows_inserted
+    assert any(counts(result))
     assert repr(lake.rows(name)) == repr(lake.rows(twin))
     assert lake.session.verify(name, every_file=True).ok
 
