@@ -125,7 +125,7 @@ def test_sources_of_all_sorts(lake: Lake, spark: SparkSession) -> None:
     [
         "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET s = lower(t.s)",
         "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET k = DEFAULT",
-        "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE AND t.k IN (SELECT 1) THEN DELETE",
+        "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET k = (SELECT 1)",
         "ON t.id = s.id + 1 WHEN MATCHED THEN DELETE",
         "ON t.id = s.d WHEN MATCHED THEN DELETE",
         "ON t.id <=> s.d WHEN MATCHED THEN DELETE",

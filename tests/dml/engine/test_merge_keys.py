@@ -153,7 +153,9 @@ def test_tasks_match_what_sparks_join_matches(lake: Lake, place: int, operator: 
             expected = lake.session.sql(f"MERGE INTO {names[1]} t {merge}")
         assert counts(result) == counts(expected)
         assert any(counts(result))
-        assert repr(lake.rows(names[0])) == repr(lake.rows(names[1]))
+        # As text: a local time of year 1 may be one of year 0 in the time zone of Python.
+        found = [lake.rows(f"SELECT CAST(k AS STRING), n FROM {name}") for name in names]
+        assert found[0] == found[1]
 
 
 MIXED = "a STRING, b DECIMAL(10, 2), c BOOLEAN, d TIMESTAMP, e DOUBLE, n INT"
