@@ -3,12 +3,28 @@
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from unittest import mock
 
 import pytest
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from dml.engine import merge_source
+from dml.engine.join_keys import pruning_key
 from dml.errors import DataError, ErrorKind
+from dml.plan.comparisons import TableColumn
 from tests.dml.engine.conftest import Kind, Lake
 from tests.dml.engine.test_merge_in_tasks import broadcasts, counts
 from tests.marks import by_night
@@ -63,6 +79,20 @@ TIMES = (
 )
 TEXTS = ("''", "'a'", "'A'", "'a '", "'é'", "repeat('long', 20)", "concat(repeat('long', 20), 'er')")
 
+ICEBERG_TYPES = {
+    "BIGINT": LongType(),
+    "BINARY": BinaryType(),
+    "BOOLEAN": BooleanType(),
+    "DATE": DateType(),
+    "DECIMAL(10, 2)": DecimalType(10, 2),
+    "DECIMAL(38, 10)": DecimalType(38, 10),
+    "DOUBLE": DoubleType(),
+    "FLOAT": FloatType(),
+    "INT": IntegerType(),
+    "STRING": StringType(),
+    "TIMESTAMP": TimestamptzType(),
+    "TIMESTAMP_NTZ": TimestampType(),
+}
 PAIRS = [
     Pair("DOUBLE", "DOUBLE", FLOATS),
     Pair("FLOAT", "DOUBLE", FLOATS, null_safe=False),
@@ -93,9 +123,47 @@ PAIRS = [
     Pair("STRING", "STRING", TEXTS),
     Pair("STRING", "BINARY", TEXTS, equal=False, null_safe=False),
     Pair("BINARY", "BINARY", TEXTS),
-    Pair("BOOLEAN", "BOOLEAN", ("true", "false"), equal=False, null_safe=False),
 ]
 """The first four with every change, the others by night."""
+
+ALONE = Pair("BOOLEAN", "BOOLEAN", ("true", "false"))
+"""Tasks look booleans up, but only beside other keys."""
+
+
+@pytest.mark.parametrize("ansi", ["true", pytest.param("false", marks=pytest.mark.nightly)])
+@pytest.mark.usefixtures("zone")
+def test_keys_equal_the_tables_values_where_sparks_comparison_is_true(lake: Lake, ansi: str) -> None:
+    """Every value of the table's type is compared with every value of the source's, and with its key."""
+    conf, query = lake.session.spark.conf, lake.session.spark.sql
+    checked = [(pair, operator) for pair in (*PAIRS, ALONE) for operator in ("=", "<=>")]
+    nulls = query("SELECT " + ", ".join(f"CAST(NULL AS {pair.source}) AS s{n}" for n, (pair, _) in enumerate(checked)))
+    values, results = [], []
+    for number, (pair, operator) in enumerate(checked):
+        column, null_safe = TableColumn("t", ICEBERG_TYPES[pair.target]), operator == "<=>"
+        key = pruning_key(f"s{number}", nulls.schema[number].dataType, column, null_safe=null_safe)
+        is_exact = key is not None and key.is_exact
+        assert is_exact is (pair.null_safe if null_safe else pair.equal), (pair, operator)
+        if key is None or not is_exact:
+            continue
+        for side, kind, place in (("t", pair.target, "i"), ("s", pair.source, "j")):
+            listed = ", ".join(f"try_cast({value} AS {kind})" for value in pair.values)
+            values.append(f"get(array({listed}), {place}) AS {side}{number}")
+        of_spark, of_key = (f"coalesce(t{number} {operator} {side}, false)" for side in (f"s{number}", key.sql))
+        results.append(f"array({of_spark}, {of_key}) AS `{pair} {operator}`")
+    size = 1 + max(len(pair.values) for pair in PAIRS)  # a place without a value has NULL
+    places = ", ".join(f"({i}, {j})" for i, j in product(range(size), repeat=2))
+    conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        # Spark evaluates this in its planner: it runs no task, and compiles nothing.
+        found = query(f"SELECT {', '.join(results)} FROM (SELECT {', '.join(values)} FROM VALUES {places} AS v(i, j))")
+        rows_found = [row.asDict() for row in found.collect()]
+    finally:
+        conf.unset("spark.sql.ansi.enabled")
+    for name in rows_found[0]:
+        pairs = [row[name] for row in rows_found]
+        assert [sparks for sparks, _ in pairs] == [ours for _, ours in pairs], name
+        assert any(sparks for sparks, _ in pairs), name
+
 
 CHANGES = "WHEN MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT (k, n) VALUES (NULL, -s.n)"
 BY_SOURCE = (
