@@ -261,6 +261,9 @@ With more, the file or row group is rewritten (decisions 025 and 029). Estimate.
 MAX_SPLICED_BYTES: Final = 256 * 2**20
 """New columns of a row group that is spliced: they are in memory at once (decision 025). Estimate."""
 
+MAX_OPEN_SPLICED_FILES: Final = 16
+"""Spliced files that wait for the new rows of their partition: each holds a reader and a writer. Estimate."""
+
 # Tables for the lookup of integer keys: an array with an element for each integer of the span. Without one, keys are
 # searched in sorted order.
 

@@ -117,7 +117,7 @@ def write_merge_by_tasks(
         return written_by(merge.run(groups), table, spec)
     if len(groups) == 1 and source.row_count <= limits.MIN_INSERTS_PER_TASK:
         return written_by(merge.run(groups, inserts_unmatched=True), table, spec)
-    if not groups or not program.matched:
+    if not groups or not (program.matched or program.not_matched_by_source):
         return written_by([], table, spec, lambda: merge.insert(merge.probe(groups)))
     if spec.job is not WriteJob.COPY_ON_WRITE:
         reports = merge.run(groups)
@@ -238,7 +238,7 @@ class MergeJobs:
         """
         if not groups:
             return BitMap()
-        program: Changes = replace(self.source.program, matched=(), not_matched=())
+        program: Changes = replace(self.source.program, matched=(), not_matched=(), not_matched_by_source=())
         assert program.join is not None
         read = {*program.join.key_ids, *(found for found in column_ids(program.join.residual) if found >= 0)}
         task = RowTask(

@@ -153,6 +153,7 @@ def spliced_files(planned: PlannedStatement, scan: ScanPlan) -> frozenset[str]:
     table = planned.target.table
     options = WriteOptions.from_properties(table.properties)
     plan = planned.plan
-    if not may_splice_statement(table, planned.mode, options, inserts=plan.inserts, assigned_ids=plan.assigned_ids):
+    splices = may_splice_statement(table, planned.mode, options, inserts=plan.inserts, assigned_ids=plan.assigned_ids)
+    if plan.inserts_only or not splices:  # a file in which nothing changes stays
         return frozenset()
     return frozenset(task.path for task in scan.tasks if may_splice(task, table.spec().spec_id, options))

@@ -6,9 +6,9 @@ duplicate key, or Spark cannot compute all of it. The limit is in bytes; the num
 """
 
 import logging
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -248,12 +248,13 @@ def sent(plan: SentSourcePlan, source: MergeSourceFrame, columns: list[pa.Chunke
         elif pa.types.is_timestamp(array.type) and array.type.tz is not None:
             array = array.cast(pa.timestamp(array.type.unit, "UTC"))
         arrays.append(array)
-    if not KeyLookup(keys).is_unique:
+    if not KeyLookup(keys, source.null_safe).is_unique:
         return ThroughSpark(reason="two rows of the source have the same key")
     names = [f"k{place}" for place in range(len(keys))]
     known = pa.table([*keys, *others], names=[key_name(place) for place in range(len(source.pruning_keys))])
-    if any(key.null_count for key in keys):
-        known = known.filter(complete(keys))
+    matching = [key.is_valid() for place, key in enumerate(keys) if key.null_count and place not in source.null_safe]
+    if matching:
+        known = known.filter(reduce(pc.and_, matching))
     rows = pa.RecordBatch.from_arrays(arrays, names=[*names, *(f"c{place}" for place in range(len(plan.columns)))])
     return SentSource(
         program=plan.program,
@@ -283,11 +284,3 @@ def as_array(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def complete(keys: Sequence[pa.Array]) -> pa.Array:
-    """Which keys have no NULL."""
-    found = keys[0].is_valid()
-    for key in keys[1:]:
-        found = pc.and_(found, key.is_valid())
-    return found

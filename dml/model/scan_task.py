@@ -114,15 +114,17 @@ class ScanTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFilter:
-    """The keys that a join can match: rows with other keys, and rows with a NULL in a key column, may be dropped.
+    """The keys that a join can match: rows with other keys may be dropped.
 
     Attributes:
         column_ids: Field ids of the table's key columns (top-level, of primitive types).
         values: An Arrow IPC stream; its columns are the keys' columns, in the order of `column_ids`.
+        null_safe: The places of columns in which NULL equals NULL; in the others it equals nothing.
     """
 
     column_ids: tuple[int, ...]
     values: bytes = field(repr=False)
+    null_safe: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ __all__ = [
     "DefaultValue",
     "DeltaClause",
     "DeltaQuery",
+    "JoinKey",
     "MergeSource",
     "OldValue",
     "PlanContext",
@@ -247,6 +248,21 @@ class PlanContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinKey:
+    """An equality of an ON condition whose source values tasks can look up, in the type of the target's column.
+
+    Attributes:
+        field_id: The target's column.
+        source_column: The name of the source's column, as names are compared.
+        null_safe: Whether the operator is `<=>`.
+    """
+
+    field_id: int
+    source_column: str
+    null_safe: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSource:
     """The source of a MERGE, as a temporary view.
 
@@ -257,7 +273,7 @@ class MergeSource:
         qualifiers: Further ways to qualify its columns: the name and its tails of a table without an alias.
         lacking: Columns in which structs lack fields of the target's, where the statement allows that.
         types: The types of those of its columns that tasks can compute with, by name as it is compared.
-        keys: What the ON condition equates value by value: field ids of target columns, and names of source columns.
+        keys: The keys of the join that tasks can look up.
     """
 
     view: str
@@ -266,7 +282,7 @@ class MergeSource:
     qualifiers: tuple[tuple[str, ...], ...] = ()
     lacking: frozenset[str] = frozenset()
     types: Mapping[str, IcebergType] = field(default_factory=dict)
-    keys: tuple[tuple[int, str], ...] = ()
+    keys: tuple[JoinKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

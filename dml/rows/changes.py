@@ -16,7 +16,7 @@ from dml.rows.expressions import TRUE, Column, Value
 from dml.rows.lookup import NOWHERE, KeyLookup, Mask, Places
 from dml.rows.program import Changes, Clause, source_id
 
-__all__ = ["ChangedRows", "ChangesRun", "NewRows"]
+__all__ = ["ChangedRows", "ChangesRun"]
 
 UNDECIDED: Final = -1
 
@@ -49,30 +49,15 @@ class TakenColumns(Mapping[int, pa.Array]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRows:
-    """The row delta of a batch that was read.
+    """A row delta: of a batch that was read, or the rows that are inserted for rows of the source.
 
     Attributes:
-        places: The places of these rows in their batch; None for all.
+        places: The places of these rows in their batch or in the source; None for all rows of the batch.
         operations: The operation of each row, int32; 0 if no clause takes it.
         values: The new values.
     """
 
-    places: pa.Array | None
-    operations: pa.Array
-    values: list[pa.Array]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRows:
-    """Rows that clauses insert for rows of the source.
-
-    Attributes:
-        places: The places of these rows in the source.
-        operations: As in `ChangedRows`.
-        values: The new values.
-    """
-
-    places: Places
+    places: Places | None
     operations: pa.Array
     values: list[pa.Array]
 
@@ -95,8 +80,9 @@ class ChangesRun:
         self._keys: Sequence[pa.Array] = columns[:keys]
         self._source = {source_id(place): column for place, column in enumerate(columns[keys:])}
         self.matched: Mask = np.zeros(0 if source is None else source.num_rows, np.bool_)
-        self._matched = [(clause, CompiledPredicate(clause.condition)) for clause in program.matched]
-        self._not_matched = [(clause, CompiledPredicate(clause.condition)) for clause in program.not_matched]
+        self._matched = compiled(program.matched)
+        self._not_matched = compiled(program.not_matched)
+        self._not_matched_by_source = compiled(program.not_matched_by_source)
         self._residual = (
             None if self.join is None or self.join.residual == TRUE else CompiledPredicate(self.join.residual)
         )
@@ -104,10 +90,12 @@ class ChangesRun:
     @cached_property
     def lookup(self) -> KeyLookup:
         """The source's keys."""
-        return KeyLookup(self._keys)
+        return KeyLookup(self._keys, () if self.join is None else self.join.null_safe)
 
     def change(self, columns: Columns, rows: int) -> ChangedRows:
-        """Join rows, and apply the clauses of `matched` to those that match.
+        """Join rows, and apply the clauses of `matched` or of `not_matched_by_source`.
+
+        All rows that match are returned, and of the others those that a clause takes.
 
         Args:
             columns: The rows' columns.
@@ -128,15 +116,20 @@ class ChangesRun:
                 keep = keep[mask]
                 matching = self._joined(columns, found, keep)
         self.matched[found[keep]] = True
+        others = np.delete(np.arange(rows), keep) if self._not_matched_by_source else keep[:0]
         if not self.program.matched:
             keep, matching = keep[:0], {}
         operations, values = self._apply(self._matched, matching, len(keep))
-        return ChangedRows(places=pa.array(keep), operations=operations, values=values)
+        changed = ChangedRows(places=keep, operations=operations, values=values)
+        if not len(others):
+            return changed
+        unmatched = columns if len(others) == rows else TakenColumns((columns, pa.array(others)))
+        return in_order(changed, self._taken(self._not_matched_by_source, unmatched, others))
 
     def _joined(self, columns: Columns, found: Places, keep: Places) -> Columns:
         return TakenColumns((columns, pa.array(keep)), (self._source, pa.array(found[keep])))
 
-    def insert(self, places: Places) -> Iterator[NewRows]:
+    def insert(self, places: Places) -> Iterator[ChangedRows]:
         """Apply the clauses of `not_matched` to rows of the source, and return the rows that a clause takes.
 
         Args:
@@ -145,20 +138,22 @@ class ChangesRun:
         Raises:
             NumberOverflowError: An integer does not fit its type.
         """
-        for first in range(0, len(places) if self.program.not_matched else 0, limits.INSERT_BATCH_ROWS):
+        for first in range(0, len(places) if self._not_matched else 0, limits.INSERT_BATCH_ROWS):
             part = places[first : first + limits.INSERT_BATCH_ROWS]
-            columns = TakenColumns((self._source, pa.array(part)))
-            operations, values = self._apply(self._not_matched, columns, len(part))
-            taken = np.asarray(operations) != 0
-            if not taken.all():
-                mask = pa.array(taken)
-                part, operations, values = (
-                    part[taken],
-                    operations.filter(mask),
-                    [value.filter(mask) for value in values],
-                )
-            if len(part):
-                yield NewRows(places=part, operations=operations, values=values)
+            found = self._taken(self._not_matched, TakenColumns((self._source, pa.array(part))), part)
+            if len(found.operations):
+                yield found
+
+    def _taken(
+        self, clauses: Sequence[tuple[Clause, CompiledPredicate]], columns: Columns, places: Places
+    ) -> ChangedRows:
+        """Return the rows at some places that a clause takes."""
+        operations, values = self._apply(clauses, columns, len(places))
+        taken = np.asarray(operations) != 0
+        if not taken.all():
+            mask = pa.array(taken)
+            places, operations, values = places[taken], operations.filter(mask), [v.filter(mask) for v in values]
+        return ChangedRows(places=places, operations=operations, values=values)
 
     def _apply(
         self, clauses: Sequence[tuple[Clause, CompiledPredicate]], columns: Columns, rows: int
@@ -193,3 +188,27 @@ class ChangesRun:
             found = array if found is None else pc.if_else(pa.array(chosen >= number), array, found)
             last = value
         return pa.nulls(len(chosen), kind) if found is None else found
+
+
+def compiled(clauses: Sequence[Clause]) -> list[tuple[Clause, CompiledPredicate]]:
+    """Return clauses with their conditions, prepared for many batches."""
+    return [(clause, CompiledPredicate(clause.condition)) for clause in clauses]
+
+
+def in_order(matched: ChangedRows, unmatched: ChangedRows) -> ChangedRows:
+    """Merge the changes of one batch by their places."""
+    assert matched.places is not None
+    assert unmatched.places is not None
+    places = np.concatenate([matched.places, unmatched.places])
+    order = np.argsort(places, kind="stable")
+
+    def merged(one: pa.Array, other: pa.Array) -> pa.Array:
+        # A column of NULLs may name nested fields differently than the source; all batches need the type of the source.
+        both = pa.concat_arrays([one, other if other.type == one.type else pa.nulls(len(other), one.type)])
+        return both.take(order) if len(one) else both
+
+    return ChangedRows(
+        places=places[order],
+        operations=merged(matched.operations, unmatched.operations),
+        values=list(map(merged, matched.values, unmatched.values)),
+    )

@@ -108,7 +108,14 @@ class SpliceColumns:
 
 
 def splice_columns(
-    footer: Footer, layout: FileLayout, delta: DeltaLayout, written: Footer, *, lineage: int, loses_rows: bool
+    footer: Footer,
+    layout: FileLayout,
+    delta: DeltaLayout,
+    written: Footer,
+    *,
+    lineage: int,
+    loses_rows: bool,
+    gains_rows: bool,
 ) -> SpliceColumns:
     """Decide which columns of a file are copied. A column that is neither in the file nor assigned is left out.
 
@@ -119,6 +126,7 @@ def splice_columns(
         written: The footer that new files get.
         lineage: The number of row lineage columns, which are the last ones of the layout.
         loses_rows: Whether rows may leave the file.
+        gains_rows: Whether new rows may be added, which have all columns.
     """
     held = {column.field_id: column for column in footer.columns}
     ours = {column.field_id: column for column in written.columns}
@@ -128,11 +136,11 @@ def splice_columns(
     for column in layout.columns:
         field_id = column.field_id
         assigned = field_id in delta.assigned_ids
-        if field_id not in held and not assigned and field_id not in last:
+        if field_id not in held and not assigned and field_id not in last and not gains_rows:
             continue
         found, own = held.get(field_id), ours[field_id]
         copied = None if field_id in last else found
-        if copied is not None and (assigned or loses_rows):
+        if copied is not None and (assigned or loses_rows or gains_rows):
             same_orders = [orders[leaf] for leaf in copied.leaves] == [own_orders[leaf] for leaf in own.leaves]
             if not (same_orders and same_type(copied, own) and has_metrics(copied, footer)):
                 copied = None
