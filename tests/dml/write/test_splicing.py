@@ -329,7 +329,7 @@ BY_FLAG = PartitionSpec(PartitionField(4, 1000, IdentityTransform(), "flag"))
     ("limits", "rows"),
     [
         ({}, {True: [4, 6], False: [4, 6], None: [1]}),
-        ({"dml.write.splicing.MAX_OPEN_FILES": 1}, {True: [4, 4, 2], False: [4, 6], None: [1]}),
+        ({"dml.limits.MAX_OPEN_SPLICED_FILES": 1}, {True: [4, 4, 2], False: [4, 6], None: [1]}),
         ({"dml.write.copy_on_write.MAX_APPENDED_BYTES": 0}, {True: [4, 4, 2], False: [4, 4, 2], None: [1]}),
     ],
 )
