@@ -51,7 +51,7 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
             return engine.spark.createDataFrame([("\n".join(insert_lines(engine, insert, sql)),)], "plan string")
         case Query(fragment=fragment):
             tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
-            views = query_views(engine, fragment, tables, StatementSettings.of(engine.spark))
+            views = query_views(engine, fragment, tables, StatementSettings.of(engine.spark, sql))
             return views.sql(f"{statement.prefix}{views.text(fragment)}")
         case _:
             return engine.spark.sql(sql)

@@ -47,7 +47,7 @@ from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults
 from dml.plan.row_delta_plan import RawValue, ValueSource, raw_name
 from dml.progress import progress_bar
 from dml.result import Result
-from dml.rows.evaluate import NumberOverflowError
+from dml.rows.evaluate import UncomputableValueError
 from dml.spark.store_assignment import Assign, StoreAssignmentPolicy, default_sql
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name
@@ -418,15 +418,14 @@ def write_scanned(write: RowsWrite, scanned: ScannedRows, rows: Callable[[], Dat
     Args:
         write: The write.
         scanned: The rows.
-        rows: Makes the same rows for Spark. It computes them if a number does not fit its type: only Spark knows
-            whether that is an error.
+        rows: Makes the same rows for Spark. It computes them if a task meets a value that only Spark can compute.
 
     Raises:
         DmlError: writing or committing failed; no file is left then.
     """
     try:
         return write_rows(write, scanned)
-    except NumberOverflowError:
+    except UncomputableValueError:
         return write_rows(write.renewed(), rows())
 
 
@@ -438,7 +437,7 @@ def write_rows(write: RowsWrite, rows: DataFrame | ScannedRows) -> Result:
         rows: Columns `v0`, `v1`, ... for the table's columns, in its order; or rows that scan tasks compute.
 
     Raises:
-        NumberOverflowError: a number that a scan task computes does not fit its type; no file is left then.
+        UncomputableValueError: only Spark can compute a value; no file is left then.
         DmlError: writing or committing failed; no file is left then.
     """
     engine, target, table = write.engine, write.target, write.target.table

@@ -38,7 +38,7 @@ from dml.plan.row_delta_plan import SentSourcePlan, ThroughSpark
 from dml.progress import progress_bar
 from dml.read.target_files import TargetFiles
 from dml.result import Result
-from dml.rows.evaluate import NumberOverflowError
+from dml.rows.evaluate import UncomputableValueError
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import live_rows
 from dml.scan.split import whole_file_groups
@@ -65,8 +65,8 @@ def run_row_level(
     try:
         try:
             return run_planned(engine, planned, delta_of(engine, planned), started)
-        except NumberOverflowError as error:
-            # Nothing is left of the tasks that met such a number. Spark reports it, or wraps it where it is not ANSI.
+        except UncomputableValueError as error:
+            # Nothing is left of the tasks that met such a value. A number that overflows is an error to Spark, or wraps.
             through_spark = ThroughSpark(reason=str(error))
         return run_planned(engine, planned, delta_of(engine, planned, through_spark), started)
     except DataError as error:
@@ -154,7 +154,7 @@ def write_delta(
     """Run the jobs that write the delta.
 
     Raises:
-        NumberOverflowError: Tasks computed a number that does not fit its type; no file is left.
+        UncomputableValueError: Only Spark can compute a value; no file is left.
         DmlError: A job failed; no file is left.
     """
     table, spark = planned.target.table, engine.spark

@@ -7,7 +7,7 @@ with an expression of which it is not certain what Spark would make of it: Spark
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -16,13 +16,12 @@ from pyiceberg.types import NestedField
 from sqlglot import exp
 
 from dml.plan.condition import EVERY_ROW, Condition
-from dml.plan.predicates import pushable
+from dml.plan.predicates import Converter, pushable
 from dml.plan.row_delta_plan import PlanContext
 from dml.plan.row_terms import selected_value
 from dml.plan.table_read import is_alone, read_context, table_node
 from dml.read.projection import arrow_type
 from dml.rows.expressions import Column, Value
-from dml.sqlparse.constants import TimeZone
 from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, TableReference
 
@@ -107,7 +106,7 @@ def selected(item: exp.Expression, context: PlanContext) -> list[Value | None]:
         return [Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True)) for field in fields] or [
             None
         ]
-    return [selected_value(item, partial(column_of, context), TimeZone.of(context.time_zone))]
+    return [selected_value(item, replace(Converter(context, None).scope, columns=partial(column_of, context)))]
 
 
 def column_of(context: PlanContext, node: exp.Expression) -> NestedField | None:

@@ -326,9 +326,9 @@ class Planner:
             return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
         if isinstance(value, AssignedExpression) and not self.is_of_source(value.fragment, clause):
             assert value.fragment.ast is not None
-            term = value_term(value.fragment.ast, column, self.rows.operand, self.rows.zone)
+            term = value_term(value.fragment.ast, column, self.rows.scope)
             if term is None:
-                part = uncomputed_part(value.fragment.ast, self.rows.operand, self.rows.zone)
+                part = uncomputed_part(value.fragment.ast, self.rows.scope)
                 raise OnlySparkError(only_spark(sql_text(part)).reason)
             return term
         return self.stored(column, value, guard)

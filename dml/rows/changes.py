@@ -116,7 +116,7 @@ class ChangesRun:
             rows: Their length.
 
         Raises:
-            NumberOverflowError: An integer does not fit its type.
+            UncomputableValueError: Only Spark can compute a value.
         """
         if self.join is None:
             operations, values = self._apply(self._matched, columns, rows)
@@ -145,7 +145,7 @@ class ChangesRun:
             places: The places of the source's rows, which match nothing.
 
         Raises:
-            NumberOverflowError: An integer does not fit its type.
+            UncomputableValueError: Only Spark can compute a value.
         """
         for first in range(0, len(places) if self.program.not_matched else 0, INSERT_ROWS):
             part = places[first : first + INSERT_ROWS]

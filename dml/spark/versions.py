@@ -57,6 +57,7 @@ class Feature(Enum):
     CONNECT = ((4, 0), "Spark Connect")
     DATA_SOURCE_V2 = ((4, 0), "RowDelta's catalog inside Spark")
     DOUBLED_QUOTES = ((4, 1), "A doubled quote in a string")
+    FUNCTION_PATH = ((4, 3), "A path on which functions are looked up")
     JAVA_17 = ((4, 0), "Java 17 as the least")
     JVM_PARAMETERS = ((4, 1), "A parameter in a statement that comes from the JVM, not from Python,")
     METADATA_IN_STREAMS = ((4, 3), "A metadata column in a stream of a table")
