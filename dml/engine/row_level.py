@@ -66,7 +66,7 @@ def run_row_level(
         try:
             return run_planned(engine, planned, delta_of(engine, planned), started)
         except UncomputableValueError as error:
-            # Nothing is left of the tasks that met such a value. A number that overflows is an error to Spark, or wraps.
+            # Nothing is left of the tasks that met such a value. An overflow is an error to Spark, or wraps.
             through_spark = ThroughSpark(reason=str(error))
         return run_planned(engine, planned, delta_of(engine, planned, through_spark), started)
     except DataError as error:
