@@ -92,6 +92,7 @@ class StatementSettings:
             trees=tree_reading(
                 any(flag(key) for key in LITERAL_SETTINGS)
                 or (get("spark.sql.timestampType", TIMESTAMP_LTZ) or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
+                or (get(COLLATION, UTF8_BINARY) or UTF8_BINARY).upper() != UTF8_BINARY
                 or calls_replaced(spark, statement)
             ),
             dynamic_overwrite=(get("spark.sql.sources.partitionOverwriteMode", "static") or "").lower() == "dynamic",
@@ -118,6 +119,10 @@ LITERAL_SETTINGS: Final = (
 
 TIMESTAMP_LTZ: Final = "TIMESTAMP_LTZ"
 """The default of `spark.sql.timestampType`, the meaning of TIMESTAMP in SQL. With another value nothing is pruned."""
+
+COLLATION: Final = "spark.sql.session.collation.default"
+UTF8_BINARY: Final = "UTF8_BINARY"
+"""Spark 4.0 compares two strings without a column by the first, if it is not the second."""
 
 
 def calls_replaced(spark: SparkSession, statement: str) -> bool:

@@ -11,9 +11,8 @@ from typing import Final
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from dml.spark.handlers import is_classic
 from dml.spark.jvm import settings_of
-from dml.spark.versions import Feature, has
+from dml.spark.versions import Feature, server_has
 
 __all__ = ["replaces_any"]
 
@@ -36,7 +35,7 @@ def replaces_any(spark: SparkSession, names: Iterable[str]) -> bool:
     get = settings_of(spark)
     if (get(ORDER, None) or "last").lower() not in BUILT_INS_FIRST or (get(PATH, None) or "false").lower() != "false":
         return True
-    if has(Feature.FUNCTION_PATH) and is_classic(spark):  # a server of Connect may be older than its client
+    if server_has(spark, Feature.FUNCTION_PATH):
         return False
     return not all(is_built_in(spark, name) for name in names)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyspark
@@ -40,6 +41,7 @@ __all__ = [
     "repartition_by_id",
     "repartition_by_key",
     "require",
+    "server_has",
     "sql_failure",
 ]
 
@@ -80,6 +82,18 @@ class Feature(Enum):
 def has(feature: Feature) -> bool:
     """Whether the PySpark that runs has a feature."""
     return feature.since <= VERSION
+
+
+SERVERS: Final[WeakKeyDictionary[SparkSession, tuple[int, ...]]] = WeakKeyDictionary()
+
+
+def server_has(spark: SparkSession, feature: Feature) -> bool:
+    """Whether the Spark behind a session has a feature: a server of Connect may be older than its client."""
+    version = SERVERS.get(spark)
+    if version is None:
+        parts = str(spark.version).split(".")[:2]
+        version = SERVERS[spark] = tuple(int(part) for part in parts if part.isdigit())
+    return feature.since <= version
 
 
 def require(feature: Feature) -> None:

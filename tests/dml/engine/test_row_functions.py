@@ -19,7 +19,8 @@ from tests.dml.engine.test_scanned_rows import PAST_SPARK, by_spark, check_twins
 pytestmark = pytest.mark.spark
 
 COLUMNS = (
-    "id BIGINT, i INT, l BIGINT, d DOUBLE, e DOUBLE, s STRING, a STRING, day DATE, b BOOLEAN, n DECIMAL(9, 2), f FLOAT"
+    "id BIGINT, i INT, l BIGINT, d DOUBLE, e DOUBLE, s STRING, a STRING, day DATE, b BOOLEAN, n DECIMAL(9, 2), "
+    "f FLOAT, ts TIMESTAMP, local TIMESTAMP_NTZ, x BINARY"
 )
 INTS = ("NULL", "0", "1", "-1", "7", "2147483647", "-2147483647", "100000")
 LONGS = ("NULL", "0", "1", "-9", "2147483648", "9007199254740993", "9223372036854775807", "-9223372036854775807")
@@ -37,22 +38,29 @@ DAYS = (
 )  # fmt: skip
 BOOLEANS = ("NULL", "true", "false")
 DECIMALS = ("NULL", "0", "-1234567.89", "9999999.99")
+TIMES = ("NULL", "TIMESTAMP '1969-12-31 23:59:59.999999'", "TIMESTAMP '9999-12-30 00:00:00'")
+LOCAL_TIMES = ("NULL", "TIMESTAMP_NTZ '0001-01-02 00:00:00.000001'", "TIMESTAMP_NTZ '2026-01-01 00:00:00'")
+BYTES = ("NULL", "X''", "X'00FF'")
 FLOATS = ("NULL", "float('NaN')", "float('-0.0')", "float(0.1)", "float('-Infinity')")
 
 
 @pytest.fixture(scope="module")
 def ends(engine_lake: Lake) -> str:
-    """Rows that combine the values of each column in different ways."""
+    """Rows that combine the values of each column in different ways, in files of each format."""
     engine_lake.session.enable()
     name = engine_lake.create(COLUMNS)
-    values = (INTS, LONGS, DOUBLES, SMALL_DOUBLES, TEXTS, ASCII, DAYS, BOOLEANS, DECIMALS, FLOATS)
+    values = (
+        INTS, LONGS, DOUBLES, SMALL_DOUBLES, TEXTS, ASCII, DAYS, BOOLEANS, DECIMALS, FLOATS, TIMES, LOCAL_TIMES, BYTES,
+    )  # fmt: skip
     chance = random.Random(7)
     rows = [
         (str(number), *(column[number % len(column)] if number < 13 else chance.choice(column) for column in values))
         for number in range(120)
     ]
-    listed = ", ".join(f"({', '.join(row)})" for row in rows)
-    engine_lake.session.sql(f"INSERT INTO {name} VALUES {listed}")
+    for part, data_format in enumerate(("parquet", "orc", "avro")):
+        engine_lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.format.default' = '{data_format}')")
+        listed = ", ".join(f"({', '.join(row)})" for row in rows[part::3])
+        engine_lake.session.sql(f"INSERT INTO {name} VALUES {listed}")
     engine_lake.session.disable()
     return name
 
@@ -94,6 +102,9 @@ COMPUTED = {
     "BOOLEAN": ("coalesce(b, false)", "CASE WHEN i = 7 THEN true WHEN b THEN false END"),
     "DECIMAL(9, 2)": ("coalesce(n, n)", "if(b, n, NULL)"),
     "FLOAT": ("coalesce(f, f)", "CASE WHEN i = 7 THEN f END"),
+    "TIMESTAMP": ("coalesce(ts, TIMESTAMP '2026-01-01 00:00:00')", "if(b, ts, NULL)"),
+    "TIMESTAMP_NTZ": ("coalesce(local, TIMESTAMP_NTZ '2026-01-01 00:00:00')", "nullif(local, local)"),
+    "BINARY": ("coalesce(x, X'01')", "if(b, x, NULL)"),
 }  # fmt: skip
 PLACES = ("0", "1", "2", "3", "-1", "-2", "-3", "-5", "300", "-300", "2147483647", "-2147483648")
 LENGTHS = ("", ", 0", ", 1", ", 2", ", 301", ", -1", ", 2147483647", ", -2147483648")
