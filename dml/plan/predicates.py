@@ -52,8 +52,8 @@ MAX_NODES = 20_000
 MAX_DEPTH = 200
 """Expressions are walked recursively, here and in PyIceberg."""
 
-MAX_NESTING = 3
-"""The limit for conditions in values in conditions: what of one keeps tasks from it is found by trying its parts."""
+MAX_NESTING = 5
+"""The limit for conditions in values in conditions, which are translated recursively."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +224,8 @@ class Converter:
 
     def explained(self, found: Condition, node: exp.Expression) -> Condition:
         """Return a condition that names what of a predicate only Spark can evaluate."""
-        if found.rows_are_exact:
+        # Parts of a value are tried to find the one that only Spark can compute, so they need no explanation.
+        if found.rows_are_exact or self.nesting:
             return found
         return replace(found, needs_spark=sql_text(uncomputed_part(node, self.scope)))
 

@@ -196,7 +196,7 @@ def parts_of(node: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
 
 
 def is_operand(part: Any) -> bool:
-    return isinstance(part, exp.Condition) and not isinstance(part, exp.Query)
+    return isinstance(part, exp.Condition) and not isinstance(part, exp.Query | exp.PropertyEQ | exp.Kwarg)
 
 
 def sql_text(node: exp.Expression) -> str:
