@@ -2,17 +2,18 @@
 
 import random
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
 import dml
 from dml.errors import DataError, ErrorKind
 from dml.session import Session
+from dml.spark.built_ins import ORDER
+from dml.spark.versions import Feature, has
 from tests.dml.engine.conftest import Lake
 from tests.dml.engine.test_scanned_rows import PAST_SPARK, by_spark, check_twins, explained
 
@@ -268,15 +269,11 @@ def test_dates_have_no_time_zone(lake: Lake, ends: str, spark: SparkSession, zon
         spark.conf.unset("spark.sql.session.timeZone")
 
 
-ORDER = "spark.sql.functionResolution.sessionOrder"
-
-
 @pytest.fixture
 def own_session(spark: SparkSession, tmp_path: Path) -> Iterator[Session]:
     """A session in which functions of the user replace built-in ones, as they always do before Spark 4.3."""
     own = spark.newSession()
-    with suppress(PySparkException):  # no such setting
-        own.conf.get(ORDER)
+    if has(Feature.FUNCTION_PATH):
         own.conf.set(ORDER, "first")
     session = dml.connect(str(tmp_path), spark=own, progress=False)
     session.sql("CREATE NAMESPACE db")
