@@ -43,6 +43,9 @@ CASTS: Final = {
 }
 """The types of casts, and what is cast to them. Doubles are written differently by Java and Arrow."""
 
+MAX_BRANCHES: Final = 100
+"""The limit for the branches of a CASE: a task tests one after the other, each on whole columns."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallParts:
@@ -116,6 +119,8 @@ def chosen(
     branches: Sequence[tuple[exp.Expression, exp.Expression]], default: exp.Expression | None, parts: CallParts
 ) -> Value | None:
     """Return the value of the first branch whose condition is true."""
+    if len(branches) > MAX_BRANCHES:
+        return None
     conditions = [parts.condition(condition) for condition, _ in branches]
     missing = Literal(value=None, type=pa.null())
     values = unified([*(parts.value(value) for _, value in branches), parts.value(default) if default else missing])

@@ -264,6 +264,8 @@ def case(value: CaseWhen, columns: Columns) -> pa.Array:
     open_rows = np.arange(rows)  # that no branch has taken
     found = pa.nulls(rows, value.type)
     for condition, result in value.branches:
+        if not len(open_rows):
+            break
         test = CompiledPredicate(condition)
         taken = test.mask(taken_columns(columns, test.column_ids, open_rows, rows), len(open_rows))
         found = placed(found, result, columns, open_rows[taken])

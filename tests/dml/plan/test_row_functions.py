@@ -147,6 +147,7 @@ def test_values_are_those_of_sql(column: str, text: str, given: dict[str, list[A
         ("i", "length(s) OVER ()"),
         ("i", "CAST(d AS INT FORMAT 'x')"),
         ("i", "abs(" * 30 + "i" + ")" * 30),
+        ("i", f"CASE {' '.join(f'WHEN i = {number} THEN {number}' for number in range(101))} END"),
     ],
 )
 def test_what_is_left_to_spark(column: str, text: str) -> None:
