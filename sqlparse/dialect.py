@@ -7,7 +7,7 @@ driver.
 
 import re
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -17,7 +17,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from dml.sqlparse.quoting import string_value
 
-__all__ = ["RowDeltaSpark", "TreeReading", "parse_expression", "parse_query"]
+__all__ = ["BUILT_INS", "NO_BUILT_INS", "RowDeltaSpark", "TreeReading", "called", "parse_expression", "parse_query"]
 
 
 class RowDeltaSpark(Spark):
@@ -97,12 +97,38 @@ def parse(into: type[exp.Expr], text: str, strings: tuple[str, ...]) -> exp.Expr
     return tree
 
 
+NAMES: Final = """
+    abs boolean char_length character_length coalesce concat date day dayofmonth double float if ifnull int isnan
+    lcase len length like lower mod month nullif nvl startswith string substr substring timestamp to_date
+    to_timestamp ucase upper year
+"""
+BUILT_INS: Final = frozenset(NAMES.split())
+"""Spark's functions for which a tree has a node of its own, as far as planning looks at such nodes."""
+
+LOOKALIKES: Final = """
+    date_to_date_str day_of_month iif is_nan starts_with time_to_time_str timestamp_ltz timestamp_ntz
+    ts_or_ds_to_date ts_or_ds_to_date_str
+"""
+NO_BUILT_INS: Final = frozenset(LOOKALIKES.split())
+"""Names that sqlglot reads as one of these functions; in Spark they can only be functions of the user."""
+
+CALL: Final = re.compile(r"\b([a-zA-Z]\w*+)`?(?:\s|--[^\n]*\n)*+\(")
+WORD: Final = re.compile(r"\w+")
+
+
+def called(text: str, functions: frozenset[str]) -> frozenset[str]:
+    """Return which functions a text certainly calls or may call, such as in a comment or a string."""
+    # A bracketed comment, which may be nested, can come before the parenthesis.
+    names = WORD.findall(text) if "/*" in text else CALL.findall(text)
+    return functions & {name.lower() for name in names}
+
+
 class TreeReading(Enum):
     """How far the trees of sqlglot read string literals as the session's Spark does."""
 
     ALIKE = "alike"
     WITHOUT_QUOTES = "strings without quotes in them: before Spark 4.1 `'it''s'` is two strings that are joined"
-    OTHERWISE = "otherwise: settings of Spark's parser can change what a literal means"
+    OTHERWISE = "otherwise: settings of Spark's parser change what a literal means, or the user replaced a function"
 
     def holds(self, tree: exp.Expression) -> bool:
         """Whether a tree says what Spark reads."""

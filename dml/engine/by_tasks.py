@@ -56,7 +56,7 @@ def write_by_tasks(
 
     Raises:
         SetupError: The workers run a Python without this package.
-        NumberOverflowError: An integer does not fit its type; no file is left then.
+        UncomputableValueError: Only Spark can compute a value; no file is left then.
         DmlError: Reading or writing failed; no file is left then.
         PySparkException: Spark failed; no file is left then.
     """
@@ -98,7 +98,7 @@ def write_merge_by_tasks(
 
     Raises:
         SetupError: The workers run a Python without this package.
-        NumberOverflowError: An integer does not fit its type; no file is left then.
+        UncomputableValueError: Only Spark can compute a value; no file is left then.
         DmlError: Reading or writing failed; no file is left then.
         PySparkException: Spark failed; no file is left then.
     """
@@ -233,7 +233,7 @@ class MergeJobs:
         """Find the rows of the source that match, by a job that reads only the columns it needs for that.
 
         Raises:
-            NumberOverflowError: An integer does not fit its type.
+            UncomputableValueError: Only Spark can compute a value.
             DmlError: A file cannot be read.
         """
         if not groups:

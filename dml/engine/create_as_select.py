@@ -42,7 +42,7 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame 
     Raises:
         DmlError: the table is there already, or does not fit; or the query failed.
     """
-    settings = StatementSettings.of(engine)
+    settings = StatementSettings.of(engine, sql)
     nothing = empty_frame(engine.spark, StructType([]))
     if statement.query is None:
         ddl.execute(statement, engine.registry, time_zone=settings.time_zone)

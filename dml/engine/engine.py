@@ -13,11 +13,12 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.hooks import Callbacks
 from dml.model import summary_keys
 from dml.plan.names import SqlRules
+from dml.spark.built_ins import replaces_any
 from dml.spark.jvm import settings_below, settings_of
 from dml.spark.master import SettingReader, max_task_failures, number, parallel_tasks
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has
-from dml.sqlparse.dialect import TreeReading
+from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, TreeReading, called
 
 __all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings"]
 
@@ -66,8 +67,12 @@ class StatementSettings:
         return store_assignment_policy(self.policy_name)
 
     @staticmethod
-    def of(engine: "Engine") -> "StatementSettings":
+    def of(engine: "Engine", statement: str = "") -> "StatementSettings":
         """Read the settings of a session.
+
+        Args:
+            engine: The session and its catalogs.
+            statement: The statement whose trees are read.
 
         Raises:
             AnalysisError: both `spark.wap.id` and `spark.wap.branch` are set.
@@ -93,6 +98,8 @@ class StatementSettings:
                 trees=tree_reading(
                     any(flag(key) for key in LITERAL_SETTINGS)
                     or (get("spark.sql.timestampType", TIMESTAMP_LTZ) or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
+                    or (get(COLLATION, UTF8_BINARY) or UTF8_BINARY).upper() != UTF8_BINARY
+                    or calls_replaced(spark, statement)
                 ),
                 catalogs=tuple(engine.registry.catalogs),
             ),
@@ -115,16 +122,26 @@ LITERAL_SETTINGS: Final = (
     "spark.sql.ansi.doubleQuotedIdentifiers",
     "spark.sql.ansi.enforceReservedKeywords",
     "spark.sql.legacy.exponentLiteralAsDecimal.enabled",
+    "spark.sql.preserveCharVarcharTypeInfo",  # sqlglot reads CHAR(n) in a cast as STRING, as Spark does otherwise
 )
-"""With one of these Spark may read or compare a literal differently: nothing is pruned by the trees of sqlglot."""
+"""With one of these Spark may read or compare a literal differently: the trees of sqlglot are not used."""
 
 TIMESTAMP_LTZ: Final = "TIMESTAMP_LTZ"
 """The default of `spark.sql.timestampType`, the meaning of TIMESTAMP in SQL. With another value nothing is pruned."""
 
+COLLATION: Final = "spark.sql.session.collation.default"
+UTF8_BINARY: Final = "UTF8_BINARY"
+"""Spark 4.0 compares two strings without a column by the first, if it is not the second."""
 
-def tree_reading(literals_differ: bool) -> TreeReading:
-    """How far the trees of sqlglot can be trusted; whether settings change literals is known."""
-    if literals_differ:
+
+def calls_replaced(spark: SparkSession, statement: str) -> bool:
+    """Whether a statement calls a function that sqlglot reads as one of Spark's, and that is one of the user's."""
+    return bool(called(statement, NO_BUILT_INS)) or replaces_any(spark, called(statement, BUILT_INS))
+
+
+def tree_reading(is_other: bool) -> TreeReading:
+    """How far the trees of sqlglot can be trusted; whether settings or functions change their meaning is known."""
+    if is_other:
         return TreeReading.OTHERWISE
     return TreeReading.ALIKE if has(Feature.DOUBLED_QUOTES) else TreeReading.WITHOUT_QUOTES
 

@@ -46,7 +46,7 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
             return engine.spark.createDataFrame([("\n".join(insert_lines(engine, insert, sql)),)], "plan string")
         case Query(fragment=fragment):
             tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
-            views = query_views(engine, fragment, tables, StatementSettings.of(engine))
+            views = query_views(engine, fragment, tables, StatementSettings.of(engine, sql))
             return views.sql(f"{statement.prefix}{views.text(fragment)}")
         case _:
             return engine.spark.sql(sql)

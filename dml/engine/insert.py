@@ -481,7 +481,7 @@ def write_rows(write: RowsWrite, rows: DataFrame | ScannedRows) -> Result:
         rows: Columns `v0`, `v1`, ... for the table's columns, in its order; or rows that scan tasks compute.
 
     Raises:
-        NumberOverflowError: a number that a scan task computes does not fit its type; no file is left then.
+        UncomputableValueError: only Spark can compute a value; no file is left then.
         DmlError: writing or committing failed; no file is left then.
     """
     engine, target, table = write.engine, write.target, write.target.table

@@ -104,7 +104,7 @@ def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool =
     Raises:
         DmlError: a name is unknown, or time travel goes nowhere.
     """
-    settings = StatementSettings.of(engine)
+    settings = StatementSettings.of(engine, statement)
     tables = StatementTables(statement=statement, spark=engine.spark, registry=engine.registry)
     views = query_views(engine, query.fragment, tables, settings, is_joined=is_joined)
     text = views.text(query.fragment)

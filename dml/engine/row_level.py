@@ -151,7 +151,7 @@ def write_delta(
     """Run the jobs that write the delta.
 
     Raises:
-        NumberOverflowError: Tasks computed a number that does not fit its type; no file is left.
+        UncomputableValueError: Only Spark can compute a value; no file is left.
         DmlError: A job failed; no file is left.
     """
     table, spark = planned.target.table, engine.spark

@@ -49,6 +49,7 @@ COMPUTED: Final = {
     pa.bool_(): spark_types.BooleanType(),
     pa.int32(): spark_types.IntegerType(),
     pa.int64(): spark_types.LongType(),
+    pa.float32(): spark_types.FloatType(),
     pa.float64(): spark_types.DoubleType(),
     pa.string(): spark_types.StringType(),
     pa.binary(): spark_types.BinaryType(),
@@ -226,7 +227,7 @@ def write_scanned_rows(spark: SparkSession, rows: ScannedRows, target: Table, sp
 
     Raises:
         SetupError: The workers run a Python without this package.
-        NumberOverflowError: A number does not fit its type; no file is left then.
+        UncomputableValueError: Only Spark can compute a value; no file is left then.
         DmlError: Reading or writing failed; no file is left then.
         PySparkException: Spark failed; no file is left then.
     """

@@ -114,7 +114,7 @@ def start_statement(
     Raises:
         DmlError: as `resolve_target`, or settings that contradict each other.
     """
-    settings = StatementSettings.of(engine)
+    settings = StatementSettings.of(engine, sql)
     tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
     target = resolve_target(
         reference, sql, tables, settings, command, branch_option=branch_option, idempotency_key=idempotency_key

@@ -15,7 +15,7 @@ from dml.engine.sent_source import SentSource
 from dml.model.scan_task import ScanTask
 from dml.plan.row_delta_plan import RowDeltaPlan, ThroughSpark
 from dml.result import Result
-from dml.rows.evaluate import NumberOverflowError
+from dml.rows.evaluate import UncomputableValueError
 from dml.rows.program import Changes
 from dml.scan.planner import ScanPlan
 
@@ -80,9 +80,10 @@ def select_way(plan: RowDeltaPlan, scan: ScanPlan, computed: InTasks | ThroughSp
 
 
 def run_or_fall_back(run: Callable[[ThroughSpark | None], Result]) -> Result:
-    """Run a statement; if tasks meet a number that does not fit its type, run it again through Spark.
+    """Run a statement; if tasks meet a value that only Spark can compute, run it again through Spark.
 
-    Spark reports such a number, or wraps it around if the session is not ANSI. Nothing is left of the first attempt.
+    An overflow is such a value: Spark reports it, or wraps it around if the session is not ANSI. Nothing is left of the
+    first attempt.
 
     Args:
         run: Runs the statement; through Spark if it is called with a reason to.
@@ -92,6 +93,6 @@ def run_or_fall_back(run: Callable[[ThroughSpark | None], Result]) -> Result:
     """
     try:
         return run(None)
-    except NumberOverflowError as error:
+    except UncomputableValueError as error:
         through_spark = ThroughSpark(reason=str(error))
     return run(through_spark)  # not in the handler: the first error would be told as the cause of one of Spark's

@@ -7,7 +7,7 @@ and for an expression whose value in Spark is not certain.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from dml.plan.condition import EVERY_ROW, Condition
 from dml.plan.names import SqlRules, TargetNames
-from dml.plan.predicates import pushable
+from dml.plan.predicates import Converter, pushable
 from dml.plan.row_delta_plan import ThroughSpark, only_spark
 from dml.plan.row_terms import selected_value, sql_text, uncomputed_part
 from dml.plan.table_read import is_alone, table_names, table_node
@@ -99,9 +99,9 @@ def selected(item: exp.Expression, names: TargetNames) -> Sequence[Value] | Thro
             return only_spark(sql_text(item))
         fields = names.schema.fields
         return [Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True)) for field in fields]
-    columns, zone = partial(column_of, names), names.rules.zone
-    value = selected_value(item, columns, zone)
-    return only_spark(sql_text(uncomputed_part(item, columns, zone))) if value is None else [value]
+    scope = replace(Converter(names, None).scope, columns=partial(column_of, names))
+    value = selected_value(item, scope)
+    return only_spark(sql_text(uncomputed_part(item, scope))) if value is None else [value]
 
 
 def column_of(names: TargetNames, node: exp.Expression) -> NestedField | None:

@@ -23,11 +23,11 @@ from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, computed, 
 from dml.plan.folding import fold
 from dml.plan.names import TargetNames
 from dml.plan.row_delta_plan import MergeSource
-from dml.plan.row_terms import compared_terms, member_term, sql_text, uncomputed_part, value_term
+from dml.plan.row_terms import Scope, compared_terms, member_term, sql_text, uncomputed_part, value_term
 from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
 from dml.pruning.bound_expressions import bound_to, optional_schema
 from dml.read.row_predicates import select_bound_rows
-from dml.rows.expressions import Value
+from dml.rows.expressions import Predicate, Value
 from dml.sqlparse.constants import Constant, Kind, constant
 from dml.sqlparse.statements import Fragment
 
@@ -84,16 +84,14 @@ def row_value(value: exp.Expression | None, column: NestedField, names: TargetNa
     """
     if value is None or not names.rules.trees.holds(value):
         return None
-    converter = Converter(names, None)
-    return value_term(value, column, converter.top_level, converter.zone)
+    return value_term(value, column, Converter(names, None).scope)
 
 
 def uncomputed_text(fragment: Fragment, names: TargetNames) -> str:
     """Return the part, as SQL, that keeps tasks from computing an expression of a statement."""
     if fragment.ast is None or not names.rules.trees.holds(fragment.ast):
         return fragment.text
-    converter = Converter(names, None)
-    return sql_text(uncomputed_part(fragment.ast, converter.operand, converter.zone))
+    return sql_text(uncomputed_part(fragment.ast, Converter(names, None).scope))
 
 
 def target_only_pushdown(
@@ -163,8 +161,23 @@ class Converter:
         self.trees = names.rules.trees
         self.optional = optional_schema(names.schema)
         self.catalogs = frozenset(name.lower() for name in names.rules.catalogs)
+        self.nesting = 0
         self.source_alias = None if source is None else self.names.folded(source.alias)
         self.source_columns = frozenset() if source is None else frozenset(map(self.names.folded, source.columns))
+
+    @property
+    def scope(self) -> Scope:
+        """What values can name."""
+        return Scope(columns=self.operand, condition=self.decided_by_rows, zone=self.zone)
+
+    def decided_by_rows(self, node: exp.Expression) -> Predicate | None:
+        """A condition inside of a value; None for one that tasks cannot decide."""
+        if self.nesting >= limits.MAX_CONDITION_NESTING:
+            return None
+        self.nesting += 1
+        found = self.condition(node)
+        self.nesting -= 1
+        return found.rows if found.rows_are_exact else None
 
     def condition(self, node: exp.Expression | None) -> Condition:
         """A whole condition."""
@@ -206,9 +219,10 @@ class Converter:
 
     def explained(self, found: Condition, node: exp.Expression) -> Condition:
         """Return a condition that names what of a predicate only Spark can evaluate."""
-        if found.rows_are_exact:
+        # Parts of a value are tried to find the one that only Spark can compute, so they need no explanation.
+        if found.rows_are_exact or self.nesting:
             return found
-        return replace(found, needs_spark=sql_text(uncomputed_part(node, self.operand, self.zone)))
+        return replace(found, needs_spark=sql_text(uncomputed_part(node, self.scope)))
 
     def exact(self, expression: BooleanExpression | None) -> Condition:
         """Return the condition that an Iceberg expression decides; None for one of which nothing is known."""
@@ -231,14 +245,14 @@ class Converter:
                 operator = OPERATORS[type(node)]
                 return self.compared_terms(node.this, operator, node.expression, negated=negated)
             case exp.In() if node.expressions and not any(node.args.get(key) for key in ("query", "unnest", "field")):
-                condition = member_term(node.this, node.expressions, self.operand, negated=negated)
+                condition = member_term(node.this, node.expressions, self.scope, negated=negated)
         return computed(condition)
 
     def compared_terms(
         self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
     ) -> Condition:
         """A comparison of values that tasks compute."""
-        return computed(compared_terms(left, operator.negated if negated else operator, right, self.operand))
+        return computed(compared_terms(left, operator.negated if negated else operator, right, self.scope))
 
     def predicate(self, node: exp.Expression, *, negated: bool) -> BooleanExpression | None:
         """A single predicate; None where it is not certain."""

@@ -344,9 +344,9 @@ class Planner:
         if isinstance(value, AssignedExpression) and not self.is_of_source(value.fragment, clause):
             assert value.fragment.ast is not None
             rows = self.rows_of(clause)
-            term = value_term(value.fragment.ast, column, rows.operand, rows.zone)
+            term = value_term(value.fragment.ast, column, rows.scope)
             if term is None:
-                part = uncomputed_part(value.fragment.ast, rows.operand, rows.zone)
+                part = uncomputed_part(value.fragment.ast, rows.scope)
                 raise OnlySparkError(only_spark(sql_text(part)).reason)
             return term
         if isinstance(clause.when, WhenNotMatchedBySource):

@@ -164,7 +164,7 @@ class TaskReader:
         # A scan that does not decide rows leaves an overflow to Spark, which evaluates the condition again.
         self.row_test = None
         if predicate != TRUE:
-            self.row_test = CompiledPredicate(predicate, keeps_overflow=not context.decides_rows)
+            self.row_test = CompiledPredicate(predicate, keeps_uncomputable=not context.decides_rows)
         self.filter_ids = frozenset[int]() if self.row_test is None else self.row_test.column_ids
         if self.keys is None and context.key_filter is not None:
             self.keys = self._key_test(context.key_filter)

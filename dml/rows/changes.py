@@ -102,7 +102,7 @@ class ChangesRun:
             rows: Their length.
 
         Raises:
-            NumberOverflowError: An integer does not fit its type.
+            UncomputableValueError: Only Spark can compute a value.
         """
         if self.join is None:
             operations, values = self._apply(self._matched, columns, rows)
@@ -136,7 +136,7 @@ class ChangesRun:
             places: The places of the source's rows, which match nothing.
 
         Raises:
-            NumberOverflowError: An integer does not fit its type.
+            UncomputableValueError: Only Spark can compute a value.
         """
         for first in range(0, len(places) if self._not_matched else 0, limits.INSERT_BATCH_ROWS):
             part = places[first : first + limits.INSERT_BATCH_ROWS]

@@ -13,7 +13,7 @@ from dml import limits
 from dml.engine import merge_source, publish, row_level, sent_source
 from dml.errors import CommitConflictError, DataError, ErrorKind
 from dml.plan.row_delta_plan import ThroughSpark
-from dml.rows.evaluate import NumberOverflowError
+from dml.rows.evaluate import UncomputableValueError
 from dml.write.sent_rows import MappedBatch, StreamedBatch
 from tests.dml.engine.conftest import Kind, Lake
 from tests.dml.engine.test_merge_in_tasks import BROADCAST, CLAUSES, ROW, counts, filled, joined_by_spark, merge
@@ -126,7 +126,7 @@ def test_a_source_that_is_another_each_time_is_one_for_all_of_a_statement(
     clauses = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
     for _ in range(2):
         assert lake.session.sql(merge(lake, name, clauses, RANDOM)).rows_updated == 1
-    overflow = NumberOverflowError("too large")
+    overflow = UncomputableValueError("too large")
     monkeypatch.setattr(row_level, "write_merge_by_tasks", mock.Mock(side_effect=overflow))
     for _ in range(3):
         result = lake.session.sql(merge(lake, name, clauses, RANDOM))

@@ -144,15 +144,15 @@ def test_sources_of_all_sorts(lake: Lake, spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     "clauses",
     [
-        "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET s = lower(t.s)",
+        "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET s = initcap(t.s)",
         "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET k = DEFAULT",
         "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET k = (SELECT 1)",
         "ON t.id = s.id + 1 WHEN MATCHED THEN DELETE",
         "ON t.id = s.d WHEN MATCHED THEN DELETE",
         "ON t.id <=> s.d WHEN MATCHED THEN DELETE",
-        "ON t.id = s.id AND length(t.s) = 2 WHEN MATCHED THEN DELETE",
+        "ON t.id = s.id AND instr(t.s, 'n') = 1 WHEN MATCHED THEN DELETE",
         "ON t.id = s.id WHEN MATCHED AND t.s LIKE '%1' THEN DELETE",
-        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = concat(t.s, s.s)",
+        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = initcap(t.s || s.s)",
         "ON t.id = s.id WHEN MATCHED THEN UPDATE SET d = rand()",
         "ON t.id = s.id WHEN MATCHED THEN UPDATE SET k = (SELECT 1)",
     ],
@@ -335,7 +335,7 @@ def test_sources_that_are_others_each_time_are_evaluated_once(lake: Lake) -> Non
     name = lake.create("id INT, v STRING")
     lake.session.sql(f"INSERT INTO {name} SELECT int(id), 'a' FROM range(50)")
     source = "SELECT int(50 * double(reflect('java.lang.Math', 'random'))) AS id, 'x' AS v FROM VALUES (1)"
-    clauses = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = concat(t.v, s.v) WHEN NOT MATCHED THEN INSERT *"
+    clauses = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = initcap(t.v || s.v) WHEN NOT MATCHED THEN INSERT *"
     for _ in range(3):
         assert lake.session.sql(merge(lake, name, clauses, source)).rows_inserted == 0
 

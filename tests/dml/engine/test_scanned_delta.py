@@ -12,7 +12,7 @@ from dml.engine import row_level
 from dml.errors import CorruptFileError, DataError, ErrorKind
 from dml.model.write_task import WriteContext
 from dml.plan.row_delta_plan import ThroughSpark
-from dml.rows.evaluate import NumberOverflowError
+from dml.rows.evaluate import UncomputableValueError
 from dml.scan.table_scan import TableScan
 from tests.dml.engine.conftest import Kind, Lake
 
@@ -145,11 +145,11 @@ def test_every_row_and_no_row(kind: Kind) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE {name} SET s = upper(s) WHERE id % 7 = 2",
+        "UPDATE {name} SET s = initcap(s) WHERE id % 7 = 2",
         "UPDATE {name} SET later = id WHERE id % 7 = 2",
         "UPDATE {name} SET s = (SELECT max(s) FROM {name}) WHERE id % 7 = 2",
         "UPDATE {name} SET s = 'x' WHERE id % 7 = (SELECT 2)",
-        "DELETE FROM {name} WHERE id % 7 = 2 AND length(s) = 2",
+        "DELETE FROM {name} WHERE id % 7 = 2 AND instr(s, 'n') = 1",
         "DELETE FROM {name} WHERE id % k = 0",
     ],
 )
@@ -183,7 +183,7 @@ def test_numbers_that_do_not_fit_are_sparks_to_judge(lake: Lake, spark: SparkSes
             lake.session.sql(statement)
         assert caught.value.kind is ErrorKind.OVERFLOW
         assert caught.value.position == statement.index("k + 1")
-        assert not any(isinstance(error, NumberOverflowError) for error in chain(caught.value)), "the first attempt"
+        assert not any(isinstance(error, UncomputableValueError) for error in chain(caught.value)), "the first attempt"
         assert lake.state(name) == before
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:
@@ -246,8 +246,8 @@ def test_the_files_of_each_task_are_chosen_once(lake: Lake, mode: str, monkeypat
         f"UPDATE {name} SET d = 0 WHERE id % 7 = 2",
         f"DELETE FROM {name} WHERE id % 7 = 3",
         f"MERGE INTO {name} USING (SELECT 11 AS id) s ON {name}.id = s.id WHEN MATCHED THEN UPDATE SET s = 'one'",
-        f"UPDATE {name} SET s = upper(s) WHERE id % 7 = 4",
-        f"MERGE INTO {name} t USING (SELECT 12 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = upper(t.s)",
+        f"UPDATE {name} SET s = initcap(s) WHERE id % 7 = 4",
+        f"MERGE INTO {name} t USING (SELECT 12 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = initcap(t.s)",
     ):
         counted.clear()
         assert lake.session.sql(statement).rows_matched

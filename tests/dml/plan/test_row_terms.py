@@ -28,7 +28,7 @@ from dml.errors import DataError
 from dml.plan.names import SqlRules, TargetNames
 from dml.plan.predicates import pushable, row_value
 from dml.read.projection import arrow_field
-from dml.rows.evaluate import CompiledPredicate, NumberOverflowError, evaluate
+from dml.rows.evaluate import CompiledPredicate, UncomputableValueError, evaluate
 from dml.rows.expressions import TRUE
 from dml.sqlparse.dialect import parse_expression
 
@@ -92,10 +92,10 @@ LEFT_TO_SPARK = [
     "s + 1 > 2",
     "day + 1 > DATE '2026-01-01'",
     "i DIV 2 = 1",
-    "abs(i) = 1",
+    "sqrt(i) = 1",
     "i & 1 = 1",
     "i < s",
-    "i % 2 = 0 OR abs(j) = 1",
+    "i % 2 = 0 OR sqrt(j) = 1",
     "i % 3 IN (0, 1.5, s)",
     "9223372036854775808 + i > 0",
     "l IN (9007199254740993, 2D)",
@@ -111,7 +111,7 @@ def test_rows_that_spark_alone_decides(text: str) -> None:
 
 
 def test_a_part_of_a_condition_leaves_rows_out() -> None:
-    found = pushable(parse_expression("i % 2 = 0 AND abs(j) = 1 AND l > 3"), NAMES)
+    found = pushable(parse_expression("i % 2 = 0 AND sqrt(j) = 1 AND l > 3"), NAMES)
     assert not found.rows_are_exact
     assert masked(found.rows, rows(i=[1, 2, 4, 4], l=[4, 4, 4, 3])) == [False, True, True, False]
 
@@ -176,7 +176,7 @@ def fitting(function: Callable[[], Any]) -> Any:
     """What a function gives; None where a number does not fit its type."""
     try:
         return function()
-    except NumberOverflowError:
+    except UncomputableValueError:
         return None
 
 
@@ -282,7 +282,7 @@ def test_a_decimal_has_no_negative_zero(text: str) -> None:
         ("must", "i"),
         ("must", "must + 1"),
         ("st", "st"),
-        ("s", "upper(s)"),
+        ("s", "initcap(s)"),
         ("i", "CAST('5' AS INT)"),
     ],
 )

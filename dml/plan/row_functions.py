@@ -1,0 +1,250 @@
+"""Functions and casts that tasks compute with Spark's results: from sqlglot's tree of a call to a `Value`. Driver.
+
+    coalesce(k, 0), CASE WHEN k > 1 THEN 'a' ELSE s END, nullif(k, 0), CAST(k AS BIGINT), upper(s), s || 'x', year(day)
+
+A function is computed for the types alone for which Arrow's result is Spark's for every value, or for which a task can
+tell the other values (`dml.rows.evaluate`). Everything else is None: Spark computes it. So are calls without a column.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dml import limits
+from dml.rows.expressions import (
+    FALSE,
+    TRUE,
+    CaseWhen,
+    Literal,
+    Predicate,
+    RowCall,
+    RowFunction,
+    TypeCast,
+    Value,
+    column_ids,
+)
+
+__all__ = ["CallParts", "function_value", "widened_literal"]
+
+INT: Final = pa.int32()
+LONG: Final = pa.int64()
+DOUBLE: Final = pa.float64()
+STRING: Final = pa.string()
+DATE: Final = pa.date32()
+NUMBERS: Final = frozenset({INT, LONG, DOUBLE})
+CASTS: Final = {
+    exp.DType.INT: (INT, NUMBERS),
+    exp.DType.BIGINT: (LONG, NUMBERS),
+    exp.DType.DOUBLE: (DOUBLE, NUMBERS | {pa.float32()}),
+    exp.DType.TEXT: (STRING, frozenset({INT, LONG, STRING})),
+    exp.DType.DATE: (DATE, frozenset({DATE})),
+}
+"""The types of casts, and what is cast to them. Doubles are written differently by Java and Arrow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallParts:
+    """Translates what stands inside of a call; None for what tasks cannot compute.
+
+    Attributes:
+        value: Translates an argument.
+        condition: Translates a condition.
+    """
+
+    value: Callable[[exp.Expression], Value | None]
+    condition: Callable[[exp.Expression], Predicate | None]
+
+
+def widened(value: Value, kind: pa.DataType) -> Value:
+    """Return a value in another type that Spark makes of it without a cast: a wider number, or a NULL of that type."""
+    if value.type == kind:
+        return value
+    return widened_literal(value, kind) if isinstance(value, Literal) else TypeCast(value=value, type=kind)
+
+
+def widened_literal(literal: Literal, kind: pa.DataType) -> Literal:
+    """As `widened`."""
+    if kind != DOUBLE or literal.type == DOUBLE or literal.value is None:
+        return Literal(value=literal.value, type=kind)
+    return Literal(value=float(literal.value) + 0.0, type=kind)  # a decimal has no negative zero
+
+
+def common_type(values: Sequence[Value]) -> pa.DataType | None:
+    """Return the type in which Spark returns one of several values; None if that is not certain."""
+    kinds = {value.type for value in values} - {pa.null()}
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    if kinds <= {INT, LONG}:
+        return LONG if kinds else None
+    # A column of decimals becomes doubles by other rounding than in Java.
+    known = {value.type for value in values if not (isinstance(value, Literal) and pa.types.is_decimal(value.type))}
+    return DOUBLE if DOUBLE in known and known - {pa.null()} <= NUMBERS else None
+
+
+def unified(values: Sequence[Value | None]) -> list[Value] | None:
+    """Return values in the type of the whole, as the branches of a CASE."""
+    found = [value for value in values if value is not None]
+    kind = common_type(found)
+    return [widened(value, kind) for value in found] if kind is not None and len(found) == len(values) else None
+
+
+def call(function: RowFunction, arguments: Sequence[Value | None], kind: pa.DataType) -> RowCall | None:
+    """Return a call; None without a column, or if an argument is not computed."""
+    found = tuple(argument for argument in arguments if argument is not None)
+    if len(found) < len(arguments) or not any(map(column_ids, found)):
+        return None
+    return RowCall(function=function, arguments=found, type=kind)
+
+
+def coalesce(node: exp.Expression, parts: CallParts) -> Value | None:
+    values = unified([parts.value(part) for part in (node.this, *node.expressions)])
+    return None if values is None else call(RowFunction.COALESCE, values, values[0].type)
+
+
+def case(node: exp.Expression, parts: CallParts) -> Value | None:
+    """`CASE WHEN`, and `CASE operand WHEN`, which compares with `=`."""
+    operand, default = node.this, node.args.get("default")
+    branches = [
+        (equation(operand, part.this) if operand else part.this, part.args["true"]) for part in node.args["ifs"]
+    ]
+    return chosen(branches, default, parts)
+
+
+def chosen(
+    branches: Sequence[tuple[exp.Expression, exp.Expression]], default: exp.Expression | None, parts: CallParts
+) -> Value | None:
+    """Return the value of the first branch whose condition is true."""
+    if len(branches) > limits.MAX_CASE_BRANCHES:
+        return None
+    conditions = [parts.condition(condition) for condition, _ in branches]
+    missing = Literal(value=None, type=pa.null())
+    values = unified([*(parts.value(value) for _, value in branches), parts.value(default) if default else missing])
+    if values is None:
+        return None
+    open_branches: list[tuple[Predicate, Value]] = []
+    last = values[-1]
+    for condition, value in zip(conditions, values[:-1], strict=True):
+        if condition is None:
+            return None
+        if condition == TRUE:
+            last = value
+            break
+        if condition != FALSE:
+            open_branches.append((condition, value))
+    return CaseWhen(branches=tuple(open_branches), default=last, type=last.type) if open_branches else None
+
+
+def if_function(node: exp.Expression, parts: CallParts) -> Value | None:
+    default = node.args.get("false")
+    return None if default is None else chosen([(node.this, node.args["true"])], default, parts)
+
+
+def nullif(node: exp.Expression, parts: CallParts) -> Value | None:
+    return chosen([(equation(node.this, node.expression), exp.Null())], node.this, parts)
+
+
+def equation(left: exp.Expression, right: exp.Expression) -> exp.Expression:
+    return exp.EQ(this=left.copy(), expression=right.copy())
+
+
+def of_number(function: RowFunction) -> "Builder":
+    """Return the builder of a function of one number, of which it has the type."""
+
+    def build(node: exp.Expression, parts: CallParts) -> Value | None:
+        value = parts.value(node.this)
+        return call(function, [value], value.type) if value is not None and value.type in NUMBERS else None
+
+    return build
+
+
+def of_string(function: RowFunction, kind: pa.DataType) -> "Builder":
+    """Return the builder of a function of one string."""
+
+    def build(node: exp.Expression, parts: CallParts) -> Value | None:
+        value = parts.value(node.this)
+        return call(function, [value], kind) if value is not None and value.type == STRING else None
+
+    return build
+
+
+def of_date(function: RowFunction) -> "Builder":
+    """Return the builder of a part of a date."""
+
+    def build(node: exp.Expression, parts: CallParts) -> Value | None:
+        value = parts.value(node.this)
+        return call(function, [value], INT) if value is not None and value.type == DATE else None
+
+    return build
+
+
+def substring(node: exp.Expression, parts: CallParts) -> Value | None:
+    places = [parts.value(part) for part in (node.args.get("start"), node.args.get("length")) if part is not None]
+    value = parts.value(node.this)
+    if value is None or value.type != STRING or not places:
+        return None
+    known = all(isinstance(place, Literal) and place.type == INT and place.value is not None for place in places)
+    return call(RowFunction.SUBSTRING, [value, *places], STRING) if known else None
+
+
+def concat(node: exp.Expression, parts: CallParts) -> Value | None:
+    """`concat`, or `||`."""
+    texts = [node.this, node.expression] if isinstance(node, exp.DPipe) else node.expressions
+    values = [parts.value(text) for text in texts]
+    return call(RowFunction.CONCAT, values, STRING) if all(v is not None and v.type == STRING for v in values) else None
+
+
+def cast(node: exp.Expression, parts: CallParts) -> Value | None:
+    to = node.args["to"]
+    kind, sources = CASTS.get(to.this, (None, frozenset()))
+    value = parts.value(node.this) if kind is not None and not to.expressions else None
+    if value is None or value.type not in sources or not column_ids(value):
+        return None
+    return value if value.type == kind else TypeCast(value=value, type=kind)
+
+
+def date(node: exp.Expression, parts: CallParts) -> Value | None:
+    """`to_date`, which sqlglot also adds around the argument of `year`."""
+    value = parts.value(node.this)
+    return value if value is not None and value.type == DATE else None
+
+
+Builder = Callable[[exp.Expression, CallParts], Value | None]
+
+BUILDERS: Final[dict[type[exp.Expression], tuple[Builder, frozenset[str]]]] = {
+    exp.Abs: (of_number(RowFunction.ABS), frozenset({"this"})),
+    exp.Case: (case, frozenset({"this", "ifs", "default"})),
+    exp.Cast: (cast, frozenset({"this", "to", "safe", "_type"})),
+    exp.Coalesce: (coalesce, frozenset({"this", "expressions"})),
+    exp.Concat: (concat, frozenset({"expressions", "safe"})),
+    exp.DPipe: (concat, frozenset({"this", "expression", "safe"})),
+    exp.Day: (of_date(RowFunction.DAY), frozenset({"this"})),
+    exp.DayOfMonth: (of_date(RowFunction.DAY), frozenset({"this"})),
+    exp.If: (if_function, frozenset({"this", "true", "false"})),
+    exp.Length: (of_string(RowFunction.LENGTH, INT), frozenset({"this"})),
+    exp.Lower: (of_string(RowFunction.LOWER, STRING), frozenset({"this"})),
+    exp.Month: (of_date(RowFunction.MONTH), frozenset({"this"})),
+    exp.Neg: (of_number(RowFunction.NEGATIVE), frozenset({"this"})),
+    exp.Nullif: (nullif, frozenset({"this", "expression"})),
+    exp.Substring: (substring, frozenset({"this", "start", "length"})),
+    exp.TryCast: (cast, frozenset({"this", "to", "safe", "_type"})),
+    exp.TsOrDsToDate: (date, frozenset({"this", "safe"})),
+    exp.Upper: (of_string(RowFunction.UPPER, STRING), frozenset({"this"})),
+    exp.Year: (of_date(RowFunction.YEAR), frozenset({"this"})),
+}
+"""How calls are translated, by the class of the tree, and the parts that a tree may have."""
+
+
+def function_value(node: exp.Expression, parts: CallParts) -> Value | None:
+    """Return the value of a call; None if only Spark can compute it.
+
+    Args:
+        node: The call.
+        parts: Translates its arguments.
+    """
+    build, allowed = BUILDERS.get(type(node), (None, frozenset()))
+    if build is None or any(part and name not in allowed for name, part in node.args.items()):
+        return None
+    return build(node, parts)
