@@ -15,14 +15,14 @@ from dml.rows.evaluate import UncomputableValueError, evaluate
 from dml.rows.expressions import Column, TypeCast
 from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, RowDeltaSpark, called, parse_expression
 from dml.sqlparse.statements import Fragment, Span
-from tests.dml.plan.test_row_terms import CONTEXT, SCHEMA, by_id, masked, rows
+from tests.dml.plan.test_row_terms import NAMES, SCHEMA, by_id, masked, rows
 
 I_MIN, I_MAX, L_MIN, L_MAX = -(2**31), 2**31 - 1, -(2**63), 2**63 - 1
 
 
 def computed(column: str, text: str, **given: list[Any]) -> list[Any]:
     """The new values of a column."""
-    value = row_value(parse_expression(text), SCHEMA.find_field(column), CONTEXT)
+    value = row_value(parse_expression(text), SCHEMA.find_field(column), NAMES)
     assert value is not None, text
     table = rows(**given)
     found = evaluate(value, by_id(table), table.num_rows)
@@ -152,7 +152,7 @@ def test_values_are_those_of_sql(column: str, text: str, given: dict[str, list[A
 )
 def test_what_is_left_to_spark(column: str, text: str) -> None:
     tree = parse_expression(text)
-    assert tree is None or row_value(tree, SCHEMA.find_field(column), CONTEXT) is None
+    assert tree is None or row_value(tree, SCHEMA.find_field(column), NAMES) is None
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_what_is_left_to_spark(column: str, text: str) -> None:
     ],
 )
 def test_conditions_are_decided_in_tasks(text: str, given: dict[str, list[Any]], expected: list[bool]) -> None:
-    found = pushable(parse_expression(text), CONTEXT)
+    found = pushable(parse_expression(text), NAMES)
     assert found.rows_are_exact, found.needs_spark
     assert masked(found.rows, rows(**given)) == expected
 
@@ -185,9 +185,9 @@ def test_deep_conditions_are_left_to_spark() -> None:
     for level in range(25):
         deep = f"CASE WHEN {deep} THEN 1 ELSE 2 END = 1"
         shallow = deep if level == 3 else shallow
-    assert pushable(parse_expression(shallow), CONTEXT).rows_are_exact
-    assert not pushable(parse_expression(deep), CONTEXT).rows_are_exact
-    unknown = pushable(parse_expression(deep.replace("i = 1", "sqrt(i) = 1")), CONTEXT)
+    assert pushable(parse_expression(shallow), NAMES).rows_are_exact
+    assert not pushable(parse_expression(deep), NAMES).rows_are_exact
+    unknown = pushable(parse_expression(deep.replace("i = 1", "sqrt(i) = 1")), NAMES)
     assert unknown.needs_spark == "SQRT(i)"
 
 
@@ -219,7 +219,7 @@ def test_bytes_that_are_not_utf8_are_left_to_spark() -> None:
         broken = pa.array([data]).view(pa.string())
         columns = {**by_id(table), 6: broken}
         for text in ("substring(s, 1, 1)", "upper(s)", "coalesce(substr(s, 2), '')"):
-            value = row_value(parse_expression(text), SCHEMA.find_field("s"), CONTEXT)
+            value = row_value(parse_expression(text), SCHEMA.find_field("s"), NAMES)
             assert value is not None
             with pytest.raises(UncomputableValueError):
                 evaluate(value, columns, 1)
@@ -236,16 +236,16 @@ def test_branches_that_are_not_taken_are_not_computed() -> None:
 
 def test_an_empty_batch_has_no_values() -> None:
     for text in ("CASE WHEN i = 1 THEN 2 END", "coalesce(i, 1)", "abs(i)", "year(day)", "length(s)"):
-        value = row_value(parse_expression(text), SCHEMA.find_field("i"), CONTEXT)
+        value = row_value(parse_expression(text), SCHEMA.find_field("i"), NAMES)
         assert value is not None
         columns = {key: array.slice(0, 0) for key, array in by_id(rows(i=[1])).items()}
         assert evaluate(value, columns, 0).to_pylist() == []
 
 
 def test_a_cast_to_the_same_type_is_no_cast() -> None:
-    value = row_value(parse_expression("CAST(s AS STRING)"), SCHEMA.find_field("s"), CONTEXT)
+    value = row_value(parse_expression("CAST(s AS STRING)"), SCHEMA.find_field("s"), NAMES)
     assert value == Column(field_id=6, type=pa.string())
-    assert isinstance(row_value(parse_expression("CAST(i AS BIGINT)"), SCHEMA.find_field("l"), CONTEXT), TypeCast)
+    assert isinstance(row_value(parse_expression("CAST(i AS BIGINT)"), SCHEMA.find_field("l"), NAMES), TypeCast)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_cast_to_the_same_type_is_no_cast() -> None:
 )
 def test_the_reason_is_the_innermost_part(text: str, reason: str) -> None:
     fragment = Fragment(text=text, span=Span(0, len(text)), ast=parse_expression(text))
-    assert uncomputed_text(fragment, CONTEXT) == reason
+    assert uncomputed_text(fragment, NAMES) == reason
 
 
 NODES = frozenset(BUILDERS) | {exp.IsNan, exp.Like, exp.Mod, exp.StartsWith}
