@@ -171,9 +171,8 @@ and Python's default stack has 1,000 frames."""
 MAX_TERM_DEPTH: Final = 20
 """Depth of an expression that tasks compute: it is walked recursively, in the driver and in tasks. Estimate."""
 
-MAX_CONDITION_NESTING: Final = 3
-"""Conditions in values in conditions. Which part of one keeps tasks from computing it is found by trying its parts.
-Estimate."""
+MAX_CONDITION_NESTING: Final = 5
+"""Conditions in values in conditions, as in `CASE WHEN ... END = 1`. Estimate."""
 
 MAX_CASE_BRANCHES: Final = 100
 """Branches of a CASE that tasks compute: each is computed for all rows of a batch. Estimate."""

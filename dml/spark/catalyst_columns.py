@@ -22,12 +22,12 @@ from dml.spark.column_tree import (
     Aliased,
     Call,
     Case,
+    Cast,
     Extract,
     Lambda,
     LiteralText,
     Name,
     Node,
-    TypeCast,
     Variable,
     attribute,
     attribute_node,
@@ -214,14 +214,14 @@ class CatalystReader:
             arguments=tuple(each.child if isinstance(each, Aliased) else each for each in arguments),
         )
 
-    def cast(self, node: Any) -> TypeCast:
+    def cast(self, node: Any) -> Cast:
         """A cast by the session's rules, or one that gives NULL for what it cannot convert."""
         kind, mode = node.dataType(), node.evalMode().toString()
         if '"udt"' in kind.json():
             raise refusal("A cast to a user-defined type")
         if mode not in {self.cast_mode, "TRY"}:
             raise refusal("A cast with rules of its own", "Use cast()")
-        return TypeCast(child=self.read(node.child()), type_text=checked_type(kind.sql()), may_fail=mode != "TRY")
+        return Cast(child=self.read(node.child()), type_text=checked_type(kind.sql()), may_fail=mode != "TRY")
 
 
 def split(node: Any) -> tuple[str, list[Any]] | None:

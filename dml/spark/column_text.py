@@ -21,6 +21,7 @@ from dml.spark.column_tree import (
     Aliased,
     Call,
     Case,
+    Cast,
     Extract,
     Lambda,
     LiteralText,
@@ -28,7 +29,6 @@ from dml.spark.column_tree import (
     NamedArgument,
     Node,
     Text,
-    TypeCast,
     Variable,
     refusal,
 )
@@ -76,7 +76,7 @@ def tree_sql(node: Node, scope: Scope = frozenset()) -> str:
             branches = (f"WHEN {tree_sql(when, scope)} THEN {tree_sql(then, scope)}" for when, then in node.branches)
             last = "" if node.otherwise is None else f" ELSE {tree_sql(node.otherwise, scope)}"
             return f"CASE {' '.join(branches)}{last} END"
-        case TypeCast():
+        case Cast():
             return f"{'CAST' if node.may_fail else 'TRY_CAST'}({tree_sql(node.child, scope)} AS {node.type_text})"
         case Aliased():
             if len(node.names) != 1:

@@ -16,6 +16,7 @@ __all__ = [
     "Aliased",
     "Call",
     "Case",
+    "Cast",
     "Extract",
     "Lambda",
     "LiteralText",
@@ -23,7 +24,6 @@ __all__ = [
     "NamedArgument",
     "Node",
     "Text",
-    "TypeCast",
     "Variable",
     "attribute",
     "attribute_node",
@@ -97,7 +97,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TypeCast:
+class Cast:
     """`CAST(child AS type)`, or `TRY_CAST`."""
 
     child: "Node"
@@ -152,7 +152,7 @@ class NamedArgument:
     value: "Node"
 
 
-Node = Name | LiteralText | Call | Case | TypeCast | Aliased | Text | Lambda | Variable | Extract | NamedArgument
+Node = Name | LiteralText | Call | Case | Cast | Aliased | Text | Lambda | Variable | Extract | NamedArgument
 
 
 def refusal(what: str, hint: str = "Give the expression as SQL text") -> NotSupportedError:

@@ -22,13 +22,13 @@ from dml.spark.column_tree import (
     Aliased,
     Call,
     Case,
+    Cast,
     Extract,
     Lambda,
     LiteralText,
     Name,
     Node,
     Text,
-    TypeCast,
     Variable,
     attribute,
     attribute_node,
@@ -169,7 +169,7 @@ class ClassicReader:
             by_user=by_user,
         )
 
-    def cast(self, node: Any) -> TypeCast:
+    def cast(self, node: Any) -> Cast:
         """A cast by the session's rules, or one that gives NULL for what it cannot convert."""
         kind, mode = node.dataType(), node.evalMode()
         if '"udt"' in kind.json():
@@ -177,7 +177,7 @@ class ClassicReader:
         may_fail = not mode.isDefined()
         if not may_fail and mode.get().getClass().getSimpleName() != "Try$":
             raise refusal("A cast with rules of its own", "Use cast() or try_cast()")
-        return TypeCast(child=self.read(node.child()), type_text=checked_type(kind.sql()), may_fail=may_fail)
+        return Cast(child=self.read(node.child()), type_text=checked_type(kind.sql()), may_fail=may_fail)
 
     def bound_expression(self, node: Any) -> Name:
         """An expression that is resolved already: a column of a DataFrame that is known, or a refusal."""

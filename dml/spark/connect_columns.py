@@ -19,6 +19,7 @@ from dml.spark.column_tree import (
     Aliased,
     Call,
     Case,
+    Cast,
     Extract,
     Lambda,
     LiteralText,
@@ -26,7 +27,6 @@ from dml.spark.column_tree import (
     NamedArgument,
     Node,
     Text,
-    TypeCast,
     Variable,
     attribute,
     attribute_node,
@@ -129,14 +129,14 @@ class ConnectReader:
         arguments = flattened(node, name, split_connect) if name in {"and", "or"} else attribute(node, "args")
         return Call(name=(name,), arguments=tuple(map(self.read, arguments)), distinct=attribute(node, "is_distinct"))
 
-    def cast(self, node: Any) -> TypeCast:
+    def cast(self, node: Any) -> Cast:
         """A cast by the session's rules, or one that gives NULL for what it cannot convert."""
         kind, mode = attribute(node, "data_type"), attribute(node, "eval_mode")
         if mode not in {None, "try"}:
             raise refusal("A cast with rules of its own", "Use cast() or try_cast()")
         text = kind if isinstance(kind, str) else type_text(kind)
         child = self.read(attribute(node, "expr"))
-        return TypeCast(child=child, type_text=checked_type(text), may_fail=mode is None)
+        return Cast(child=child, type_text=checked_type(text), may_fail=mode is None)
 
 
 def literal(value: Any, kind: spark.DataType) -> LiteralText:

@@ -144,8 +144,11 @@ def test_everything_else_is_left_to_spark(query):
     ("query", "reason"),
     [
         ("SELECT id FROM db.t LIMIT 3", "the query does more than select values of the rows of one table"),
-        ("SELECT id, upper(Name) FROM db.t", "tasks cannot compute UPPER(Name) as Spark does"),
-        ("SELECT id FROM db.t WHERE id = 1 AND upper(Name) = 'X'", "tasks cannot compute UPPER(Name) as Spark does"),
+        ("SELECT id, initcap(Name) FROM db.t", "tasks cannot compute INITCAP(Name) as Spark does"),
+        (
+            "SELECT id FROM db.t WHERE id = 1 AND initcap(Name) = 'X'",
+            "tasks cannot compute INITCAP(Name) as Spark does",
+        ),
         ("SELECT s.* FROM db.t", "tasks cannot compute s.* as Spark does"),
     ],
 )
