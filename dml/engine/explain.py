@@ -91,12 +91,14 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
     delta.frame()  # what is wrong with the statement is an error here too
     scan = delta.scan.plan
     yield from way_lines(delta)
+    if scan.total_data_files:
+        yield (
+            f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "
+            f"{scan.manifests_read} of {scan.total_manifests} manifests read, "
+            f"filter: {filter_text(plan.condition.pruning)}"
+        )
     if isinstance(delta.way, Unchanged):
         return
-    yield (
-        f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "
-        f"{scan.manifests_read} of {scan.total_manifests} manifests read, filter: {filter_text(plan.condition.pruning)}"
-    )
     if isinstance(delta.way, WholeFiles):
         yield from file_lines(scan, frozenset())
         return
