@@ -193,7 +193,7 @@ class PlannedInsert:
     Attributes:
         write: The write.
         plan: Where the value of each column comes from.
-        rows: The rows that scan tasks compute, or why Spark computes them.
+        rows: The rows that tasks compute, or why Spark computes them.
         frame: Makes the rows for Spark: columns `v0`, `v1`, ... for the table's columns, in its order.
         query: The text of the statement's query, for Spark.
     """
@@ -458,7 +458,7 @@ def run_write(write: RowsWrite, rows: ScannedRows | ThroughSpark, frame: Callabl
 
     Args:
         write: The write.
-        rows: The rows that scan tasks compute, or why Spark computes them.
+        rows: The rows that tasks compute, or why Spark computes them.
         frame: Makes the same rows for Spark: columns `v0`, `v1`, ... for the table's columns, in its order.
 
     Raises:
@@ -478,7 +478,7 @@ def write_rows(write: RowsWrite, rows: DataFrame | ScannedRows) -> Result:
 
     Args:
         write: The write.
-        rows: Columns `v0`, `v1`, ... for the table's columns, in its order; or rows that scan tasks compute.
+        rows: Columns `v0`, `v1`, ... for the table's columns, in its order; or rows that tasks compute.
 
     Raises:
         UncomputableValueError: only Spark can compute a value; no file is left then.

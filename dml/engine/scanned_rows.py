@@ -1,4 +1,4 @@
-"""INSERT ... SELECT from a table in scan tasks: they read, compute and write the rows. Driver.
+"""INSERT ... SELECT from a table in tasks: they read, compute and write the rows. Driver.
 
     INSERT INTO archive SELECT id, amount * 2, 'old' FROM lake.db.orders WHERE id % 10 = 3
 
