@@ -173,7 +173,7 @@ def write_vector(bitmaps: Mapping[int, BitMap]) -> bytes:
 
     Every key from 0 to the greatest is written, absent ones as empty bitmaps, as Iceberg's Java library does: equal
     sets of positions are equal bytes across the two. Only where the greatest key is above `limits.MAX_FILLED_BITMAPS`,
-    which no real file reaches, absent ones are left out; readers know both forms.
+    which no real file reaches, absent ones are left out; readers accept both forms.
 
     Args:
         bitmaps: Bitmaps by key; they may change their form, not their values.

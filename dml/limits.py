@@ -1,27 +1,26 @@
-"""The numbers that RowDelta chose: thresholds, memory limits, batch sizes, threads, caches and waits. Worker-safe.
+"""Tuning constants: thresholds, memory limits, batch sizes, threads, cache sizes and waits. Worker-safe.
 
-Every constant says its unit, why it is what it is, and where it was measured: a decision (`docs/decisions`) or a walk
-(`benchmarks/walks.py` runs statements of sizes on both sides of a threshold). "Estimate" marks a number that has not
-been measured.
+Each constant documents its unit, the reason for its value, and the measurement behind it: a decision (`docs/decisions`)
+or a walk (`benchmarks/walks.py` runs statements of sizes on both sides of a threshold). "Estimate" marks an unmeasured
+value.
 
-Three kinds of numbers are not here, but where they are used: those that a format, a protocol or another project sets
-(field ids, magic numbers, the defaults of Iceberg's and Spark's settings), the defaults of table properties
-(`dml/options.py`), and estimates of the size of one thing (`dml/manifests/weights.py`). Neither is the number of items
-that a message shows.
+Three kinds of numbers stay where they are used: those that a format, a protocol or another project sets (field ids,
+magic numbers, the defaults of Iceberg's and Spark's settings), the defaults of table properties (`dml/options.py`), and
+estimates of the size of one object (`dml/manifests/weights.py`). So does the number of items that a message lists.
 
-Use them as `limits.NAME` in the body of a function, so that a test can replace one for all of its users: default
-arguments and decorators have the value of the import.
+Read them as `limits.NAME` in the body of a function, so that a test can patch one for all of its users. Default
+arguments and decorators are evaluated at import and would miss the patch.
 """
 
 from typing import Final
 
-# ---- Which way a statement takes ------------------------------------------------------------------------------------
+# ---- Strategy of a statement ----------------------------------------------------------------------------------------
 
-# The source of a MERGE, and its transport to the tasks that join it with the target (decision 038). The walks
+# The source of a MERGE, and how it reaches the tasks that join it with the target (decision 038). The walks
 # `merge-source`, `merge-texts` and `merge-two-keys` cross these limits.
 
 MAX_INLINE_SOURCE_BYTES: Final = 2**20
-"""Source rows that travel with the function that tasks run. PySpark broadcasts functions above the same size."""
+"""Source rows that are serialized with the task function. PySpark broadcasts functions above the same size."""
 
 MAX_CACHED_SOURCE_BYTES: Final = 4 * 2**20
 """Sources that Spark caches for a fallback. Larger ones are evaluated again, which takes less time than caching
@@ -68,8 +67,8 @@ added 2.5 s to a join of 2.5 s, and the keys pruned nothing (decision 011).
 # How the rows of a change, a scan or an INSERT are divided among tasks.
 
 MIN_INSERTS_PER_TASK: Final = 100_000
-"""New rows that justify another task, where tasks insert what a MERGE did not match. Walk `merge-source`, decision
-038."""
+"""New rows that justify another task, where tasks insert the unmatched source rows of a MERGE. Walk `merge-source`,
+decision 038."""
 
 MAX_UNSCATTERED_INSERTS: Final = 10_000
 """New rows that go to the tasks of a MERGE joined by Spark without a shuffle of their own: more tasks would write more
@@ -86,16 +85,16 @@ MIN_TASK_FILES: Final = 8
 """The same in files, so that a change of a few small files does not add a file for each core. Estimate."""
 
 MAX_TASK_IMBALANCE: Final = 1.1
-"""How much heavier the heaviest task may become so that the files of a partition stay together. Estimate."""
+"""Factor by which the heaviest task may grow to keep the files of a partition together. Estimate."""
 
 MAX_PLACED_FILES: Final = 1_000
-"""Files for which Spark's query lists the task of each. Above it, consecutive files go together: the list would be
-parsed with the query. Estimate."""
+"""Files whose tasks Spark's query lists one by one. Above it, consecutive files share a task, because Spark would have
+to parse the list with the query. Estimate."""
 
 CONNECT_PARALLELISM: Final = 8
 """Concurrent tasks to assume on Spark Connect, where the client cannot ask for them. Estimate."""
 
-# Whether the driver does the work, instead of a Spark job. Starting one took 50 ms (decision 038).
+# Work that the driver does itself instead of starting a Spark job, which took 50 ms (decision 038).
 
 MAX_DRIVER_INSERT_BYTES: Final = 4 * 2**20
 """New rows of a MERGE that the driver writes, in the time that a job takes to start. Walk `merge-new`, decision 038."""
@@ -109,31 +108,31 @@ MAX_DRIVER_MANIFEST_BYTES: Final = 2**20
 019)."""
 
 MAX_KNOWN_VALUE_FILES: Final = 20_000
-"""Files whose metrics answer `count`, `min` and `max` without a job. Looking at more takes as long as a job.
+"""Files whose metrics answer `count`, `min` and `max` without a job. Checking more takes as long as a job.
 Estimate."""
 
 MAX_LITERAL_PLAN_NODES: Final = 8
-"""Nodes of a plan that are examined for being all literals: each is a call to the JVM. Estimate."""
+"""Nodes of a plan that are checked for literals only: each check is a call to the JVM. Estimate."""
 
 # Whether Spark's own Parquet reader reads a scan (decision 023; walks `scan-vectorized` and `scan-files`).
 
 MIN_SPARK_READER_BYTES: Final = 16 * 2**20
-"""Below it, Python workers have finished before Spark has prepared the job for its reader: the two are equal at 15 to
+"""Below it, Python workers finish before Spark has prepared the job for its own reader. The two are equal at 15 to
 23 MiB."""
 
 MAX_SPARK_READER_FILES: Final = 512
-"""Above it, describing each file to the JVM, half a millisecond, takes longer than starting Python workers."""
+"""Above it, describing the files to the JVM, half a millisecond each, takes longer than starting Python workers."""
 
 SAMPLED_FOOTERS: Final = 4
 """Footers that are read to guess the share of rows that a filter keeps. More would add little. Estimate."""
 
 MIN_SPARK_READER_ROW_SHARE: Final = 0.3
-"""Share of rows that a filter must keep. For fewer rows, filtering before they enter the JVM is faster: measured from a
-fifth on."""
+"""Share of rows that a filter must keep. Spark's reader is faster from about a fifth of the rows on; below that,
+filtering before rows enter the JVM is faster."""
 
 MIN_SPARK_READER_ROW_GROUP_SHARE: Final = 0.7
-"""Share of row groups that may have a match. With fewer, skipping the others is faster, which Spark's reader cannot do
-here."""
+"""Share of row groups that may have a match. Below it, skipping the others is faster, and Spark's reader cannot skip
+them here."""
 
 # How the changes of a data file are written (decisions 025 and 029).
 
@@ -156,7 +155,7 @@ KEY_RANGE_PARTS: Final = 1024
 """Equal parts of the span of the keys. One pass finds the minimum and the maximum in each. Estimate."""
 
 MIN_KEY_GAP: Final = 1 / 100
-"""Fraction of the span that separates two ranges. Random keys have narrower gaps everywhere. Estimate."""
+"""Fraction of the span that separates two ranges. Random keys leave narrower gaps throughout. Estimate."""
 
 MAX_PRUNING_PARTITIONS: Final = 500
 """Partitions that a manifest is tested against. Testing it against more costs more than opening it. Estimate."""
@@ -199,7 +198,7 @@ JVM."""
 
 # ---- Memory of a task -----------------------------------------------------------------------------------------------
 
-# Batches. Spark gives Python 10,000 rows at once, Arrow's kernels are efficient from some thousands on.
+# Batches. Spark sends Python 10,000 rows at a time; Arrow's kernels are efficient from a few thousand rows.
 
 SPARK_BATCH_ROWS: Final = 1 << 15
 """Rows per batch that a task passes to Spark. Twice as many take twice the memory; which is faster has not been
@@ -213,7 +212,7 @@ INSERT_BATCH_ROWS: Final = 1 << 17
 """Rows per batch that a MERGE inserts from its source. Estimate."""
 
 UPDATE_BATCH_ROWS: Final = 1 << 18
-"""Updated rows of a file that merge-on-read gathers before it reads the file for them, as each read has a fixed cost.
+"""Updated rows of a file that merge-on-read collects before it reads their old values: each read has a fixed cost.
 Estimate."""
 
 SPLIT_BATCH_ROWS: Final = 1 << 17
@@ -238,13 +237,13 @@ GROUP_BATCH_BYTES: Final = 64 * 2**20
 MAX_GROUP_SHARE: Final = 0.5
 """Groups per row up to which partial aggregation is worth its time: Spark aggregates in any case. Decision 035."""
 
-# Rows that wait.
+# Buffered rows.
 
 MAX_SORT_BUFFER_BYTES: Final = 256 * 2**20
 """Rows that are sorted in memory. More are sorted in runs, which are spilled. Estimate."""
 
 MAX_PARTITION_BUFFER_BYTES: Final = 512 * 2**20
-"""Rows of all partitions of a task that wait for more of the same partition. Estimate."""
+"""Rows that a task buffers over all partitions, to write larger batches of each. Estimate."""
 
 KEPT_BUFFER_SHARE: Final = 0.75
 """Share of `MAX_PARTITION_BUFFER_BYTES` that stays buffered when memory is freed.
@@ -253,8 +252,8 @@ Freeing sorts all partitions by size. With less slack, thousands of partitions w
 """
 
 MAX_UNOPENED_FILE_BYTES: Final = 16 * 2**20
-"""Rows of a partition that are buffered before its file is opened, so that none of thousands of small partitions has a
-file open before the task ends. Estimate."""
+"""Rows of a partition that are buffered before its file is opened, so that thousands of small partitions do not keep
+files open until the task ends. Estimate."""
 
 MAX_OPEN_FILES: Final = 256
 """Data files that a task has open. Systems allow a process 1,024 files, and each has a row group in memory.
@@ -312,11 +311,11 @@ COPY_BYTES: Final = 8 * 2**20
 # New files.
 
 DICTIONARY_SAMPLES: Final = 8
-"""Places in the first row group of a Parquet file at which values are sampled, to select the columns that get a
+"""Positions in the first row group of a Parquet file at which values are sampled to select the columns that get a
 dictionary. Estimate."""
 
 DICTIONARY_SAMPLE_ROWS: Final = 2048
-"""Rows that are sampled at each of these places. Estimate."""
+"""Rows that are sampled at each of these positions. Estimate."""
 
 MAX_DICTIONARY_SHARE: Final = 0.4
 """Share of distinct values in the sample up to which a column gets a dictionary. Estimate."""
@@ -350,10 +349,10 @@ MIN_JVM_MIB: Final = 1024
 MAX_JVM_MIB: Final = 16 * 1024
 """Memory for the JVM on large machines, in mebibytes. Estimate."""
 
-# ---- What files claim -----------------------------------------------------------------------------------------------
+# ---- Untrusted numbers in files -------------------------------------------------------------------------------------
 
-# Limits on what a reader does because of a number in a file, which may be damaged or hostile. A file beyond a limit is
-# rejected, or it is read or rewritten in the general way. `tests/damage` has files that try to exceed them.
+# Limits on the work that a number in a file can cause, since files may be damaged or hostile. A file beyond a limit is
+# rejected, or takes the general path for reading or rewriting. `tests/damage` has files that try to exceed them.
 
 MAX_DECOMPRESSED_BYTES: Final = 2**30
 """Bytes of a metadata file, or of a block of an Avro file, after decompression (decision 042)."""
@@ -398,7 +397,7 @@ MAX_PARQUET_DEPTH: Final = 200
 """Nesting of a Parquet schema, which is walked recursively."""
 
 MAX_THRIFT_DEPTH: Final = 24
-"""Nesting of Thrift structs in a Parquet footer. Unknown fields are passed over recursively."""
+"""Nesting of Thrift structs in a Parquet footer. Unknown fields are skipped recursively."""
 
 BITMAP_SCAN_RECORDS: Final = 4096
 """Empty bitmaps of a deletion vector that are recognized at once. Estimate."""
@@ -431,19 +430,20 @@ MAX_NARROW_TASK_NUMBERS: Final = 2**20
 them. Estimate."""
 
 MAX_TASK_NUMBERS: Final = 2**24
-"""Rows of such a placeholder. The server counts them for every scan, in some hundredths of a second."""
+"""Rows of such a placeholder. The server counts them for every scan, in a few hundredths of a second."""
 
-# ---- What the driver writes for tasks -------------------------------------------------------------------------------
+# ---- Rows that the driver writes for tasks --------------------------------------------------------------------------
 
 # Small outputs of tasks become one file per partition, written by the driver (decision 024, walk `insert-held`). What
 # the driver inserts in a MERGE has a limit of its own, `MAX_DRIVER_INSERT_BYTES`: there a Spark job is the alternative,
 # here it is a small file.
 
 MAX_TASK_HELD_BYTES: Final = 2**20
-"""Rows that a task leaves to the driver, which writes them in some tens of milliseconds."""
+"""Rows that a task leaves to the driver, which writes them in tens of milliseconds."""
 
 MAX_ALL_HELD_BYTES: Final = 16 * 2**20
-"""Rows that all tasks together leave to the driver, approximately: a task's share is this divided by its number."""
+"""Rows that all tasks together leave to the driver, approximately: the limit of each task is this divided by their
+number."""
 
 # ---- Threads --------------------------------------------------------------------------------------------------------
 
@@ -452,8 +452,8 @@ READ_THREADS: Final = 8
 034)."""
 
 MAX_THREAD_GROUPS: Final = 256
-"""Groups of manifests that are given to these threads: handing over each of thousands takes longer than finding it in
-the cache. Estimate."""
+"""Groups of manifests that are submitted to these threads: submitting thousands one by one takes longer than finding
+them in the cache. Estimate."""
 
 UPLOAD_THREADS: Final = 16
 """Files that the driver writes to an object store in parallel (decision 024). Estimate."""
@@ -469,7 +469,7 @@ FILE_CHECKS_PER_HOST: Final = 2
 each host gets one."""
 
 MIN_FILE_CHECKS: Final = 2
-"""Tasks that check it where the hosts are unknown."""
+"""Tasks that check this where the hosts are unknown."""
 
 # ---- Caches ---------------------------------------------------------------------------------------------------------
 
@@ -484,7 +484,7 @@ MAX_ENTRY_OBJECTS: Final = 200
 MAX_ENTRY_OBJECT_BYTES: Final = 1_000
 """Bytes of an encoded entry up to which it is kept as an object, plus `MAX_ENTRY_OBJECT_COLUMN_BYTES` for each column.
 
-Entries hardly get so long. As objects they would take some forty times as many bytes.
+Entries hardly get so long. As objects they would take about forty times as many bytes.
 """
 
 MAX_ENTRY_OBJECT_COLUMN_BYTES: Final = 100
@@ -495,14 +495,14 @@ LINE_CACHE_BYTES: Final = 2**26
 034). Estimate."""
 
 MAX_CACHED_LINE_BYTES: Final = 2**11
-"""A longer line is not kept: it would take the place of many. Estimate."""
+"""A longer line is not cached: it would evict many others. Estimate."""
 
 CACHED_AVRO_SCHEMAS: Final = 64
 """Schemas of manifests and manifest lists whose readers are kept. A table has about one of each. Making a reader takes
 longer than reading a small file, a fifth of the driver's time in a statement of ten rows."""
 
 MAX_CACHED_SCHEMA_BYTES: Final = 2**16
-"""A longer schema is not kept; no engine writes one. Estimate."""
+"""A longer schema is not cached; no engine writes one. Estimate."""
 
 MIN_CACHED_HISTORY: Final = 50
 """Snapshots from which their parsed form is kept. With 400 of them, a table loaded in 10 ms instead of 19."""
@@ -517,7 +517,7 @@ MAX_CACHED_DELETE_ROWS: Final = 2**21
 """Rows of a delete file that is kept. Estimate."""
 
 STREAM_CACHE_FILES: Final = 20_000
-"""Entries of manifests that a stream keeps, so that a snapshot that is read in many batches is listed once.
+"""Entries of manifests that a stream keeps, so that a snapshot read in many batches is listed once.
 Estimate."""
 
 STREAM_CACHE_SNAPSHOTS: Final = 1_000
@@ -527,30 +527,29 @@ CACHED_TASK_NUMBERS: Final = 64
 """Numbers of tasks for which a session keeps the leaf of a scan's plan. Estimate."""
 
 CACHED_STATEMENTS: Final = 64
-"""Parsed statements that are kept: each is asked for several times while it runs. Estimate."""
+"""Parsed statements that are kept: each is looked up several times while it runs. Estimate."""
 
 CACHED_REFERENCES: Final = 16
 """Statements whose table references are kept: they are looked up for each replacement. Estimate."""
 
 CACHED_FILE_IOS: Final = 16
-"""Storages whose FileIO is kept: another one would open connections of its own. Estimate."""
+"""Storage configurations whose FileIO is kept: a new one would open its own connections. Estimate."""
 
 CACHED_JAVA_TYPES: Final = 256
 """Spark data types that are kept as Java objects. Estimate."""
 
 CACHED_FIELD_ID_CHECKS: Final = 512
-"""Files that are known to have field ids, or not; asking means to read a footer. Estimate."""
+"""Files for which the presence of field ids is remembered: checking one reads a footer. Estimate."""
 
 CACHED_PARTITION_PATHS: Final = 4096
 """Partitions of which a task keeps the path. Estimate."""
 
 CARRIED_EXCEPTIONS: Final = 64
-"""Python exceptions that are kept for the Java exceptions that stand for them on their way through the JVM.
-Estimate."""
+"""Python exceptions that are kept while Java exceptions represent them on the way through the JVM. Estimate."""
 
 MIN_CALLERS_TO_CLOSE: Final = 16
-"""Threads of the JVM that have called Python before connections of ended ones are closed: each keeps a thread and a
-socket. Estimate."""
+"""JVM threads that have called Python before connections of ended threads are closed: each connection keeps a thread
+and a socket. Estimate."""
 
 MAX_ARROW_SET_VALUES: Final = 20_000
 """Byte strings of an equality delete that Arrow hashes again for every batch. For more, a Python dict that is kept is
@@ -574,7 +573,7 @@ MAX_LOCKSTEP_BLOCK_BYTES: Final = 2**26
 """Bytes of a block. A longer one is decoded record by record. Estimate."""
 
 MAX_LOCKSTEP_RECORDS: Final = 300_000
-"""Records, and places that look like one, that are decoded together: each takes memory in every step. Estimate."""
+"""Records, and offsets that look like one, that are decoded together: each takes memory in every step. Estimate."""
 
 MAX_LOCKSTEP_ITEMS: Final = 1 << 14
 """Pairs in a map of a record. Each is a step for all records, so a record with more counts as damaged. Estimate."""
@@ -604,13 +603,13 @@ CATALOG_LOCK_SECONDS: Final = 60
 """Wait for another process that writes to the embedded catalog. A write takes milliseconds. Estimate."""
 
 DATABASE_CONNECT_SECONDS: Final = 5
-"""Wait for an answer of a PostgreSQL server, on which its drivers would block forever. Estimate."""
+"""Wait for an answer from a PostgreSQL server, whose drivers would otherwise block forever. Estimate."""
 
 REST_CONNECT_MS: Final = 10_000
 """Wait for a connection to a REST catalog, in milliseconds. PyIceberg has no limit. Estimate."""
 
 REST_RESPONSE_MS: Final = 60_000
-"""Wait for the answer of a REST catalog that has answered before, in milliseconds. Estimate."""
+"""Wait for a response from a REST catalog that has responded before, in milliseconds. Estimate."""
 
 REST_SIGNED_RETRIES: Final = 1
 """Retries of a signed request to a REST catalog, each after another time-out; PyIceberg's default is 10. Estimate."""
@@ -623,10 +622,10 @@ TASK_END_SECONDS: Final = 60.0
 017)."""
 
 JOB_REPORT_SECONDS: Final = 0.5
-"""Time until Spark's status tracker reports a job that has begun. Estimate."""
+"""Time until Spark's status tracker reports a job that has started. Estimate."""
 
 JOB_POLL_SECONDS: Final = 0.05
-"""Time between two looks at the status tracker. Estimate."""
+"""Interval at which the status tracker is polled. Estimate."""
 
 CONNECT_END_SECONDS: Final = 2.0
 """Wait for the tasks of a failed job on Spark Connect, where a client cannot see them (decision 017)."""
@@ -635,11 +634,11 @@ JVM_END_SECONDS: Final = 0.2
 """Wait for the end of a JVM that has closed its connections. Estimate."""
 
 SERVER_POLL_SECONDS: Final = 1.0
-"""Time between two looks of `dml serve` at the state of its server. Estimate."""
+"""Interval at which `dml serve` checks its server. Estimate."""
 
 SERVER_DRAIN_SECONDS: Final = 20
-"""Wait of `dml serve` for running statements when it stops, less than the 30 after which Kubernetes kills a container.
-Estimate."""
+"""Wait of `dml serve` for running statements when it stops: less than the 30 seconds after which Kubernetes kills a
+container. Estimate."""
 
 PROGRESS_DELAY_SECONDS: Final = 1.0
 """Time until a progress bar appears, so that short statements show none. Estimate."""

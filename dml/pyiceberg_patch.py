@@ -1,9 +1,9 @@
-"""The one change to PyIceberg itself: it learns the type `variant` of format version 3, which 0.12 lacks. Worker-safe.
+"""Patch PyIceberg to support the type `variant` of format version 3, which 0.12 lacks. Worker-safe.
 
-It takes effect on import. PyIceberg reads the name of a type in one function, to which each of its compiled models has
-a reference; a subclass or an argument does not reach it. That function alone is changed, for a name that was an error
-before. Alternatives that failed: docs/decisions/031-a-type-that-pyiceberg-lacks.md. A test fails once PyIceberg knows
-the name; this module goes then.
+The patch is applied on import. PyIceberg parses type names in one function, to which each of its compiled models holds
+a reference, so a subclass or an argument cannot replace it. The patch changes only this function, and only for a name
+that was an error before. docs/decisions/031-a-type-that-pyiceberg-lacks.md lists alternatives that failed. A test fails
+once PyIceberg supports the name; then delete this module.
 
 Spec: "Semi-structured Types", and "Schemas" in Appendix C.
 """
@@ -21,13 +21,13 @@ FORMAT_VERSION: Final = 3
 
 
 class VariantType(PrimitiveType):
-    """Iceberg's semi-structured type: a leaf for PyIceberg's visitors, but nothing that is ordered or hashed."""
+    """Iceberg's semi-structured type: a leaf for PyIceberg's visitors whose values are neither ordered nor hashed."""
 
     root: Literal["variant"] = Field(default="variant")
 
     @property
     def is_primitive(self) -> bool:
-        """False: it is no source of transforms, no sort key and no identifier."""
+        """False: the type cannot be a source of transforms, a sort key or an identifier field."""
         return False
 
     def minimum_format_version(self) -> TableVersion:
@@ -36,10 +36,10 @@ class VariantType(PrimitiveType):
 
 
 def teach_pyiceberg() -> None:
-    """Let PyIceberg read the name `variant` as the type; every other name is read by its own function, as before.
+    """Make PyIceberg parse the name `variant`. Its own function still parses every other name.
 
-    Compiled models call the function object that they were made with, so it is this object's code that changes: it asks
-    for the one name first, and leaves the rest to a copy of what it was.
+    Compiled models call the function object that they were built with, so this replaces the object's code: the new code
+    checks for `variant` first and delegates all other names to a copy of the original.
     """
     function: Any = getattr(IcebergType.handle_primitive_type, "__func__")  # noqa: B009 - a classmethod's function
     original = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)

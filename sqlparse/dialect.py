@@ -103,21 +103,21 @@ NAMES: Final = """
     to_timestamp ucase upper year
 """
 BUILT_INS: Final = frozenset(NAMES.split())
-"""Spark's functions for which a tree has a node of its own, as far as planning looks at such nodes."""
+"""Spark's functions with their own sqlglot node, as far as planning uses these nodes."""
 
 LOOKALIKES: Final = """
     date_to_date_str day_of_month iif is_nan starts_with time_to_time_str timestamp_ltz timestamp_ntz
     ts_or_ds_to_date ts_or_ds_to_date_str
 """
 NO_BUILT_INS: Final = frozenset(LOOKALIKES.split())
-"""Names that sqlglot reads as one of these functions; in Spark they can only be functions of the user."""
+"""Names that sqlglot parses as one of these functions; in Spark they can only be user-defined."""
 
 CALL: Final = re.compile(r"\b([a-zA-Z]\w*+)`?(?:\s|--[^\n]*\n)*+\(")
 WORD: Final = re.compile(r"\w+")
 
 
 def called(text: str, functions: frozenset[str]) -> frozenset[str]:
-    """Return which functions a text certainly calls or may call, such as in a comment or a string."""
+    """Return the functions that a text may call. Names in comments and strings count too."""
     # A bracketed comment, which may be nested, can come before the parenthesis.
     names = WORD.findall(text) if "/*" in text else CALL.findall(text)
     return functions & {name.lower() for name in names}

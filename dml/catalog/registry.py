@@ -87,7 +87,7 @@ class ResolvedTable:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What tells the table, or the state of it that its name means, from others."""
+        """A key that identifies the table, or the state of it that the name refers to."""
         parts = (self.branch, self.tag, self.snapshot_id, self.timestamp_ms)
         return (self.name, *("" if part is None else str(part) for part in parts))
 

@@ -36,7 +36,7 @@ __all__ = ["DistributedWrite", "WriterJob", "keeping_files_open", "reading_itsel
 
 EXPRESSIONS: Final = CONNECTOR + "expressions."
 CURRENT_SNAPSHOT: Final = "current-snapshot-id"
-"""The property that holds the snapshot that a table was loaded with: before Spark 4.1 tables have no version."""
+"""The property with the snapshot that a table was loaded at: before Spark 4.1 tables have no version."""
 
 
 class DistributedWrite(Proxy):
@@ -235,14 +235,14 @@ def sorted_by(column: JavaObject, *, ascends: bool, nulls_first: bool) -> JavaOb
 
 
 def reading_itself(write: RowsWrite, plan: JavaObject | None) -> RowsWrite:
-    """Return the write, with whether its rows are made of rows of its own table, as far as their plan shows.
+    """Mark the write if it reads its own table, as far as the plan of its rows shows.
 
-    If they are, the write validates against the snapshot that the plan reads: otherwise it would replace rows that
-    others have added since then, unseen.
+    Such a write validates against the snapshot that the plan reads. Otherwise it would silently replace rows that
+    other commits have added since.
 
     Args:
         write: The write.
-        plan: The analysed plan of its rows; None where it is not known.
+        plan: The analyzed plan of its rows; None if unknown.
     """
     if write.replaced is None or plan is None:
         return write
@@ -258,13 +258,13 @@ def reading_itself(write: RowsWrite, plan: JavaObject | None) -> RowsWrite:
 
 
 def age(target: Target, read: int | None) -> int:
-    """The place of a snapshot in the order of the table's; of no snapshot, and of one that is gone, the first."""
+    """Return a sort key by the order of the table's snapshots; None and expired snapshots come first."""
     snapshot = None if read is None else target.table.snapshot_by_id(read)
     return -1 if snapshot is None else snapshot.sequence_number or 0
 
 
 def relations(plan: JavaObject) -> Iterator[JavaObject]:
-    """The tables of catalogs that a plan reads."""
+    """Return the catalog tables that a plan reads."""
     leaves = plan.collectLeaves().iterator()
     while leaves.hasNext():
         leaf = leaves.next()
@@ -276,11 +276,11 @@ def relations(plan: JavaObject) -> Iterator[JavaObject]:
 
 
 def travels(relation: JavaObject) -> bool:
-    """Whether an older state was asked for, as by `VERSION AS OF`; before Spark 4.1 a plan does not say so."""
+    """Return whether the relation time-travels, as with `VERSION AS OF`; plans before Spark 4.1 do not show it."""
     return has(Feature.TRAVEL_IN_PLANS) and bool(relation.timeTravelSpec().isDefined())
 
 
 def snapshot_id(relation: JavaObject) -> int | None:
-    """The snapshot that a relation of ours was analysed with; None where the table had none."""
+    """Return the snapshot at which a RowDelta relation was analyzed; None if the table had none."""
     shown = str(relation.table().properties()[CURRENT_SNAPSHOT])
     return int(shown) if shown.isdigit() else None

@@ -56,10 +56,10 @@ class StreamableScan(SparkScan):
     Args:
         engine: The session and its catalogs.
         state: The table.
-        options: Those of the reader.
+        options: The reader's options.
         spark: The session.
         read: What is read.
-        plan: Its tasks, where they are known.
+        plan: Its scan tasks, if they are known.
     """
 
     def __init__(
@@ -78,22 +78,22 @@ class StreamableScan(SparkScan):
         self._is_stream = False
 
     def toMicroBatchStream(self, checkpoint: str) -> "SparkMicroBatchStream":
-        """The rows that are appended from now on, or from where the reader says. Spark pushes no filters to streams."""
+        """Return the stream of rows appended from now on, or from the reader's start. Streams get no filters."""
         self._is_stream = True
         return SparkMicroBatchStream(self._engine, self._state, self.read, self.row_schema, self._options, checkpoint)
 
     def estimateStatistics(self) -> SparkStatistics:
-        """Those of a stream are unknown."""
+        """Return the scan's statistics; those of a stream are unknown."""
         return SparkStatistics(None, None) if self._is_stream else super().estimateStatistics()
 
     @cached_property
     def vectorized(self) -> VectorizedRead | None:
-        """How Spark's own reader reads its files; it reads no streams."""
+        """The settings of Spark's own reader; None for a stream."""
         return None if self._is_stream else super().vectorized
 
     @cached_property
     def context(self) -> ScanContext:
-        """What its tasks share; those of a stream are not known here."""
+        """The context that its tasks share, without tasks if it is a stream."""
         return self.read.context(()) if self._is_stream else super().context
 
 
@@ -105,7 +105,7 @@ class SparkMicroBatchStream(Proxy):
         state: The table when the query started.
         read: The columns that are read of it.
         row_schema: The columns of the rows, as Spark's.
-        options: Those of the reader.
+        options: The reader's options.
         checkpoint: The source's folder in the checkpoint of the query.
     """
 

@@ -282,17 +282,17 @@ def column_field(field: NestedField) -> StructField:
 
 
 def table_frame(engine: Engine, name: str) -> DataFrame | None:
-    """Return a table as it is now, or the part of it that its name says, fixed to that state.
+    """Return a table pinned to its current state, or to the branch, tag or snapshot in its name.
 
     Args:
         engine: The session and its catalogs.
         name: The table's name, as in a statement.
 
     Returns:
-        Its rows; None where a statement has to find it: on Spark Connect, of metadata tables, of views, of no table.
+        Its rows; None if a statement must resolve the name: on Spark Connect, or if it is not a data table.
 
     Raises:
-        NotFoundError: it has no such branch, tag or snapshot.
+        NotFoundError: The table has no such branch, tag or snapshot.
     """
     parts = name_parts(name)
     if not parts or not plans_our_scans(engine.spark):

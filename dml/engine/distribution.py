@@ -107,18 +107,18 @@ def groups_in_place(
     table: Table,
     properties: Mapping[str, str],
 ) -> TaskGroups | ThroughSpark:
-    """Group scan tasks so that a task that reads a group can write its rows into another table.
+    """Group scan tasks so that the task that reads a group can also write its rows into another table.
 
     Args:
         tasks: Of whole files.
         scan: Their scan.
         settings: The session's settings.
-        values: What the columns of the other table get, by field id. The others get NULL.
+        values: The values of the other table's columns, by field id. Columns without one get NULL.
         table: The other table.
         properties: Its properties, the statement's own options over them.
 
     Returns:
-        The scan tasks of each Spark task; or why Spark has to move or order the rows.
+        The scan tasks of each Spark task, or the reason why Spark must move or order the rows.
     """
     if not table.sort_order().is_unsorted:
         return ThroughSpark(reason="the table has a sort order, in which Spark brings the rows")
@@ -204,8 +204,8 @@ def distribute_delta(
 ) -> DataFrame:
     """Distribute the rows of a delta: all of a file to one task, in the order of the file.
 
-    Inserted rows are clustered by partition, or spread by their values where there are none, or the mode is `none`; in
-    the mode `range` a task has a range of them. Few of them go where the files are.
+    Inserted rows are clustered by partition. In an unpartitioned table, or in the mode `none`, they are distributed by
+    their values; in the mode `range` each task gets a range. A few inserted rows go to the tasks of the files.
 
     Args:
         frame: The delta.
@@ -215,7 +215,7 @@ def distribute_delta(
         inserts: Whether it may insert rows.
         few_inserts: Whether these are no more than `limits.MAX_UNSCATTERED_INSERTS`.
         clustered: Whether inserted rows come by partition: `write.spark.fanout.enabled` is false.
-        mode: What the session and the table say of the command.
+        mode: The distribution mode of the command, from the session or the table.
     """
     files = sum(map(len, groups))
     tasks = max(1, len(groups)) if few_inserts or not inserts else max(parallelism, len(groups))

@@ -28,7 +28,7 @@ class StatementSettings:
     """The session's settings as they are when a statement starts.
 
     Attributes:
-        rules: How names and literals of the statement are read.
+        rules: Rules for the names and literals of the statement.
         policy_name: `spark.sql.storeAssignmentPolicy`.
         dynamic_overwrite: Whether `spark.sql.sources.partitionOverwriteMode` is dynamic.
         quoted_regex: Whether `spark.sql.parser.quotedRegexColumnNames` lets a quoted name stand for many columns.
@@ -93,7 +93,7 @@ class StatementSettings:
         return StatementSettings(
             rules=SqlRules(
                 case_sensitive=flag("spark.sql.caseSensitive"),
-                # Where it is not set it is that of the JVM, which may change as well.
+                # If unset, it is the JVM's time zone, which may change as well.
                 time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
                 trees=tree_reading(
                     any(flag(key) for key in LITERAL_SETTINGS)
@@ -124,7 +124,7 @@ LITERAL_SETTINGS: Final = (
     "spark.sql.legacy.exponentLiteralAsDecimal.enabled",
     "spark.sql.preserveCharVarcharTypeInfo",  # sqlglot reads CHAR(n) in a cast as STRING, as Spark does otherwise
 )
-"""With one of these Spark may read or compare a literal differently: the trees of sqlglot are not used."""
+"""With one of these settings Spark may parse or compare literals differently, so sqlglot's trees are not used."""
 
 TIMESTAMP_LTZ: Final = "TIMESTAMP_LTZ"
 """The default of `spark.sql.timestampType`, the meaning of TIMESTAMP in SQL. With another value nothing is pruned."""
@@ -135,12 +135,12 @@ UTF8_BINARY: Final = "UTF8_BINARY"
 
 
 def calls_replaced(spark: SparkSession, statement: str) -> bool:
-    """Whether a statement calls a function that sqlglot reads as one of Spark's, and that is one of the user's."""
+    """Return whether a statement calls a user-defined function that sqlglot parses as one of Spark's."""
     return bool(called(statement, NO_BUILT_INS)) or replaces_any(spark, called(statement, BUILT_INS))
 
 
 def tree_reading(is_other: bool) -> TreeReading:
-    """How far the trees of sqlglot can be trusted; whether settings or functions change their meaning is known."""
+    """Return how closely sqlglot's trees match Spark, given whether settings or functions change their meaning."""
     if is_other:
         return TreeReading.OTHERWISE
     return TreeReading.ALIKE if has(Feature.DOUBLED_QUOTES) else TreeReading.WITHOUT_QUOTES
@@ -171,7 +171,7 @@ class Engine:
         spark: The Spark session.
         registry: The catalogs.
         progress: Whether long statements show their progress.
-        plans_scans: Whether Spark plans the scans of tables in queries itself: not on Connect, nor before 4.0.
+        plans_scans: Whether Spark itself plans the scans in queries: not on Connect, nor before 4.0.
         callbacks: Functions that are called after each commit.
     """
 

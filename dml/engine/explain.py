@@ -55,7 +55,7 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
 def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterator[str]:
     """The plan of an INSERT."""
     planned = planned_insert(engine, statement, sql)
-    planned.frame()  # what is wrong with the statement is an error here too
+    planned.frame()  # analyze the query, so that EXPLAIN raises its errors too
     target, properties = planned.write.target, planned.write.context.properties
     mode = distribution_mode(target.table, properties)
     yield f"INSERT {target.resolved.name} (branch {target.branch}, {statement.mode})"
@@ -88,7 +88,7 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
         yield "  cardinality: two source rows for one target row are an error"
     yield f"  conflict detection filter: {filter_text(plan.condition.pruning)}"
     delta = delta_of(engine, planned)
-    delta.frame()  # what is wrong with the statement is an error here too
+    delta.frame()  # analyze the query, so that EXPLAIN raises its errors too
     scan = delta.scan.plan
     yield from way_lines(delta)
     if scan.total_data_files:
@@ -130,7 +130,7 @@ def file_lines(scan: ScanPlan, spliced: Collection[str]) -> Iterator[str]:
 
 
 def through_spark(reason: str) -> str:
-    """Return the line of a statement whose rows Spark computes."""
+    """Return the line that explains why rows go through Spark."""
     return f"  rows: through Spark, because {reason}"
 
 

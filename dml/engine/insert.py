@@ -1,6 +1,6 @@
 """INSERT INTO, INSERT OVERWRITE and the rows of CREATE TABLE AS SELECT: options, query, align, write, commit. Driver.
 
-An option that is not known is refused, for one that is silently ignored may put rows where nobody wants them. Source:
+Unknown options are rejected: a silently ignored option might write rows to the wrong place. Source:
 Iceberg documentation, "Spark write options".
 """
 
@@ -188,13 +188,13 @@ def run_insert(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedInsert:
-    """An INSERT that is planned.
+    """A planned INSERT.
 
     Attributes:
         write: The write.
         plan: Where the value of each column comes from.
         rows: The rows that tasks compute, or why Spark computes them.
-        frame: Makes the rows for Spark: columns `v0`, `v1`, ... for the table's columns, in its order.
+        frame: Returns the DataFrame of the rows: columns `v0`, `v1`, ... for the table's columns, in its order.
         query: The text of the statement's query, for Spark.
     """
 
@@ -272,7 +272,7 @@ def rows_of_query(
     write: "RowsWrite",
     policy: StoreAssignmentPolicy,
 ) -> ScannedRows | ThroughSpark:
-    """Return the rows to insert, or why Spark has to compute them.
+    """Return the rows to insert, or the reason why Spark must compute them.
 
     Args:
         engine: The session and its catalogs.
@@ -386,7 +386,7 @@ class RowsWrite:
     planned: float
 
     def renewed(self) -> "RowsWrite":
-        """Return the same write for a second attempt, which gives its files other names."""
+        """Return the same write for a second attempt, with new file names."""
         context = replace(self.context, query_id=str(uuid.uuid4()))
         return replace(self, context=context, task=WriteTask(replace(self.task.spec, context=context)))
 
@@ -459,10 +459,10 @@ def run_write(write: RowsWrite, rows: ScannedRows | ThroughSpark, frame: Callabl
     Args:
         write: The write.
         rows: The rows that tasks compute, or why Spark computes them.
-        frame: Makes the same rows for Spark: columns `v0`, `v1`, ... for the table's columns, in its order.
+        frame: Returns the DataFrame of the same rows: columns `v0`, `v1`, ... for the table's columns, in its order.
 
     Raises:
-        DmlError: Writing or committing failed; no file is left then.
+        DmlError: Writing or committing failed. No files are left behind.
     """
 
     def run(through_spark: ThroughSpark | None) -> Result:
@@ -481,8 +481,8 @@ def write_rows(write: RowsWrite, rows: DataFrame | ScannedRows) -> Result:
         rows: Columns `v0`, `v1`, ... for the table's columns, in its order; or rows that tasks compute.
 
     Raises:
-        UncomputableValueError: only Spark can compute a value; no file is left then.
-        DmlError: writing or committing failed; no file is left then.
+        UncomputableValueError: Only Spark can compute a value. No files are left behind.
+        DmlError: Writing or committing failed. No files are left behind.
     """
     engine, target, table = write.engine, write.target, write.target.table
     with progress_bar(engine.spark, f"{write.command} {target.resolved.name}", enabled=engine.progress):

@@ -198,7 +198,7 @@ def enclosing_sql(name: str, source: spark.DataType, kind: IcebergType) -> tuple
         return None
     match kind, source:
         case FloatType(), spark.NumericType():
-            # If an integer equals a float, that is its nearest float.
+            # An integer can only equal its nearest float.
             return cast, 0
         case UUIDType(), spark.StringType() if source == spark.StringType():
             return f"IF({name} RLIKE '{UUID_TEXT}', unhex(replace({name}, '-')), NULL)", 0

@@ -90,7 +90,7 @@ class MergeSourceFrame:
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
         pruning_keys: The keys by which the equalities prune files, those of `pushable` first.
         may_be_kept: Whether to cache the rows if they may be read twice: nothing else caches them.
-        prunes: Whether rows of the target that match no key stay as they are.
+        prunes: Whether target rows without a match stay unchanged.
         known_rows: The maximum number of rows, if Spark makes them from its plan alone: evaluating them again returns
             the same rows, and costs less than caching them.
         resources: What is let go of with the source.
@@ -112,7 +112,7 @@ class MergeSourceFrame:
 
     @property
     def null_safe(self) -> tuple[int, ...]:
-        """The places of the keys of `pushable` in which NULL matches NULL."""
+        """Indices of the keys of `pushable` in which NULL matches NULL."""
         return tuple(place for place, key in enumerate(self.pruning_keys[: len(self.pushable)]) if key.null_safe)
 
     @property
@@ -319,7 +319,7 @@ def join_keys(
         else:
             others.append(key)
     if all(isinstance(field.field_type, BooleanType) for field, _ in pushable):
-        # Spark takes each key for one row of the target, and would broadcast all rows with either of two values.
+        # Spark estimates one target row per key, and would broadcast all rows with either of two values.
         return (), (*of_pushable, *others)
     return tuple(pushable), (*of_pushable, *others)
 

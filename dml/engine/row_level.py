@@ -151,7 +151,7 @@ def write_delta(
     """Run the jobs that write the delta.
 
     Raises:
-        UncomputableValueError: Only Spark can compute a value; no file is left.
+        UncomputableValueError: Only Spark can compute a value. No files are left behind.
         DmlError: A job failed; no file is left.
     """
     table, spark = planned.target.table, engine.spark
@@ -173,7 +173,7 @@ class Delta:
         assign: How values are stored into columns.
         way: How it is computed, if it has to be.
         scan: The target's scan.
-        distribution: Which data files come to one task.
+        distribution: How data files are assigned to tasks.
         source_keys: The join keys of a MERGE's source, where the scan was filtered by them.
     """
 
@@ -192,14 +192,14 @@ class Delta:
 
     @cached_property
     def groups(self) -> TaskGroups:
-        """The data files that come to each task that changes them."""
+        """The data files of each writing task."""
         parallelism, tasks = self.planned.settings.parallelism, self.scan.plan.tasks
         if self.whole_files:
             return self.scan.read.whole_file_groups(tasks, parallelism, self.distribution)
         return whole_file_groups(tasks, parallelism=parallelism, distribution=self.distribution)
 
     def frame(self) -> DataFrame:
-        """Return its rows, as Spark computes them. The first call analyses the statement."""
+        """Return the rows that Spark computes. The first call analyzes the statement."""
         return self._frame
 
     @cached_property
@@ -268,7 +268,7 @@ def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSp
         source_keys=keys,
     )
     if isinstance(computed, ThroughSpark) or computed.source is None:
-        delta.frame()  # what is wrong with the statement is said before anything runs
+        delta.frame()  # analyze the statement, so that errors are raised before anything runs
     return delta
 
 
@@ -301,7 +301,7 @@ def most_sent(engine: Engine, planned: PlannedStatement) -> int:
 
 
 def distribution_of(planned: PlannedStatement) -> ChangeDistribution:
-    """Return which data files come to one task."""
+    """Return how data files are assigned to tasks."""
     return change_distribution(planned.target.table.properties, planned.target.session, planned.plan.command)
 
 

@@ -2,8 +2,8 @@
 
     INSERT INTO archive SELECT id, amount * 2, 'old' FROM lake.db.orders WHERE id % 10 = 3
 
-Spark analyses the statement like every other, so that its errors and the types of columns are Spark's; the rows bypass
-it. Spark runs the statement if tasks may compute something else (`dml.plan.plain_scan`) or if rows have to be moved.
+Spark analyzes the statement like any other, so errors and column types are Spark's, but the rows bypass it. The
+statement falls back to Spark if tasks might compute different values (`dml.plan.plain_scan`) or rows must be moved.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ __all__ = ["ScannedRows", "Targets", "plain_targets", "scanned_rows", "write_sca
 
 
 Targets = Sequence[tuple[NestedField, int | Literal]]
-"""Columns of the table that rows go to, each with the place of the query's column that it takes, or its default."""
+"""Columns of the target table, each with the index of the query's column that it gets, or its default."""
 
 COMPUTED: Final = {
     pa.bool_(): spark_types.BooleanType(),
@@ -57,17 +57,17 @@ COMPUTED: Final = {
     pa.timestamp("us"): spark_types.TimestampNTZType(),
     pa.timestamp("us", tz="UTC"): spark_types.TimestampType(),
 }
-"""Spark's types of values that tasks compute. Strings have the default collation."""
+"""Spark's type for each Arrow type that tasks compute. Strings have the default collation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedRows:
-    """Rows of one snapshot of a table, and the table's columns that they go to.
+    """Rows that scan tasks read from one snapshot, and the target columns that they fill.
 
     Attributes:
-        context: What all groups share.
+        context: The scan context that all groups share.
         groups: The scan tasks that each task reads.
-        value_ids: Field ids of the columns that they go to; the others get NULL.
+        value_ids: Field ids of the target columns that get a value; the others get NULL.
         program: The values of these columns.
     """
 
@@ -88,17 +88,17 @@ def scanned_rows(
     properties: Mapping[str, str],
     policy: StoreAssignmentPolicy,
 ) -> ScannedRows | ThroughSpark:
-    """Return the rows of a query, or why Spark has to compute or move them.
+    """Return the rows of a query, or the reason why Spark must compute or move them.
 
     Args:
         engine: The session and its catalogs.
         settings: The session's settings.
         tables: Finds the table, which the statement has loaded.
         query: The query.
-        found: The columns that Spark says it has.
-        targets: Where they go.
-        target: The table that they go to.
-        properties: Its properties, the statement's own options over them.
+        found: The query's columns, analyzed by Spark.
+        targets: The target columns.
+        target: The target table.
+        properties: Its properties, overridden by the statement's options.
         policy: The rules of store assignment.
     """
     if not query.tables:
@@ -150,13 +150,13 @@ def stored_values(
     targets: Targets,
     policy: StoreAssignmentPolicy,
 ) -> dict[int, Value] | ThroughSpark:
-    """Return the values that are stored, by field id, or why Spark has to convert them.
+    """Return the values to store, by field id, or the reason why Spark must convert them.
 
     Args:
         selected: The values of the query's columns.
         kinds: The types of these columns, from Spark.
         schema: The schema of the table that is read.
-        targets: The columns that they go to.
+        targets: The target columns.
         policy: The rules of store assignment.
     """
     if len(selected) != len(kinds):
@@ -182,7 +182,7 @@ def stored_values(
 
 
 def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
-    """Return whether tasks compute a value in the type that Spark gives it."""
+    """Return whether tasks compute a value in the type that Spark found for it."""
     if isinstance(value, Column):
         return same_type(spark_field(schema.find_field(value.field_id)).dataType, kind)
     if isinstance(value, Literal) and value.value is None:
@@ -194,10 +194,12 @@ def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
 
 
 def plain_targets(plan: InsertPlan) -> Targets | ThroughSpark:
-    """Return where columns of the query go, or why Spark has to make a value that is neither one of them nor a default.
+    """Return the target columns, or the reason why Spark must compute a value.
+
+    Tasks can store columns of the query and defaults only.
 
     Args:
-        plan: Where the value of each column comes from.
+        plan: The source of each column's value.
     """
     if plan.statics:
         return ThroughSpark(reason="PARTITION gives values")
@@ -217,19 +219,19 @@ def plain_targets(plan: InsertPlan) -> Targets | ThroughSpark:
 
 
 def write_scanned_rows(spark: SparkSession, rows: ScannedRows, target: Table, spec: WriterSpec) -> WriteOutcome:
-    """Write the rows.
+    """Write the rows. No files are left behind on an error.
 
     Args:
         spark: The session.
         rows: The rows.
-        target: The table that they go to.
-        spec: The write.
+        target: The target table.
+        spec: The writer's settings; `layout` is replaced.
 
     Raises:
         SetupError: The workers run a Python without this package.
-        UncomputableValueError: Only Spark can compute a value; no file is left then.
-        DmlError: Reading or writing failed; no file is left then.
-        PySparkException: Spark failed; no file is left then.
+        UncomputableValueError: Only Spark can compute a value.
+        DmlError: Reading or writing failed.
+        PySparkException: Spark failed.
     """
     spec = replace(spec, layout=DeltaLayout(value_ids=rows.value_ids))
     return write_by_tasks(spark, rows.program, rows.context, rows.groups, target, spec)

@@ -1,4 +1,4 @@
-"""The ways of a DELETE, UPDATE or MERGE, which one a statement takes, and what runs if tasks cannot finish. Driver.
+"""Execution strategies of DELETE, UPDATE and MERGE, their selection, and the fallback to Spark. Driver.
 
 | way            | what runs                                                                     |
 | ---            | ---                                                                           |
@@ -80,19 +80,19 @@ def select_way(plan: RowDeltaPlan, scan: ScanPlan, computed: InTasks | ThroughSp
 
 
 def run_or_fall_back(run: Callable[[ThroughSpark | None], Result]) -> Result:
-    """Run a statement; if tasks meet a value that only Spark can compute, run it again through Spark.
+    """Run a statement in tasks, and fall back to Spark if tasks meet a value that only Spark can compute.
 
-    An overflow is such a value: Spark reports it, or wraps it around if the session is not ANSI. Nothing is left of the
-    first attempt.
+    An overflow is such a value: Spark reports an error, or wraps around if the session is not ANSI. The first attempt
+    leaves no files behind.
 
     Args:
-        run: Runs the statement; through Spark if it is called with a reason to.
+        run: Runs the statement; through Spark if it is called with a reason.
 
     Raises:
-        DmlError: The statement failed; nothing is changed then, and no file is left.
+        DmlError: The statement failed. The table is unchanged, and no files are left behind.
     """
     try:
         return run(None)
     except UncomputableValueError as error:
         through_spark = ThroughSpark(reason=str(error))
-    return run(through_spark)  # not in the handler: the first error would be told as the cause of one of Spark's
+    return run(through_spark)  # outside the handler: the first error would be chained to one of Spark's

@@ -190,7 +190,7 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
 
     Args:
         frame: The rows, distributed and ordered as the writers want them.
-        function: What each task runs: rows in, one report out.
+        function: The function of each task: rows in, one report out.
         table: The table.
         spec: The job.
 

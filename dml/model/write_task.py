@@ -296,11 +296,11 @@ class SourceMatches:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """Why a task gave up, after it deleted its files. Another attempt would fail in the same way.
+    """The error of a task that has deleted its files. A retry would fail in the same way.
 
     Attributes:
         error: The error.
-        attempt_number: How often the task was tried before.
+        attempt_number: The number of earlier attempts.
     """
 
     error: DmlError
@@ -321,7 +321,7 @@ def report_batch(report: TaskReport) -> pa.RecordBatch:
 
 
 def report_from_bytes(data: bytes) -> TaskReport:
-    """Return the report of a row. It comes from a task of ours, in a job of ours."""
+    """Decode the report in a row, which must come from a RowDelta task."""
     report = pickle.loads(data)  # noqa: S301 - made by report_batch in a task of the same statement
     assert isinstance(report, TaskReport)
     return report

@@ -1,4 +1,4 @@
-"""Names and literals of a statement: how they are read, and which column of a table a name means. Driver."""
+"""Rules for the names and literals of a statement, and name resolution against a table. Driver."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ __all__ = ["SqlRules", "TargetNames"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlRules:
-    """How the names and literals of a statement are read.
+    """Session rules for the names and literals of a statement.
 
     Attributes:
         case_sensitive: `spark.sql.caseSensitive`.
         time_zone: `spark.sql.session.timeZone`.
-        trees: How far sqlglot's trees read the statement as Spark does.
-        catalogs: The names of the session's catalogs, which may stand before `system.bucket`.
+        trees: How closely sqlglot's trees match Spark's reading of the statement.
+        catalogs: The names of the session's catalogs, which may qualify `system.bucket`.
     """
 
     case_sensitive: bool = False
@@ -33,17 +33,17 @@ class SqlRules:
 
     @property
     def zone(self) -> TimeZone:
-        """The time zone, to convert times with."""
+        """The time zone in which times are converted."""
         return TimeZone.of(self.time_zone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetNames:
-    """The columns of a table, as a statement names them.
+    """Resolves the column names of a statement against a table.
 
     Attributes:
         schema: The table's schema.
-        qualifiers: The ways to qualify a column: `(("t",),)` for an alias, or the table's own name and its tails.
+        qualifiers: The qualifiers of a column: `(("t",),)` for an alias, or the table's own name and its suffixes.
         rules: How names and literals are read.
         sql: The whole statement, for errors; empty where Spark reports an unknown name.
     """
@@ -59,15 +59,15 @@ class TargetNames:
         object.__setattr__(self, "fields_by_name", names)
 
     def folded(self, name: str) -> str:
-        """A name as it is compared."""
+        """Return a name in the form in which names are compared."""
         return name if self.rules.case_sensitive else name.lower()
 
     def column(self, name: str) -> NestedField | None:
-        """The column of a name, if there is one."""
+        """Return the column of a name, or None."""
         return self.fields_by_name.get(self.folded(name))
 
     def unqualified(self, key: tuple[str, ...]) -> tuple[str, ...]:
-        """A key without the table's name or alias in front; a column wins over a qualifier of the same name."""
+        """Remove the table's name or alias from a key. A column takes precedence over a qualifier of the same name."""
         folded = tuple(self.folded(part) for part in key)
         for qualifier in sorted(self.qualifiers, key=len, reverse=True):
             head = tuple(self.folded(part) for part in qualifier)
@@ -78,10 +78,10 @@ class TargetNames:
         return key
 
     def resolve(self, key: tuple[str, ...], span: Span) -> tuple[NestedField, ...]:
-        """The fields along a key, from the column down.
+        """Return the fields along a key, from the column down.
 
         Raises:
-            AnalysisError: a name is not there, or the key goes into an array or a map.
+            AnalysisError: A name does not exist, or the key enters an array or a map.
         """
         parts = self.unqualified(key)
         column = self.column(parts[0])
@@ -97,7 +97,7 @@ class TargetNames:
         return tuple(path)
 
     def child(self, parent: NestedField, name: str, span: Span) -> NestedField:
-        """A field of a struct."""
+        """Return a field of a struct."""
         kind = parent.field_type
         if isinstance(kind, ListType | MapType):
             what = "an array" if isinstance(kind, ListType) else "a map"
@@ -121,7 +121,7 @@ class TargetNames:
     def error(
         self, message: str, span: Span, hint: str, kind: ErrorKind = ErrorKind.UNRESOLVED_COLUMN
     ) -> AnalysisError:
-        """An error that points at a place of the statement."""
+        """Return an error that points at a position in the statement."""
         return AnalysisError(
             message, sql=self.sql, position=span.start, length=span.end - span.start, kind=kind, hint=hint
         )

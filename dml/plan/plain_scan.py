@@ -1,4 +1,4 @@
-"""A query that selects values of the rows of one table, where tasks compute the values and the condition. Driver.
+"""Recognize queries of one table whose values and condition tasks can compute. Driver.
 
     SELECT id, amount * 2, 'new' FROM lake.db.orders WHERE id % 10 = 3
 
@@ -35,10 +35,10 @@ NOT_PLAIN: Final = ThroughSpark(reason="the query does more than select values o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainScan:
-    """Values of the rows of a table.
+    """A projection and a filter of one table.
 
     Attributes:
-        values: The value of each column of the query, in the type that Spark gives it; NULL has the type null.
+        values: The value of each column of the query, in Spark's type for it; NULL has the type null.
         condition: Selects the rows. Its row form is exact.
     """
 
@@ -49,13 +49,13 @@ class PlainScan:
 def plain_scan(
     fragment: Fragment, reference: TableReference, schema: Schema, rules: SqlRules
 ) -> PlainScan | ThroughSpark:
-    """Return the values that a query selects, or why Spark has to compute them.
+    """Return the values that a query selects, or the reason why Spark must compute them.
 
     Args:
         fragment: The query.
         reference: The table in it.
         schema: The schema under which the table is read.
-        rules: How names and literals of the query are read.
+        rules: Rules for the names and literals of the query.
     """
     tree = fragment.ast
     if not isinstance(tree, exp.Select) or not is_alone(fragment, reference) or reference.column_aliases:
@@ -87,7 +87,7 @@ def parts(node: exp.Expression) -> frozenset[str]:
 
 
 def selected(item: exp.Expression, names: TargetNames) -> Sequence[Value] | ThroughSpark:
-    """Return the values of an item of a SELECT list, or why Spark has to compute them.
+    """Return the values of an item of a SELECT list, or the reason why Spark must compute them.
 
     Args:
         item: The item, without an alias.
@@ -105,13 +105,13 @@ def selected(item: exp.Expression, names: TargetNames) -> Sequence[Value] | Thro
 
 
 def column_of(names: TargetNames, node: exp.Expression) -> NestedField | None:
-    """Return the column of the table that an expression is."""
+    """Return the table column that an expression names."""
     is_name = isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier)
     return names.column(node.name) if is_name and is_of_table(node, names) else None
 
 
 def is_of_table(node: exp.Expression, names: TargetNames) -> bool:
-    """Return whether a name is a column of the table for certain, if it is one at all."""
+    """Return whether a name can only mean a column of the table, if it is a column at all."""
     if not parts(node) <= {"this", "table"}:
         return False
     # A qualifier that is also the name of a column may mean a field of that column.

@@ -167,11 +167,11 @@ class Converter:
 
     @property
     def scope(self) -> Scope:
-        """What values can name."""
+        """The names that values can use."""
         return Scope(columns=self.operand, condition=self.decided_by_rows, zone=self.zone)
 
     def decided_by_rows(self, node: exp.Expression) -> Predicate | None:
-        """A condition inside of a value; None for one that tasks cannot decide."""
+        """Translate a condition inside of a value; None if tasks cannot evaluate it."""
         if self.nesting >= limits.MAX_CONDITION_NESTING:
             return None
         self.nesting += 1

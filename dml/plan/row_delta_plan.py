@@ -217,7 +217,7 @@ ALWAYS: Final[BooleanExpression] = AlwaysTrue()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanContext:
-    """What planning a row-level statement needs to know.
+    """The input for planning a row-level statement.
 
     Attributes:
         target_view: Name of the temporary view of the target's scan.
@@ -249,11 +249,11 @@ class PlanContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinKey:
-    """An equality of an ON condition whose source values tasks can look up, in the type of the target's column.
+    """An equality in ON whose source values tasks can look up, in the type of the target's column.
 
     Attributes:
         field_id: The target's column.
-        source_column: The name of the source's column, as names are compared.
+        source_column: The name of the source's column, folded for comparison.
         null_safe: Whether the operator is `<=>`.
     """
 

@@ -1,9 +1,10 @@
-"""Functions and casts that tasks compute with Spark's results: from sqlglot's tree of a call to a `Value`. Driver.
+"""Translate function calls and casts that tasks can compute, from sqlglot's tree to a `Value`. Driver.
 
     coalesce(k, 0), CASE WHEN k > 1 THEN 'a' ELSE s END, nullif(k, 0), CAST(k AS BIGINT), upper(s), s || 'x', year(day)
 
-A function is computed for the types alone for which Arrow's result is Spark's for every value, or for which a task can
-tell the other values (`dml.rows.evaluate`). Everything else is None: Spark computes it. So are calls without a column.
+A function qualifies only for types where Arrow's result equals Spark's for every value, or where a task detects the
+exceptions (`dml.rows.evaluate`). Everything else translates to None and runs in Spark, including calls without a
+column.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,12 +43,13 @@ CASTS: Final = {
     exp.DType.TEXT: (STRING, frozenset({INT, LONG, STRING})),
     exp.DType.DATE: (DATE, frozenset({DATE})),
 }
-"""The types of casts, and what is cast to them. Doubles are written differently by Java and Arrow."""
+"""The target type of each cast, and its source types. Doubles are not cast to strings: Java and Arrow format them
+differently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallParts:
-    """Translates what stands inside of a call; None for what tasks cannot compute.
+    """Translators for the parts of a call. They return None if tasks cannot compute a part.
 
     Attributes:
         value: Translates an argument.
@@ -59,40 +61,40 @@ class CallParts:
 
 
 def widened(value: Value, kind: pa.DataType) -> Value:
-    """Return a value in another type that Spark makes of it without a cast: a wider number, or a NULL of that type."""
+    """Return a value in a type to which Spark converts it implicitly: a wider number, or a NULL of that type."""
     if value.type == kind:
         return value
     return widened_literal(value, kind) if isinstance(value, Literal) else TypeCast(value=value, type=kind)
 
 
 def widened_literal(literal: Literal, kind: pa.DataType) -> Literal:
-    """As `widened`."""
+    """Like `widened`, for a literal."""
     if kind != DOUBLE or literal.type == DOUBLE or literal.value is None:
         return Literal(value=literal.value, type=kind)
     return Literal(value=float(literal.value) + 0.0, type=kind)  # a decimal has no negative zero
 
 
 def common_type(values: Sequence[Value]) -> pa.DataType | None:
-    """Return the type in which Spark returns one of several values; None if that is not certain."""
+    """Return the type that Spark finds for values of which it returns one; None if it is uncertain."""
     kinds = {value.type for value in values} - {pa.null()}
     if len(kinds) == 1:
         return next(iter(kinds))
     if kinds <= {INT, LONG}:
         return LONG if kinds else None
-    # A column of decimals becomes doubles by other rounding than in Java.
+    # Arrow rounds differently than Java when it converts a column of decimals to doubles.
     known = {value.type for value in values if not (isinstance(value, Literal) and pa.types.is_decimal(value.type))}
     return DOUBLE if DOUBLE in known and known - {pa.null()} <= NUMBERS else None
 
 
 def unified(values: Sequence[Value | None]) -> list[Value] | None:
-    """Return values in the type of the whole, as the branches of a CASE."""
+    """Return values in their common type, such as the branches of a CASE; None if a value is missing."""
     found = [value for value in values if value is not None]
     kind = common_type(found)
     return [widened(value, kind) for value in found] if kind is not None and len(found) == len(values) else None
 
 
 def call(function: RowFunction, arguments: Sequence[Value | None], kind: pa.DataType) -> RowCall | None:
-    """Return a call; None without a column, or if an argument is not computed."""
+    """Return a call; None if it reads no column or tasks cannot compute an argument."""
     found = tuple(argument for argument in arguments if argument is not None)
     if len(found) < len(arguments) or not any(map(column_ids, found)):
         return None
@@ -151,7 +153,7 @@ def equation(left: exp.Expression, right: exp.Expression) -> exp.Expression:
 
 
 def of_number(function: RowFunction) -> "Builder":
-    """Return the builder of a function of one number, of which it has the type."""
+    """Return the builder of a function of one number, whose result has the same type."""
 
     def build(node: exp.Expression, parts: CallParts) -> Value | None:
         value = parts.value(node.this)
@@ -234,7 +236,7 @@ BUILDERS: Final[dict[type[exp.Expression], tuple[Builder, frozenset[str]]]] = {
     exp.Upper: (of_string(RowFunction.UPPER, STRING), frozenset({"this"})),
     exp.Year: (of_date(RowFunction.YEAR), frozenset({"this"})),
 }
-"""How calls are translated, by the class of the tree, and the parts that a tree may have."""
+"""Builders of calls by the class of their tree, each with the parts that the tree may have."""
 
 
 def function_value(node: exp.Expression, parts: CallParts) -> Value | None:

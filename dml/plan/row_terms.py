@@ -99,11 +99,11 @@ LITERALS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What an expression can name, and what it depends on.
+    """The names that an expression can use, and the settings that it depends on.
 
     Attributes:
         columns: Finds the columns.
-        condition: Translates a condition inside of a value; None for one that tasks cannot decide.
+        condition: Translates a condition inside of a value; returns None if tasks cannot evaluate it.
         zone: The session's time zone.
     """
 
@@ -118,7 +118,7 @@ def row_term(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None
     Args:
         node: The expression.
         scope: What it can name.
-        depth: How many operators it is inside of.
+        depth: The number of enclosing operators.
     """
     if depth > limits.MAX_TERM_DEPTH:
         return None
@@ -142,7 +142,7 @@ def row_term(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None
 
 
 def argument(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
-    """The argument of a function; unlike the side of an operator it may have any type, and may be a constant."""
+    """Translate a function argument. Unlike an operand, it may have any type and may be a constant."""
     node = unwrapped(node)
     column = scope.columns(node)
     if column is not None and not isinstance(column.field_type, STORED):
@@ -171,7 +171,7 @@ def uncomputed_part(node: exp.Expression, scope: Scope) -> exp.Expression:
 
 
 def parts_of(node: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
-    """The operands of an expression, each with whether it is a condition."""
+    """Return the operands of an expression, each with a flag for conditions."""
     match node:
         case exp.Dot():
             return
@@ -187,7 +187,7 @@ def parts_of(node: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
                 yield from ((part, False) for part in (branch.this, branch.args["true"]))
             yield from ((part, False) for part in (node.this, node.args.get("default")) if part)
         case _:
-            # sqlglot adds a `to_date` around the argument of `year`, which nobody wrote.
+            # sqlglot wraps the argument of `year` in a `to_date` that is not in the statement.
             inner: Iterable[Any] = (
                 part.this if type(part) is exp.TsOrDsToDate else part for part in node.iter_expressions()
             )
@@ -310,7 +310,7 @@ def compared_terms(
 
 
 def constant_beside(node: exp.Expression, other: Value | None, scope: Scope) -> Literal | None:
-    """A constant beside a value of its type, such as a string: Spark compares the bytes of two, and so does Arrow."""
+    """Return a constant of the other side's type, such as a string: Spark and Arrow both compare bytes."""
     found = None if other is None else constant(node, scope.zone)
     if found is None or other is None or LITERALS.get(found.kind) != other.type:
         return None
@@ -368,14 +368,14 @@ def value_term(node: exp.Expression, column: NestedField, scope: Scope) -> Value
 
 
 def selected_value(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None:
-    """Return the value of an expression, in the type that Spark gives it; None if only Spark can compute it.
+    """Return the value of an expression, in Spark's type for it; None if only Spark can compute it.
 
     A NULL has the type null, whatever it is cast to.
 
     Args:
         node: The expression.
         scope: What it can name.
-        depth: How many operators it is inside of.
+        depth: The number of enclosing operators.
     """
     node = unwrapped(node)
     column = scope.columns(node)
@@ -397,7 +397,7 @@ def may_be_null(value: Value, column: NestedField | None) -> bool:
 
     Args:
         value: The value.
-        column: The column that it is; None for other values.
+        column: Its column if it is one; None for other values.
     """
     match value:
         case Literal():
@@ -410,7 +410,7 @@ def may_be_null(value: Value, column: NestedField | None) -> bool:
 
 
 def literal(found: Constant, written: Literal | None) -> Literal | None:
-    """Return a constant as Spark types it; None if that is not certain.
+    """Return a constant in Spark's type for it; None if the type is uncertain.
 
     Args:
         found: The constant.
@@ -451,7 +451,7 @@ def stored_value(value: Value, kind: pa.DataType, *, narrows: bool) -> Value | N
 
 
 def stored_number(number: Literal, kind: pa.DataType) -> Literal | None:
-    """Return a constant number as a column's value; None if it does not fit, or would be rounded."""
+    """Convert a numeric constant to a column's type; None if it does not fit or would be rounded."""
     value = number.value
     if kind in {INT, LONG} and pa.types.is_integer(number.type):
         limit = 1 << (kind.bit_width - 1)
@@ -467,7 +467,7 @@ def stored_number(number: Literal, kind: pa.DataType) -> Literal | None:
 
 
 def widens(source: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether a type has every number of another; a large integer is rounded to a float, as in Spark."""
+    """Return whether a type can hold every number of another. Large integers are rounded to floats, as in Spark."""
     if source in {INT, LONG}:
         if pa.types.is_decimal(kind):
             return bool(kind.precision - kind.scale >= INTEGER_DIGITS[source])

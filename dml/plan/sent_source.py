@@ -128,7 +128,7 @@ class JoinedRows(Converter):
 
     Args:
         context: The statement.
-        source: The source; None for rows of the target alone.
+        source: The source; None if only target rows are visible.
         columns: Collects the columns of the source.
     """
 
@@ -242,7 +242,7 @@ def beside_keys(condition: Fragment, rows: JoinedRows, source: MergeSource) -> I
 
 
 def key_of(conjunct: exp.EQ | exp.NullSafeEQ, rows: JoinedRows) -> JoinKey | None:
-    """Return what an equality compares; None if that is not a column of each side."""
+    """Return the columns that an equality compares; None unless there is one of each side."""
     for side, other in ((conjunct.this, conjunct.expression), (conjunct.expression, conjunct.this)):
         target, name = rows.top_level(side), rows.source_column(other)
         if target is not None and name is not None:
@@ -257,7 +257,7 @@ class Planner:
 
     Attributes:
         rows: Conditions on rows of both sides.
-        target_rows: Conditions on rows of the target, where a name cannot mean the source.
+        target_rows: Rows of the target alone, without the source's names.
         columns: The columns of the delta.
         updated: Those that updated rows take from it.
         render: Gives the text of a fragment.
@@ -308,7 +308,7 @@ class Planner:
         return Comparison(operator="=", left=flag, right=true, type=pa.bool_()), place
 
     def rows_of(self, clause: Bound) -> JoinedRows:
-        """Return the rows that a clause sees."""
+        """Return the rows to which a clause refers."""
         return self.target_rows if isinstance(clause.when, WhenNotMatchedBySource) else self.rows
 
     def is_of_source(self, fragment: Fragment, clause: Bound) -> bool:

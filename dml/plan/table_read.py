@@ -91,13 +91,13 @@ def table_read(
     row_lineage: bool = False,
     every_column: bool = False,
 ) -> TableRead:
-    """Find out what a fragment reads of a table that it names.
+    """Find the columns and rows that a fragment reads from a table.
 
     Args:
         fragment: The query, or an expression with subqueries.
         reference: The table in it.
         schema: The schema under which the table is read.
-        rules: How names and literals of the statement are read.
+        rules: Rules for the names and literals of the statement.
         row_lineage: Whether the table's rows have ids.
         every_column: Whether names cannot be trusted to tell which columns are read.
     """
@@ -128,7 +128,7 @@ def table_names(reference: TableReference, schema: Schema, rules: SqlRules) -> T
 
 
 def table_alias(reference: TableReference) -> str:
-    """Return what a query calls a table: its alias, or the last part of its name."""
+    """Return the name of a table inside a query: its alias, or the last part of its name."""
     return reference.alias or reference.parts[-1]
 
 

@@ -1,4 +1,4 @@
-"""Run the `Changes` program on Arrow arrays: join with the source, choose clauses, compute new values."""
+"""Run the `Changes` program on Arrow arrays: join with the source, select clauses, compute new values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,11 +49,11 @@ class TakenColumns(Mapping[int, pa.Array]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRows:
-    """A row delta: of a batch that was read, or the rows that are inserted for rows of the source.
+    """A row delta: changes to a batch of the target, or inserts from the source.
 
     Attributes:
-        places: The places of these rows in their batch or in the source; None for all rows of the batch.
-        operations: The operation of each row, int32; 0 if no clause takes it.
+        places: Indices of these rows in the batch or in the source; None for all rows of the batch.
+        operations: The operation of each row, int32; 0 if no clause applies.
         values: The new values.
     """
 
@@ -93,12 +93,12 @@ class ChangesRun:
         return KeyLookup(self._keys, () if self.join is None else self.join.null_safe)
 
     def change(self, columns: Columns, rows: int) -> ChangedRows:
-        """Join rows, and apply the clauses of `matched` or of `not_matched_by_source`.
+        """Probe a batch, and apply the clauses of `matched` or `not_matched_by_source`.
 
-        All rows that match are returned, and of the others those that a clause takes.
+        Returns all matched rows, and the unmatched rows to which a clause applies.
 
         Args:
-            columns: The rows' columns.
+            columns: The columns of the batch.
             rows: Their length.
 
         Raises:
@@ -147,7 +147,7 @@ class ChangesRun:
     def _taken(
         self, clauses: Sequence[tuple[Clause, CompiledPredicate]], columns: Columns, places: Places
     ) -> ChangedRows:
-        """Return the rows at some places that a clause takes."""
+        """Return the rows at some places to which a clause applies."""
         operations, values = self._apply(clauses, columns, len(places))
         taken = np.asarray(operations) != 0
         if not taken.all():
@@ -191,19 +191,19 @@ class ChangesRun:
 
 
 def compiled(clauses: Sequence[Clause]) -> list[tuple[Clause, CompiledPredicate]]:
-    """Return clauses with their conditions, prepared for many batches."""
+    """Return clauses with conditions compiled for many batches."""
     return [(clause, CompiledPredicate(clause.condition)) for clause in clauses]
 
 
 def in_order(matched: ChangedRows, unmatched: ChangedRows) -> ChangedRows:
-    """Merge the changes of one batch by their places."""
+    """Merge two sets of changes to one batch in row order."""
     assert matched.places is not None
     assert unmatched.places is not None
     places = np.concatenate([matched.places, unmatched.places])
     order = np.argsort(places, kind="stable")
 
     def merged(one: pa.Array, other: pa.Array) -> pa.Array:
-        # A column of NULLs may name nested fields differently than the source; all batches need the type of the source.
+        # A NULL column may name nested fields differently than the source; all batches need the source's type.
         both = pa.concat_arrays([one, other if other.type == one.type else pa.nulls(len(other), one.type)])
         return both.take(order) if len(one) else both
 

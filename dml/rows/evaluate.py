@@ -3,10 +3,12 @@
 Sources: Spark's SQL reference, "ANSI compliance" for the types of arithmetic, "NaN semantics" for the order of doubles;
 Spark's `UTF8String` for functions of strings.
 
-Where the result depends on more than the value, evaluation raises `UncomputableValueError` and the caller leaves the
-statement to Spark. A number overflows: with `spark.sql.ansi.enabled` that is an error, otherwise the number wraps or is
-NULL. Upper case outside of ASCII: the tables of Java, ICU and Arrow differ, and Java's depend on the locale. Bytes that
-are not UTF-8: Spark counts characters by lead bytes.
+If the result depends on more than the value, evaluation raises `UncomputableValueError` and the statement falls back to
+Spark:
+
+- overflow: an error with `spark.sql.ansi.enabled`, otherwise the number wraps or becomes NULL;
+- upper and lower case outside of ASCII: Java, ICU and Arrow have different tables, and Java's depend on the locale;
+- bytes that are not UTF-8: Spark counts characters by lead bytes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -52,7 +54,7 @@ Test = Callable[[Columns], pa.Array]
 
 
 class UncomputableValueError(DataError):
-    """A task cannot tell what Spark makes of a value. The engine catches it and lets Spark run the statement."""
+    """Only Spark can compute a value. The engine catches this error and falls back to Spark."""
 
     default_kind = ErrorKind.OVERFLOW
 
@@ -63,7 +65,7 @@ class CompiledPredicate:
     Args:
         predicate: The predicate.
         keeps_uncomputable: Whether a comparison of a value that only Spark can compute counts as True for all rows of
-            the batch, so that the result selects at least the right rows. Otherwise it raises an error.
+            the batch, so that the result is a superset. Otherwise it raises `UncomputableValueError`.
 
     Attributes:
         column_ids: Field ids of the columns that it reads.
@@ -241,16 +243,16 @@ def evaluate_as(value: Value, kind: pa.DataType, columns: Columns) -> pa.Array |
 
 
 def row_count(expression: Value | Predicate, columns: Columns) -> int:
-    """Return the number of rows, which each column has; an expression of literals alone has none."""
+    """Return the number of rows in the columns that an expression reads. It must read at least one column."""
     return len(columns[next(iter(column_ids(expression)))])
 
 
 def cast_to(values: Any, kind: pa.DataType) -> Any:
-    """Cast numbers; the fraction of a double is cut off, and a large integer is rounded to a float, as in Spark."""
+    """Cast numbers as Spark does: the fraction of a double is truncated, and a large integer is rounded to a float."""
     if pa.types.is_floating(values.type) and pa.types.is_integer(kind):
         limit = float(1 << (kind.bit_width - 1))
         whole = pc.trunc(values)
-        # NaN compares False. Spark takes 2^63 as a bigint, by rounding; that double is left to it as well.
+        # NaN compares False. Spark accepts 2^63 as a bigint by rounding; that double is left to Spark as well.
         fits = pc.and_(pc.greater_equal(whole, -limit), pc.less(whole, limit))
         if pc.all(fits).as_py() is False:
             raise UncomputableValueError(f"A number does not fit {kind}")
@@ -259,9 +261,9 @@ def cast_to(values: Any, kind: pa.DataType) -> Any:
 
 
 def case(value: CaseWhen, columns: Columns) -> pa.Array:
-    """Compute each value for the rows of its branch alone, so that an overflow elsewhere is none, as in Spark."""
+    """Compute each value only for the rows of its branch, as Spark does: other rows cannot overflow."""
     rows = row_count(value, columns)
-    open_rows = np.arange(rows)  # that no branch has taken
+    open_rows = np.arange(rows)  # rows that no branch has taken yet
     found = pa.nulls(rows, value.type)
     for condition, result in value.branches:
         if not len(open_rows):
@@ -274,7 +276,7 @@ def case(value: CaseWhen, columns: Columns) -> pa.Array:
 
 
 def coalesce(call: RowCall, columns: Columns) -> pa.Array:
-    """Compute each argument for the rows alone for which the arguments before it are NULL."""
+    """Compute each argument only for the rows in which the arguments before it are NULL."""
     rows = row_count(call, columns)
     found = pa.nulls(rows, call.type)
     for argument in call.arguments:
@@ -285,7 +287,7 @@ def coalesce(call: RowCall, columns: Columns) -> pa.Array:
 
 
 def placed(found: pa.Array, value: Value, columns: Columns, places: npt.NDArray[np.int64]) -> pa.Array:
-    """Return an array with a value, computed for some of the rows, in their places."""
+    """Compute a value for the rows at `places`, and return the array with these results filled in."""
     rows = len(found)
     if not len(places) or value == Literal(value=None, type=found.type):
         return found
@@ -298,14 +300,14 @@ def placed(found: pa.Array, value: Value, columns: Columns, places: npt.NDArray[
 
 
 def taken_columns(columns: Columns, ids: Iterable[int], places: npt.NDArray[np.int64], rows: int) -> Columns:
-    """Return columns at some places in ascending order, of that many rows."""
+    """Return the rows of columns at some places. The places are in ascending order; `rows` is the columns' length."""
     if len(places) == rows:
         return columns
     return {field_id: columns[field_id].take(pa.array(places)) for field_id in ids}
 
 
 def ascii_only(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function that computes ASCII strings only."""
+    """Wrap a function to raise `UncomputableValueError` for strings outside of ASCII."""
 
     def compute(texts: Any) -> Any:
         if not is_ascii(texts):
@@ -320,7 +322,7 @@ def is_ascii(texts: Any) -> bool:
 
 
 def check_utf8(texts: Any) -> None:
-    """Let Spark count the characters of bytes that are not UTF-8. Raises `ArrowInvalid`."""
+    """Raise `ArrowInvalid` for bytes that are not UTF-8, whose characters only Spark counts."""
     if not is_ascii(texts):
         texts.validate(full=True)
 
@@ -334,7 +336,10 @@ MAX_INT: Final = (1 << 31) - 1
 
 
 def substring(texts: Any, start: pa.Scalar, count: pa.Scalar | None = None) -> Any:
-    """`substring`: places count from 1, or from the end if negative; 0 is the first. A count below 1 gives ''."""
+    """Compute Spark's `substring`.
+
+    Positions start at 1, or count from the end if negative; 0 means 1. A count below 1 returns ''.
+    """
     check_utf8(texts)
     first = start.as_py()
     first -= first > 0
@@ -344,9 +349,9 @@ def substring(texts: Any, start: pa.Scalar, count: pa.Scalar | None = None) -> A
 
 
 def calendar(unit: str, within: str | None) -> Callable[[Any], Any]:
-    """Return the function that gives a part of dates: that many units since the epoch, or within a greater unit.
+    """Return a function that extracts a part of dates: the year, or a unit within a larger unit.
 
-    NumPy computes with days of 64 bits: Arrow's own functions are wrong outside of 16-bit years, which Spark has.
+    NumPy computes with 64-bit days: Arrow's functions are wrong for years beyond 16 bits, which Spark allows.
     """
 
     def compute(days: Any) -> Any:

@@ -93,11 +93,11 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeCast:
-    """A value in another type. A number that does not fit the type is an overflow.
+    """A cast. A number that does not fit the type is an overflow.
 
     Attributes:
         value: The value.
-        type: The Arrow type: for a number an integer, a type that is not narrower, or a string for an integer.
+        type: The Arrow type. Numbers are cast to integers or to types that are not narrower, integers also to strings.
     """
 
     value: "Value"
@@ -105,7 +105,7 @@ class TypeCast:
 
 
 class RowFunction(StrEnum):
-    """Functions whose result does not depend on the session, by Spark's names."""
+    """Functions whose results do not depend on the session, by Spark's names."""
 
     ABS = "abs"
     COALESCE = "coalesce"
@@ -122,12 +122,12 @@ class RowFunction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCall:
-    """The value of a function.
+    """A function call.
 
     Attributes:
         function: The function.
-        arguments: The arguments, in the types that the function takes: those of `COALESCE` have the type of the result,
-            and those of `SUBSTRING` after the first are int literals other than NULL.
+        arguments: Arguments in the types that the function expects. Those of `COALESCE` have the type of the result;
+            those of `SUBSTRING` after the first are non-NULL int literals.
         type: The Arrow type of the result.
     """
 
@@ -141,8 +141,8 @@ class CaseWhen:
     """The value of the first branch whose condition is True. A value is computed for the rows of its branch only.
 
     Attributes:
-        branches: Conditions, each of which reads a column, and the values beside them.
-        default: The value of the other rows.
+        branches: Conditions, each of which reads a column, with their values.
+        default: The value of rows in no branch.
         type: The Arrow type of the result, and of each value.
     """
 

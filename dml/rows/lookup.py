@@ -1,6 +1,6 @@
 """Look up rows by the values of their key columns, as the build side of a hash join does.
 
-Input: key columns of primitive types. Output: for other rows, whether their key may be among these, and where it is.
+Input: key columns of primitive types. Output: for other rows, whether their key may be among these, and its place.
 Equality is that of Spark's joins: -0.0 equals 0.0, NaN equals NaN, and NULL equals NULL only in a null-safe key.
 """
 
@@ -26,7 +26,7 @@ NOWHERE: Final = -1
 
 
 MAX_INT64_DIGITS: Final = 18
-"""Maximum precision of decimals of which each fits 64 bits."""
+"""Maximum precision at which every decimal fits 64 bits."""
 
 INTEGERS: Final = (
     (pa.types.is_boolean, pa.int8()),
@@ -42,11 +42,11 @@ class KeyLookup:
 
     Args:
         columns: The key columns, of one length.
-        null_safe: The places of columns in which NULL equals NULL. In the others, a NULL equals nothing.
+        null_safe: Indices of columns in which NULL equals NULL. In the others, NULL equals nothing.
     """
 
     def __init__(self, columns: Sequence[pa.Array], null_safe: Collection[int] = ()) -> None:
-        # NULLs of other rows match nothing if no key has one.
+        # If no key is NULL, NULL matches nothing in a null-safe column either.
         self._null_safe = frozenset(place for place in null_safe if columns[place].null_count)
         keys = self._comparable(columns)
         self._keys = IntegerKeys(keys[0]) if len(keys) == 1 and pa.types.is_integer(keys[0].type) else HashedKeys(keys)
@@ -84,7 +84,7 @@ class KeyLookup:
 
 
 def comparable(column: pa.Array) -> pa.Array:
-    """Return values as integers that are equal if and only if Spark's `=` is true; wider types as they are."""
+    """Convert values to integers that are equal if and only if Spark's `=` is true; wider types are unchanged."""
     kind = column.type
     if pa.types.is_floating(kind):
         numbers = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False) + 0.0
@@ -99,12 +99,12 @@ def comparable(column: pa.Array) -> pa.Array:
 
 
 def with_nulls_of(column: pa.Array, values: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> pa.Array:
-    """Return values as an array with NULL where a column has it."""
+    """Return values as an array, with the NULLs of a column."""
     return pa.array(values, mask=column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None)
 
 
 def zero(kind: pa.DataType) -> pa.Scalar:
-    """Return a value of a type of `comparable`."""
+    """Return the zero value of a type that `comparable` returns."""
     if has_length(kind):
         return pa.scalar(b"").cast(kind)
     return pa.scalar(bytes(kind.byte_width) if pa.types.is_fixed_size_binary(kind) else 0, kind)

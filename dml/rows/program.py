@@ -64,7 +64,7 @@ class Join:
 
     Attributes:
         key_ids: Columns of the table that equal the first columns of the source, in that order.
-        null_safe: The places of keys in which NULL equals NULL.
+        null_safe: Indices of keys in which NULL equals NULL.
         residual: What else has to be True for two rows to match.
     """
 
@@ -81,7 +81,7 @@ class Changes:
         value_types: The Arrow types of the delta's value columns.
         matched: Clauses for the rows that are read; with a join, for those that match.
         not_matched: Clauses for rows of the source that match no row.
-        not_matched_by_source: Clauses for the rows that are read and match no row of the source.
+        not_matched_by_source: Clauses for target rows without a match in the source.
         join: The join with the source; None without a source.
     """
 

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 TaskGroups = tuple[tuple[ScanTask, ...], ...]
-"""What each of Spark's tasks reads."""
+"""The scan tasks of each Spark task."""
 
 TARGET_SIZE = 128 * 1024 * 1024
 """The default of `read.split.target-size`."""
@@ -103,12 +103,12 @@ Units = Sequence[Sequence[ScanTask]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeDistribution:
-    """Which data files one task of a DELETE, UPDATE or MERGE changes.
+    """How data files are assigned to the tasks of a DELETE, UPDATE or MERGE.
 
     Attributes:
-        mode: Whether partitions stay together however uneven that makes the groups (`hash`, `range`), or do not count
-            (`none`); None decides by what it costs.
-        advisory_size: About this many bytes of a partition stay together at most.
+        mode: `hash` and `range` keep partitions together, even in uneven groups; `none` ignores partitions; None
+            keeps them together only if the groups stay balanced.
+        advisory_size: Approximate maximum bytes of a partition that are kept together.
     """
 
     mode: DistributionMode | None = None
@@ -136,7 +136,7 @@ def whole_file_groups(
         target_size: About the greatest bytes of a group; `read.split.target-size`.
         parallelism: How many tasks run at once.
         open_file_cost: What opening a file weighs, in bytes; `read.split.open-file-cost`.
-        distribution: What the session or the table asks for.
+        distribution: The setting of the session or the table.
 
     Returns:
         The groups, heaviest first; in each, tasks in the order of the files.

@@ -1,8 +1,8 @@
-"""Scans of tables: what is read of a snapshot, the tasks that read it, and its rows as a DataFrame. Driver.
+"""Table scans: the columns and rows to read from a snapshot, the scan tasks, and the DataFrame. Driver.
 
 Input: a table, a snapshot, columns and filters (`TableScan`). Output: a `ScanPlan`; the `ScanContext` that its tasks
-share; the tasks in groups, one for each Spark task; a DataFrame. Only the DataFrame API is used, so that it works on
-Spark Classic and on Spark Connect.
+share; the tasks in groups, one for each Spark task; a DataFrame. Only the DataFrame API is used, so scans work on Spark
+Classic and on Spark Connect.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,19 +39,19 @@ __all__ = ["Scan", "TableScan", "dataframe", "spark_schema"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableScan:
-    """What a scan reads of a table.
+    """The columns and rows that a scan reads from a table.
 
-    Filters select rows. A row for which a filter is not true may be left out, and may also be returned: whoever needs
-    exactly the matching rows evaluates the condition again, or knows that the filter is exact.
+    Filters are best effort: the scan returns every row for which they are true, and may return others. A caller that
+    needs exactly the matching rows evaluates the condition again, unless the filter is exact.
 
     Attributes:
         table: The table.
-        snapshot_id: The snapshot; None for a table that has none, which has no rows.
-        schema: The schema to read with, to which columns and names in filters belong.
+        snapshot_id: The snapshot; None for a table without snapshots, which has no rows.
+        schema: The schema to read with. Column ids and names in filters refer to it.
         columns: Field ids of the top-level columns to return, in output order.
         metadata_columns: Names of the metadata columns to return after them.
         row_filter: An unbound Iceberg expression. It also prunes files and row groups.
-        row_predicate: A predicate in addition.
+        row_predicate: A predicate that rows must satisfy in addition.
         key_filter: The join keys that matter; None for all.
         case_sensitive: How names in `row_filter` match.
     """
@@ -91,11 +91,11 @@ class TableScan:
         return Scan(read=self, plan=self.plan(find_whole_files=find_whole_files))
 
     def context(self, tasks: Iterable[ScanTask], *, all_match: bool = False) -> ScanContext:
-        """Return what all tasks share.
+        """Return the context that all tasks share.
 
         Args:
-            tasks: The tasks that will be read: their equality deletes may compare columns that the table has dropped.
-            all_match: Whether `row_filter` is true for every row of their files, so that nothing has to evaluate it.
+            tasks: The tasks to read: their equality deletes may compare columns that the table has dropped.
+            all_match: Whether `row_filter` is true for every row of their files, so that tasks need not evaluate it.
         """
         table = self.table
         compared = {field_id for task in tasks for ref in task.equality_deletes for field_id in ref.equality_ids}
@@ -114,7 +114,7 @@ class TableScan:
         )
 
     def groups(self, tasks: Sequence[ScanTask], parallelism: int) -> TaskGroups:
-        """Group tasks for Spark's tasks to read, as `split` does, by the table's properties."""
+        """Group tasks for Spark's tasks to read with `split`, by the table's properties."""
         return split(tasks, self._target_size, parallelism, open_file_cost=self._open_file_cost)
 
     def whole_file_groups(
@@ -126,7 +126,7 @@ class TableScan:
         )
 
     def size(self, tasks: Iterable[ScanTask], row: spark_types.StructType) -> ScanSize:
-        """Estimate the rows of tasks and their bytes, for rows of a type."""
+        """Estimate the number of rows in tasks, and their bytes as rows of a type."""
         return scan_size(
             tasks,
             row,
@@ -149,8 +149,8 @@ class Scan:
     """A planned scan.
 
     Attributes:
-        read: What is read.
-        plan: The tasks that read it, one for each data file.
+        read: The columns and rows to read.
+        plan: The scan tasks, one for each data file.
     """
 
     read: TableScan
@@ -158,7 +158,7 @@ class Scan:
 
     @cached_property
     def context(self) -> ScanContext:
-        """What its tasks share."""
+        """The context that all tasks share."""
         return self.read.context(self.plan.tasks, all_match=self.plan.covers_whole_files)
 
     def frame(self, spark: SparkSession, groups: TaskGroups) -> DataFrame:
@@ -167,7 +167,7 @@ class Scan:
 
 
 def with_dropped(table: Table, schema: Schema, field_ids: Iterable[int]) -> Schema:
-    """The schema, and after its columns those of older schemas that deletes still compare."""
+    """Return the schema, extended by dropped columns that equality deletes still compare."""
     missing = set(field_ids) - {field.field_id for field in schema.fields}
     added = [
         NestedField(field.field_id, f"{columns.DROPPED_PREFIX}{field.field_id}", field.field_type, required=False)
@@ -178,7 +178,7 @@ def with_dropped(table: Table, schema: Schema, field_ids: Iterable[int]) -> Sche
 
 
 def latest(table: Table, field_id: int) -> list[NestedField]:
-    """A column as the latest schema that had it says; empty if none had."""
+    """Return a column from the latest schema that has it; an empty list if none has."""
     schemas = sorted(table.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
     return [field for schema in schemas for field in schema.fields if field.field_id == field_id][:1]
 
@@ -194,7 +194,7 @@ PLAIN_TYPES = {
 
 
 def spark_schema(context: ScanContext) -> spark_types.StructType:
-    """The schema of the rows of a scan.
+    """Return the schema of the rows of a scan.
 
     Raises:
         NotSupportedError: Spark has no type for a column.
@@ -203,7 +203,7 @@ def spark_schema(context: ScanContext) -> spark_types.StructType:
 
 
 def row_type(context: ScanContext, schema: Schema) -> spark_types.StructType:
-    """The schema of the rows of a scan with a schema to read with."""
+    """Return the schema of the rows of a scan, for a table schema that is already parsed."""
     fields = [spark_field(schema.find_field(field_id)) for field_id in context.projected_ids]
     for name in context.metadata_columns:
         if name == columns.PARTITION:
@@ -216,16 +216,16 @@ def row_type(context: ScanContext, schema: Schema) -> spark_types.StructType:
 
 
 def dataframe(spark: SparkSession, groups: Sequence[Sequence[ScanTask]], context: ScanContext) -> DataFrame:
-    """The rows of a scan.
+    """Return the rows of a scan.
 
     Args:
         spark: A session, classic or Connect.
-        groups: What each Spark task reads; see `dml.scan.split`.
-        context: What all of them share.
+        groups: The scan tasks of each Spark task; see `dml.scan.split`.
+        context: The context that all of them share.
 
     Returns:
-        The table's columns, then the metadata columns. Without groups an empty DataFrame, which runs no job. Spark
-        knows about how large it is.
+        The table's columns, then the metadata columns, with a size estimate for Spark's optimizer. Without groups, an
+        empty DataFrame, which runs no job.
 
     Raises:
         NotSupportedError: Spark has no type for a column.

@@ -1,7 +1,7 @@
-"""Whether a name in SQL still means Spark's built-in function. Driver.
+"""Detect built-in SQL functions that the user has replaced. Driver.
 
 Before Spark 4.3, `spark.udf.register("upper", f)` and CREATE OR REPLACE TEMPORARY FUNCTION replace the function in the
-session's registry. Spark 4.3 looks for functions along a path, on which built-in functions come first by default.
+session's registry. Spark 4.3 searches functions along a path, on which built-in functions come first by default.
 Source: Spark's `FunctionRegistry` and `FunctionResolution`.
 """
 
@@ -23,10 +23,10 @@ BUILT_IN_CLASSES: Final = "org.apache.spark.sql.catalyst."
 
 
 def replaces_any(spark: SparkSession, names: Iterable[str]) -> bool:
-    """Return whether one of the names may mean another function than the built-in one.
+    """Return whether a user-defined function may replace one of these built-in functions.
 
     Args:
-        spark: The session, classic or Connect. It is asked only if there is a name.
+        spark: The session, classic or Connect. It is queried only if there is a name.
         names: Names of built-in functions.
     """
     names = list(names)

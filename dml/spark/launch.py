@@ -157,7 +157,7 @@ def usable_memory() -> int:
 
 
 def driver_memory(total: int) -> int:
-    """Mebibytes for the JVM of a number of bytes of memory."""
+    """Return the JVM's share of a machine's memory, in mebibytes."""
     share = total * limits.JVM_MEMORY_PERCENT // 100 // 1024**2
     return max(limits.MIN_JVM_MIB, min(limits.MAX_JVM_MIB, share))
 

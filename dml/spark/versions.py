@@ -89,7 +89,7 @@ SERVERS: Final[WeakKeyDictionary[SparkSession, tuple[int, ...]]] = WeakKeyDictio
 
 
 def server_has(spark: SparkSession, feature: Feature) -> bool:
-    """Whether the Spark behind a session has a feature: a server of Connect may be older than its client."""
+    """Return whether a session's Spark has a feature: a Connect server may be older than its client."""
     version = SERVERS.get(spark)
     if version is None:
         parts = str(spark.version).split(".")[:2]

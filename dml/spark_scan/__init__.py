@@ -1,1 +1,1 @@
-"""Scans of tables as Spark plans them (DataSource V2), for queries and for catalogs. Driver, classic Spark only."""
+"""Table scans that Spark plans (DataSource V2), for queries and for catalogs. Driver, classic Spark only."""

@@ -1,9 +1,9 @@
-"""Spark's conditions on a table as Iceberg's. Driver, classic Spark only.
+"""Translate Spark's pushed-down predicates to Iceberg expressions. Driver, classic Spark only.
 
-Input: `Predicate`s of Spark's connector API. Output: an Iceberg expression, and whether it says all of them. They
-become the trees that conditions in SQL have, so that one translator decides what Iceberg can (`dml.plan.predicates`):
-names and literals have their types here, and no text comes between. What is not known becomes a call that means
-nothing, which leaves what stands beside it as it is.
+Input: `Predicate`s of Spark's connector API. Output: an Iceberg expression, and whether it covers all of them. They
+become sqlglot trees like conditions in SQL, so that there is one translator to Iceberg (`dml.plan.predicates`). Names
+and literals keep their types, without a detour through SQL text. An unsupported part becomes a placeholder call, which
+does not affect the other parts.
 """
 
 import math
@@ -51,9 +51,9 @@ def pushed_down(predicates: Iterable[JavaObject], schema: Schema, rules: SqlRule
     """Translate conditions that must all be true.
 
     Args:
-        predicates: Spark's `Predicate`s; names in them are those of the schema, letter by letter.
+        predicates: Spark's `Predicate`s; they use the schema's names with exact case.
         schema: The schema that the table is read with.
-        rules: Those of the session, of which the time zone and the catalogs apply here.
+        rules: The session's rules; only the time zone and the catalogs matter here.
     """
     given = list(predicates)
     found = pushable_trees(map(tree, given[: limits.MAX_CONDITION_DEPTH]), schema, rules)
@@ -61,7 +61,7 @@ def pushed_down(predicates: Iterable[JavaObject], schema: Schema, rules: SqlRule
 
 
 def pushable_trees(trees: Iterable[exp.Expression], schema: Schema, rules: SqlRules) -> Condition:
-    """Translate conditions as sqlglot has them; the arguments are those of `pushed_down`."""
+    """Translate conditions given as sqlglot trees; the arguments are those of `pushed_down`."""
     # Spark has resolved the names and parsed the literals: settings of its parser have no effect on these trees.
     resolved = replace(rules, case_sensitive=True, trees=TreeReading.ALIKE)
     names = TargetNames(schema=schema, qualifiers=(), rules=resolved)
@@ -69,7 +69,7 @@ def pushable_trees(trees: Iterable[exp.Expression], schema: Schema, rules: SqlRu
 
 
 def tree(node: JavaObject, depth: int = 0) -> exp.Expression:
-    """A predicate or a value as sqlglot has it; what lies deeper than is looked at means nothing."""
+    """Convert a predicate or a value to a sqlglot tree; parts below the maximum depth become placeholders."""
     if depth > limits.MAX_CONDITION_DEPTH:
         return unknown()
     kind = str(node.getClass().getSimpleName())
@@ -97,7 +97,7 @@ def tree(node: JavaObject, depth: int = 0) -> exp.Expression:
 
 
 def listed(node: JavaObject, children: Sequence[JavaObject]) -> list[exp.Expression]:
-    """The values of IN: many of one type, whose text is plain, are taken in one call; more than count are none."""
+    """Return the values of IN. Many simple values of one type are read in one call; too many become a placeholder."""
     count = len(children) - 1
     if count > limits.MAX_CONDITION_NODES:
         return [unknown()]
@@ -114,7 +114,7 @@ def listed(node: JavaObject, children: Sequence[JavaObject]) -> list[exp.Express
 
 
 def plain_strings(text: str, count: int) -> list[str] | None:
-    """The strings at the end of the text of an IN; None where a quote in one of them, or a NULL, makes them unclear."""
+    """Return the strings at the end of the text of an IN; None if a quote or a NULL makes it ambiguous."""
     if count < 1 or text.count("'") != 2 * count or not text.endswith("')"):
         return None
     values = text[text.index("'") + 1 : -len("')")].split("', '")
@@ -122,12 +122,12 @@ def plain_strings(text: str, count: int) -> list[str] | None:
 
 
 def unknown() -> exp.Expression:
-    """What no column and no constant is."""
+    """Return the placeholder of an unsupported part."""
     return exp.Anonymous(this=UNKNOWN, expressions=[])
 
 
 def column(parts: list[str]) -> exp.Expression:
-    """A column, or a field of one."""
+    """Return the tree of a column, or of a field of one."""
     found: exp.Expression = exp.Column(this=exp.Identifier(this=parts[0], quoted=True))
     for part in parts[1:]:
         found = exp.Dot(this=found, expression=exp.Identifier(this=part, quoted=True))
@@ -135,7 +135,7 @@ def column(parts: list[str]) -> exp.Expression:
 
 
 def literal(value: Any, kind: str) -> exp.Expression:
-    """A constant: as Spark keeps it inside, of a type as JSON has it."""
+    """Return the tree of a constant, from Spark's internal value and the JSON name of its type."""
     if value is None:
         return exp.Null()
     if kind.startswith("decimal("):
@@ -148,19 +148,19 @@ def literal(value: Any, kind: str) -> exp.Expression:
 
 
 def number(text: str) -> exp.Expression:
-    """A number, whose sign is an operator in SQL."""
+    """Return the tree of a number, whose sign is an operator in SQL."""
     if text.startswith("-"):
         return exp.Neg(this=exp.Literal.number(text[1:]))
     return exp.Literal.number(text)
 
 
 def typed(kind: exp.DType, value: exp.Expression) -> exp.Expression:
-    """A constant of a type."""
+    """Return the tree of a constant of a type."""
     return exp.Cast(this=value, to=exp.DataType(this=kind))
 
 
 def floating(kind: exp.DType) -> Callable[[float], exp.Expression]:
-    """Floating-point numbers of a width."""
+    """Return the builder of floating-point constants of a width."""
 
     def made(value: float) -> exp.Expression:
         if math.isnan(value):
@@ -176,7 +176,7 @@ def date(days: int) -> exp.Expression:
 
 
 def timestamp(kind: exp.DType, zone: str) -> Callable[[int], exp.Expression]:
-    """Timestamps, which Spark counts in microseconds."""
+    """Return the builder of timestamps, which Spark stores in microseconds."""
 
     def made(micros: int) -> exp.Expression:
         return typed(kind, exp.Literal.string(timestamp_text(micros, " ") + zone))

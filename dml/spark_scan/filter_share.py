@@ -1,8 +1,8 @@
-"""How many rows of Parquet files a filter leaves, guessed from the footers of some of them. Driver.
+"""Estimate the selectivity of a filter on Parquet files from the footers of a sample. Driver.
 
-Input: a filter and the tasks of a scan. Output: whether it leaves so many rows that it is quicker not to filter before
-Spark does. Values are taken as spread evenly between the bounds of a row group, columns as independent. A guess decides
-who reads, never what is read.
+Input: a filter and the tasks of a scan. Output: whether it keeps so many rows that filtering before Spark does not pay.
+The estimate assumes uniform values between the bounds of a row group, and independent columns. It selects the reader
+and never affects the result.
 """
 
 from dataclasses import dataclass
@@ -40,12 +40,12 @@ __all__ = ["leaves_most"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What a filter leaves of some rows.
+    """The estimated effect of a filter on some rows.
 
     Attributes:
-        rows: How many there are.
-        may_match: How many of them are in row groups with a match.
-        match: How many of them match.
+        rows: The number of rows.
+        may_match: Rows in row groups that may have a match.
+        match: Rows that match.
     """
 
     rows: int = 0
@@ -59,7 +59,7 @@ class Left:
 
 
 def leaves_most(scan: Scan) -> bool:
-    """Return whether the filter leaves so many rows of Parquet files that Spark's reader, which ignores it, is quicker.
+    """Return whether the filter keeps so many rows that Spark's reader, which ignores it, is faster.
 
     Raises:
         DmlError: A file cannot be read.
@@ -88,12 +88,12 @@ def leaves_most(scan: Scan) -> bool:
 
 
 def bounds_of(file: DataFile, piece: Piece, schema: Schema, field_id: int) -> Bounds:
-    """What a row group's statistics say of a column."""
+    """Return the bounds of a column in a row group's statistics."""
     return file.bounds(piece, schema.find_field(field_id))
 
 
 def share(expression: BooleanExpression, known: BoundsOf) -> float:
-    """Which share of a row group's rows a bound expression may leave."""
+    """Estimate the share of a row group's rows that a bound expression keeps."""
     return folded(
         expression,
         leaf=lambda predicate: share_of_values(predicate, known(predicate.term.ref().field.field_id)),
@@ -105,7 +105,7 @@ def share(expression: BooleanExpression, known: BoundsOf) -> float:
 
 
 def share_of_values(predicate: BoundPredicate, bounds: Any) -> float:
-    """Which share of a column's values a predicate leaves; where nothing is known, none: most filters ask for few."""
+    """Estimate the share of a column's values that a predicate keeps; 0 if unknown, since most filters keep few."""
     match predicate:
         case BoundNotNull() | BoundNotNaN() | BoundNotEqualTo() | BoundNotIn() | BoundNotStartsWith():
             return 1.0
@@ -121,7 +121,7 @@ def share_of_values(predicate: BoundPredicate, bounds: Any) -> float:
 
 
 def share_below(value: Any, bounds: Any, unknown: float = 0.0) -> float:
-    """Which share of the values between two bounds lies below a value, where they are numbers or times."""
+    """Estimate the share of values between two bounds that lies below a value, for numbers and times."""
     lower, upper = bounds.lower, bounds.upper
     if lower is None or upper is None:
         return unknown
@@ -133,7 +133,7 @@ def share_below(value: Any, bounds: Any, unknown: float = 0.0) -> float:
 
 
 def share_of_one(bounds: Any) -> float:
-    """Which share of the values between two bounds is one of them, where they are whole numbers, days or flags."""
+    """Estimate the share that a single value has between two bounds, for integers, dates and booleans."""
     lower, upper = bounds.lower, bounds.upper
     if lower is not None and lower == upper:
         return 1.0
@@ -141,5 +141,5 @@ def share_of_one(bounds: Any) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Whether there is a distance between values of this kind."""
+    """Return whether values of this kind have a distance."""
     return not isinstance(value, str | bytes | bool)

@@ -1,8 +1,8 @@
-"""What a query in SQL reads of a table, as a DataFrame whose scan Spark plans. Driver, classic Spark only.
+"""DataFrames over the tables of a SQL query, whose scans Spark plans. Driver, classic Spark only.
 
-Input: a table in one state, the columns and rows that the query can need. Output: a DataFrame that Spark plans as it
-plans `spark.table`, so that conditions and columns that are chosen later leave out files, fixed to a snapshot: Spark
-loads a table anew for each action where it knows the table's catalog, and here it does not.
+Input: a table in one state, the columns and rows that the query may need. Output: a DataFrame that Spark plans like
+`spark.table`, so that later conditions and projections prune files too. It is pinned to a snapshot: its plan names no
+catalog, so Spark cannot reload the table for each action.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,7 @@ DATASET: Final = "org.apache.spark.sql.classic.Dataset"
 
 
 def plans_our_scans(spark: SparkSession) -> bool:
-    """Whether Spark takes scans of ours by its connector API: not on Connect, nor where Python readers cannot run."""
+    """Return whether Spark can plan RowDelta's scans: not on Connect, nor where Python readers cannot run."""
     return (
         is_classic(spark)
         and has_python_readers()
@@ -46,14 +46,14 @@ def plans_our_scans(spark: SparkSession) -> bool:
 
 
 def try_plan(spark: SparkSession) -> None:
-    """Make the DataFrame of a table without columns, in the same way as that of a real table."""
+    """Build the DataFrame of a table without columns, in the same way as for a real table."""
     take_callbacks()
     sequence, make = scala_sequence(()), java_class(SUBQUERY_ALIAS)
     frame_of(spark, make(java_class(ALIAS)("nothing", sequence), relation_of(NoTable())))
 
 
 class NoTable(Proxy):
-    """A table without columns, for trials."""
+    """A table without columns, to test whether the mechanism works."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
 
@@ -66,7 +66,7 @@ class NoTable(Proxy):
         return struct_type(StructType([]))
 
     def columns(self) -> JavaObject:
-        """No columns, as Spark makes them of the schema."""
+        """No columns, derived by Spark from the schema."""
         return default_method(self, "columns")
 
     def capabilities(self) -> JavaObject:
@@ -77,47 +77,47 @@ class NoTable(Proxy):
 def read_frame(
     spark: SparkSession, read: SparkRead, extremes: Sequence[tuple[str, str]], plan: ScanPlan | None = None
 ) -> DataFrame | None:
-    """Return what a query in SQL reads of a table, as a DataFrame.
+    """Return a DataFrame of the rows that a SQL query reads from a table.
 
     Args:
         spark: The session.
-        read: The columns and rows that the query can need; without columns, it needs the number of rows.
+        read: The columns and rows that the query may need. Without columns, it needs only the number of rows.
         extremes: As in `TableRead`.
-        plan: The tasks, where all of them are read and no others; None where Spark may leave out more.
+        plan: The scan tasks if exactly these are read; None if Spark may prune more.
 
     Returns:
-        The rows; None where a plan is given and Python workers would read it: rows that come from one by the connector
-        API are copied once more than those of a DataFrame that `TableScan` makes.
+        The rows; None if a plan is given and Python workers would read it. The connector API copies their rows once
+        more than the DataFrame of a `TableScan` does.
 
     Raises:
         NotSupportedError: Spark has no type for a column.
-        SetupError: The workers cannot run our tasks.
+        SetupError: The workers cannot run RowDelta's tasks.
     """
     check_reads(spark, read.table)
     take_callbacks()
-    # A query that needs no column counts rows, as a rule.
+    # A query that needs no column usually counts rows.
     needs_nothing = not read.columns and not read.metadata_columns
     if needs_nothing:
         read = replace(read, columns=(cheapest(read.schema.fields).field_id,))
     if plan is not None:
         is_counted = needs_nothing and live_rows(plan.tasks, trust_position_deletes=False) is not None
         if has_known_extremes(spark, read, plan, extremes):
-            plan = None  # Spark asks the builder of scans, which answers
+            plan = None  # the scan builder answers from the manifests
         elif not is_counted and SparkScan(spark, read, plan).vectorized is None:
             return None
     return frame_of(spark, relation_of(ReadTable(weak_session(spark), read, plan)))
 
 
 class ReadTable(Proxy):
-    """What a query in SQL reads of a table, as a table of its own: no other columns, metadata columns among them.
+    """A table with only the columns that a SQL query reads, including metadata columns.
 
-    The query's own conditions leave out rows, also by functions of which Spark tells a scan nothing.
+    The query's conditions prune it, even if they call functions that Spark does not push down to scans.
 
     Args:
-        session: Gives the session. The table does not hold it: a temporary view keeps its tables and is kept by its
-            session, which would then never be freed.
-        read: What is read.
-        plan: Its tasks, where all of them are read and no others.
+        session: Returns the session. The table holds no reference to it: the session keeps temporary views and their
+            tables alive, so a reference would keep the session from being freed.
+        read: The columns and rows to read.
+        plan: The scan tasks if exactly these are read.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
@@ -130,7 +130,7 @@ class ReadTable(Proxy):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is read, and of which state."""
+        """A key for the columns, rows and snapshot."""
         return (*self.read.identity, self.plan is None)
 
     def name(self) -> str:
@@ -142,7 +142,7 @@ class ReadTable(Proxy):
         return self._java_schema
 
     def columns(self) -> JavaObject:
-        """Its columns, as Spark makes them of the schema."""
+        """Its columns, derived by Spark from the schema."""
         return self._java_columns
 
     def capabilities(self) -> JavaObject:
@@ -150,7 +150,7 @@ class ReadTable(Proxy):
         return capabilities("BATCH_READ")
 
     def newScanBuilder(self, _: JavaObject) -> Proxy:
-        """A builder of scans."""
+        """Return a scan builder."""
         if self.plan is not None:
             return PlannedScan(self._session(), self.read, self.plan)
         return scan_builder(self._session(), self.read)
@@ -165,13 +165,13 @@ class ReadTable(Proxy):
 
 
 def relation_of(table: Proxy) -> JavaObject:
-    """A table as a logical plan, without a catalog."""
+    """Return the logical plan of a table, without a catalog."""
     create = static(TABLE_RELATION, "create")
     return create(table, none(), none())
 
 
 def frame_of(spark: SparkSession, plan: JavaObject) -> DataFrame:
-    """The DataFrame of a logical plan."""
+    """Return the DataFrame of a logical plan."""
     return DataFrame(static(DATASET, "ofRows")(classic_session(spark), plan), spark)
 
 

@@ -1,11 +1,11 @@
-"""Counts, least and greatest values of all rows of a table, where the manifests know them. Driver, classic Spark only.
+"""Answer counts, minima and maxima of a whole table from the manifests. Driver, classic Spark only.
 
 Input: the aggregate functions of a query, the data files that it reads with their metrics. Output: one row of values,
-or nothing where only reading tells.
+or None if the files must be read.
 
-The least value of a file is its lower bound where bounds are whole values and no delete can take that row: those of
-numbers, dates and timestamps in Parquet files. Bounds of strings are cut, those of timestamps in ORC files are rounded,
-and those of floats know no NaN, which to Spark is the greatest value, nor which of its two zeros a zero is.
+The minimum of a file is its lower bound if bounds are exact and no delete can remove that row. This holds for numbers,
+dates and timestamps in Parquet files. Bounds of strings are truncated, and those of timestamps in ORC files are
+rounded. Bounds of floats ignore NaN, which is the greatest value in Spark, and do not distinguish -0.0 from 0.0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ __all__ = [
 
 ROW: Final = "org.apache.spark.sql.catalyst.expressions.GenericInternalRow"
 SETTING: Final = "spark.sql.iceberg.aggregate-push-down.enabled"
-"""Iceberg's setting of a session."""
+"""Iceberg's session setting."""
 
 
 VALUE_TYPES: Final = (
@@ -68,7 +68,7 @@ VALUE_TYPES: Final = (
     FloatType,
     DoubleType,
 )
-"""Types whose bounds in the manifests are values of the file."""
+"""Types whose bounds in the manifests are exact."""
 
 FLOATING: Final = (FloatType, DoubleType)
 
@@ -76,7 +76,7 @@ Value = int | float | Decimal
 
 
 class Function(StrEnum):
-    """What is asked of all rows, by the names of Spark's classes."""
+    """Aggregate functions of all rows, by the names of Spark's classes."""
 
     ROWS = "CountStar"
     FILLED = "Count"
@@ -98,7 +98,7 @@ class KnownAggregate:
 
     Attributes:
         function: The function.
-        column: What it is asked of; None for rows.
+        column: Its argument; None for `count(*)`.
     """
 
     function: Function
@@ -113,12 +113,12 @@ class KnownAggregate:
 
 
 def is_wanted(spark: SparkSession) -> bool:
-    """Whether a session wants metadata to answer."""
+    """Return whether the session allows answers from metadata."""
     return (spark.conf.get(SETTING, "true") or "true").strip().lower() != "false"
 
 
 def aggregates_of(aggregation: JavaObject, schema: Schema) -> tuple[KnownAggregate, ...] | None:
-    """The functions of an aggregation of all rows at once; None where the manifests never know one of them."""
+    """Return the functions of an aggregation without groups; None if manifests can never answer one of them."""
     if len(aggregation.groupByExpressions()):
         return None
     found: list[KnownAggregate] = []
@@ -131,7 +131,7 @@ def aggregates_of(aggregation: JavaObject, schema: Schema) -> tuple[KnownAggrega
 
 
 def aggregate_of(asked: JavaObject, schema: Schema) -> KnownAggregate | None:
-    """One of Spark's functions, of a column that is no part of another."""
+    """Convert one of Spark's functions of a top-level column."""
     name = simple_name(asked)
     if name not in set(Function):
         return None
@@ -147,7 +147,7 @@ def aggregate_of(asked: JavaObject, schema: Schema) -> KnownAggregate | None:
 
 
 def aggregate(function: Function, column: NestedField) -> KnownAggregate | None:
-    """A function of a column, if manifests may know it."""
+    """Return a function of a column, if manifests may have its value."""
     if not isinstance(column.field_type, PrimitiveType):
         return None
     if function is not Function.FILLED and not isinstance(column.field_type, VALUE_TYPES):
@@ -156,15 +156,15 @@ def aggregate(function: Function, column: NestedField) -> KnownAggregate | None:
 
 
 def known_row(read: SparkRead, plan: ScanPlan, aggregates: Sequence[KnownAggregate]) -> "KnownRow | None":
-    """The values that a query asks of rows, all rows of some files.
+    """Return the values of aggregates over all rows of some files.
 
     Args:
-        read: What is read.
+        read: The scan.
         plan: Its files.
-        aggregates: What is asked.
+        aggregates: The aggregate functions.
 
     Returns:
-        The values; None where only reading tells.
+        The values; None if the files must be read.
     """
     if not works(ROW, try_row, "queries read values that the manifests have"):
         return None
@@ -191,13 +191,13 @@ def known_row(read: SparkRead, plan: ScanPlan, aggregates: Sequence[KnownAggrega
 def has_known_extremes(
     spark: SparkSession, read: SparkRead, plan: ScanPlan, extremes: Sequence[tuple[str, str]]
 ) -> bool:
-    """Whether the manifests know what a query in SQL shows.
+    """Return whether the manifests can answer a SQL query.
 
     Args:
         spark: The session.
-        read: What is read.
+        read: The scan.
         plan: Its files.
-        extremes: Functions of SQL and the names of their columns, `*` for rows.
+        extremes: SQL functions and the names of their columns, `*` for rows.
     """
     asked = [named_aggregate(*each, read.schema) for each in extremes]
     known = [each for each in asked if each is not None]
@@ -207,7 +207,7 @@ def has_known_extremes(
 
 
 def named_aggregate(function: str, name: str, schema: Schema) -> KnownAggregate | None:
-    """A function of SQL of the column with a name."""
+    """Return a SQL function of the column with a name."""
     if name == "*":
         return KnownAggregate(function=Function.ROWS)
     found = [field for field in schema.fields if field.name.lower() == name.lower()]
@@ -216,13 +216,13 @@ def named_aggregate(function: str, name: str, schema: Schema) -> KnownAggregate 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A value that is known, NULL included."""
+    """A known value, which may be NULL."""
 
     value: Value | None
 
 
 def answered(asked: KnownAggregate, files: Sequence[ContentFile]) -> Answer | None:
-    """The value of a function over all rows of files without deletes; None where their metrics do not tell."""
+    """Return the value of a function over all rows of files without deletes; None if their metrics lack it."""
     column = asked.column
     if column is None:
         return Answer(sum(file.record_count for file in files))
@@ -248,7 +248,7 @@ def answered(asked: KnownAggregate, files: Sequence[ContentFile]) -> Answer | No
 
 
 def filled_rows(file: ContentFile, field_id: int) -> int | None:
-    """In how many rows of a file a column is not NULL, if its metrics tell."""
+    """Return the number of rows of a file in which a column is not NULL; None if its metrics lack it."""
     if file.record_count == 0:
         return 0
     nulls = file.null_value_counts.get(field_id)
@@ -258,12 +258,12 @@ def filled_rows(file: ContentFile, field_id: int) -> int | None:
 
 
 class KnownRow(Proxy):
-    """A row of values that no job has to make.
+    """A row of known values, which needs no job.
 
     Args:
-        read: What was asked.
-        aggregates: What is asked of it.
-        values: The values: numbers, and dates and timestamps as the numbers that Spark's rows have for them.
+        read: The scan.
+        aggregates: Its aggregate functions.
+        values: The values. Dates and timestamps are numbers, as in Spark's internal rows.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("read.LocalScan",)

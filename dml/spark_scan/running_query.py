@@ -1,7 +1,7 @@
-"""The query or write that Spark runs in this thread, beyond what Spark passes to a source. Driver, classic Spark only.
+"""Inspect the query or write that Spark runs in this thread. Driver, classic Spark only.
 
-Output: its analysed plan, and whether it may count different values: the optimizer turns `count(DISTINCT 'web')` into
-a count of rows, and pushes it down as one.
+Output: its analyzed plan, which Spark does not pass to sources, and whether it may count distinct values: the optimizer
+turns `count(DISTINCT 'web')` into a count of rows and pushes it down as one.
 """
 
 from typing import Final
@@ -19,24 +19,24 @@ CATALYST: Final = "org.apache.spark.sql.catalyst."
 
 
 def running_plan(spark: SparkSession) -> JavaObject | None:
-    """The plan of the command that Spark runs in this thread; None where that is not known."""
+    """Return the analyzed plan of the command that Spark runs in this thread; None if unknown."""
     execution = running_execution(spark)
     return None if execution is None else execution.analyzed()
 
 
 def running_execution(spark: SparkSession) -> JavaObject | None:
-    """What Spark runs in this thread; None where that is not known."""
-    with internals(EXECUTIONS):  # guessing about a write could lose rows of others
+    """Return the query execution in this thread; None if unknown."""
+    with internals(EXECUTIONS):  # a wrong guess about a write could lose rows of other commits
         executions = java_class(EXECUTIONS)
         number = spark.sparkContext.getLocalProperty(executions.EXECUTION_ID_KEY())
         return None if number is None else executions.getQueryExecution(int(number))
 
 
 def counts_no_values(spark: SparkSession) -> bool:
-    """Whether the query that Spark optimizes in this thread is known, and has no aggregate function with DISTINCT.
+    """Return whether the query that Spark optimizes in this thread is known to have no aggregate with DISTINCT.
 
-    It is known while Spark runs it. Who only asks for its plan, as EXPLAIN does, gets False; so does a query that is
-    optimized while another one runs.
+    A query is known while Spark runs it. The result is False if only its plan is requested, as by EXPLAIN, or if it is
+    optimized while another query runs.
     """
     try:
         execution = running_execution(spark)
@@ -49,12 +49,12 @@ def counts_no_values(spark: SparkSession) -> bool:
 
 
 def has_distinct(plan: JavaObject) -> bool:
-    """Whether an aggregate function with DISTINCT is in an analysed plan, its subqueries included."""
+    """Return whether an analyzed plan, including its subqueries, has an aggregate with DISTINCT."""
     pattern = static(CATALYST + "trees.TreePattern", "AGGREGATE_EXPRESSION")()
     stack = [plan]
     while stack:
         node = stack.pop()
-        if not node.containsPattern(pattern):  # nor has anything below it, or a subquery in it
+        if not node.containsPattern(pattern):  # the pattern covers children and subqueries
             continue
         asked = (each for each in items(node.expressions()) if each.containsPattern(pattern))
         if any("DISTINCT" in str(each.sql()) for each in asked):
@@ -64,5 +64,5 @@ def has_distinct(plan: JavaObject) -> bool:
 
 
 def items(sequence: JavaObject) -> list[JavaObject]:
-    """The items of a sequence of Scala's."""
+    """Return the items of a Scala sequence."""
     return [sequence.apply(place) for place in range(sequence.size())]

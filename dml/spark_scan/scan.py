@@ -1,10 +1,10 @@
-"""Scans of our tables as Spark plans them. Driver, classic Spark only.
+"""Table scans that Spark plans (`Scan` and `Batch` of DataSource V2). Driver, classic Spark only.
 
-Input: a table in one state, the columns and rows that Spark can need. Output: Spark's `Batch`: one partition for each
+Input: a table in one state, the columns and rows that Spark may need. Output: Spark's `Batch`: one partition for each
 group of scan tasks, read by the reader of `dml.read` in Python workers or by Spark's own (`dml.spark_scan.vectorized`),
-and what Spark should know of its size.
+and statistics of its size.
 
-Spark asks its whole filter again of the rows that it gets, but where the files that are left hold no other rows.
+Spark applies its whole filter again to these rows, unless the remaining files hold no others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,13 +39,13 @@ FILTER_PREDICATE = CONNECTOR + "expressions.filter.Predicate"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkRead(TableScan):
-    """What a scan that Spark plans reads of a table. Names in the filter are those of the schema, letter by letter.
+    """The columns and rows that a scan planned by Spark reads. Names in the filter match the schema's with exact case.
 
     Attributes:
         name: The table's full name.
-        version: What tells this state of the table from every other, by which Spark tells scans apart.
-        rules: How names and literals of the query are read.
-        parallelism: How many tasks run at once.
+        version: Identifies this state of the table, so that Spark can compare scans.
+        rules: Rules for the names and literals of the query.
+        parallelism: The number of concurrent tasks.
     """
 
     name: str
@@ -66,7 +66,7 @@ class SparkScan(Proxy):
     Args:
         spark: The session.
         read: What is read.
-        plan: Its tasks, where they are known.
+        plan: Its scan tasks, if they are known.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -83,7 +83,7 @@ class SparkScan(Proxy):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What two scans of the same rows have in common; what a join leaves out is none of it."""
+        """A key that is equal for scans of the same rows; pruning by a join does not change it."""
         return self.read.identity
 
     def description(self) -> str:
@@ -101,22 +101,22 @@ class SparkScan(Proxy):
         return SparkBatch(self)
 
     def estimateStatistics(self) -> "SparkStatistics":
-        """Rows and bytes: of the files that are left, and of the columns that are read."""
+        """Estimate rows and bytes of the remaining files and the projected columns."""
         found = self.read.size(self.plan.tasks, self.row_schema)
         return SparkStatistics(found.rows, found.size)
 
     def filterAttributes(self) -> JavaObject:
-        """The columns whose values in the other side of a join say which files to read: those of partition fields."""
+        """The sources of partition fields: their values on the other side of a join can prune files."""
         return references(known.name for known in self.partition_sources)
 
     @property
     def partition_sources(self) -> Sequence[NestedField]:
-        """The columns that it reads and of which partition fields are made."""
+        """The projected columns that are sources of partition fields."""
         sources = {part.source_id for spec in self.read.table.specs().values() for part in spec.fields}
         return [known for known in self.read.schema.fields if known.field_id in sources & set(self.read.columns)]
 
     def filter(self, predicates: Sequence[JavaObject]) -> None:
-        """Leave out files of which the other side of a join wants no row."""
+        """Prune files by the values on the other side of a join."""
         wanted = pushed_down(predicates, self.read.schema, self.read.rules)
         narrower = replace(self.read, row_filter=And(self.read.row_filter, wanted.pruning))
         left = {task.path for task in narrower.plan().tasks}
@@ -143,7 +143,7 @@ class SparkScan(Proxy):
         return array(CONNECTOR + "metric.CustomTaskMetric", ())
 
     def columnarSupportMode(self) -> JavaObject:
-        """Rows, but where Spark's own reader says that it gives batches of columns."""
+        """Rows, or column batches if Spark's own reader supports them."""
         mode = "UNSUPPORTED" if self.vectorized is None else "PARTITION_DEFINED"
         return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", mode)
 
@@ -154,12 +154,12 @@ class SparkScan(Proxy):
 
     @cached_property
     def plan(self) -> ScanPlan:
-        """Its tasks, also those that a join leaves out."""
+        """The plan, including the tasks that a join prunes."""
         return self._known_plan or self.read.plan()
 
     @cached_property
     def vectorized(self) -> VectorizedRead | None:
-        """How Spark's own reader reads its files; None where ours does."""
+        """The settings of Spark's own reader; None if RowDelta's reader is used."""
         if self.read.metadata_columns:
             return None
         return vectorized_read(self.spark, Scan(read=self.read, plan=self.plan))
@@ -181,7 +181,7 @@ class SparkScan(Proxy):
 
 
 class PlannedScan(SparkScan):
-    """A scan whose tasks stay as they are, whatever Spark needs of them; built by itself."""
+    """A scan with fixed tasks, which is its own builder."""
 
     interfaces: ClassVar[tuple[str, ...]] = (
         "read.SupportsPushDownRequiredColumns",
@@ -190,7 +190,7 @@ class PlannedScan(SparkScan):
     )
 
     def pruneColumns(self, wanted: JavaObject) -> None:
-        """None: it reads what its query needs; from now on Spark looks for the columns by their names."""
+        """Prune nothing: the columns are those of the query. After this call Spark finds columns by name."""
 
     def build(self) -> "PlannedScan":
         """Itself."""
@@ -198,13 +198,13 @@ class PlannedScan(SparkScan):
 
 
 def references(names: Iterable[str]) -> JavaObject:
-    """Names of columns, as Spark has them."""
+    """Convert column names to Spark's references."""
     column = static(CONNECTOR + "expressions.FieldReference", "column")
     return array(CONNECTOR + "expressions.NamedReference", map(column, names))
 
 
 class SparkBatch(Proxy):
-    """The rows of a scan, in partitions.
+    """The batch of a scan.
 
     Args:
         scan: The scan.
@@ -240,11 +240,11 @@ class SparkBatch(Proxy):
 
 
 class SparkStatistics(Proxy):
-    """How much a scan gives.
+    """The estimated size of a scan.
 
     Args:
-        rows: How many rows; None where that is not known.
-        size: Bytes, likewise.
+        rows: Rows; None if unknown.
+        size: Bytes; None if unknown.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("read.Statistics",)

@@ -1,7 +1,7 @@
-"""What Spark tells of a query before it is planned: columns, conditions, counts. Driver, classic Spark only.
+"""Pushdown of columns, conditions and aggregates into scans. Driver, classic Spark only.
 
-Input: calls of the optimizer, in this order: predicates, aggregates, columns. Output: a `SparkScan`; of counts,
-least and greatest values, where the manifests know them, a row that no job has to make.
+Input: calls of the optimizer, in this order: predicates, aggregates, columns. Output: a `SparkScan`; or, if the
+manifests can answer counts, minima and maxima, a single row, which needs no job.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,17 +34,17 @@ __all__ = ["SparkScanBuilder", "cheapest", "scan_builder"]
 
 CATALYST_FILTERS: Final = "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters"
 CHEAP: Final = ("boolean", "int", "date", "long", "float", "double", "timestamp", "timestamptz")
-"""Types of columns, from those that are read fastest."""
+"""Column types, fastest to read first."""
 
 MakeScan = Callable[[SparkSession, SparkRead, ScanPlan | None], SparkScan]
 
 
 class SparkScanBuilder(Proxy):
-    """Learns what Spark needs of a table.
+    """Collects what Spark pushes down, and builds the scan.
 
     Args:
         spark: The session.
-        read: What is read if Spark needs all of it.
+        read: The read without pushdown.
         make_scan: Makes the scan of rows.
     """
 
@@ -97,7 +97,7 @@ class SparkScanBuilder(Proxy):
         return False
 
     def supportCompletePushDown(self, aggregation: JavaObject) -> bool:
-        """Whether an aggregation needs nothing more from Spark: where the manifests know the answer."""
+        """Return whether the pushed-down aggregation is complete: the manifests have the answer."""
         return self._known_row(aggregation) is not None
 
     def pushAggregation(self, aggregation: JavaObject) -> bool:
@@ -123,7 +123,7 @@ class SparkScanBuilder(Proxy):
         return is_plain and self._counts_what_it_says(aggregation)
 
     def _counts_what_it_says(self, aggregation: JavaObject) -> bool:
-        """False where a count of rows may be one of different values of a constant."""
+        """Return False if a count of rows may stand for a count of a DISTINCT constant."""
         if all(simple_name(asked) != Function.ROWS for asked in aggregation.aggregateExpressions()):
             return True
         if self._counts_no_values is None:
@@ -151,7 +151,7 @@ class SparkScanBuilder(Proxy):
         self.read = replace(self.read, columns=columns, metadata_columns=metadata)
 
     def _cheapest(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """One column of those that Spark knows of, which are all or those that a statement names."""
+        """Return the cheapest column among those that Spark may project."""
         read = self.read
         if not read.columns:
             return (), read.metadata_columns[:1]
@@ -163,7 +163,7 @@ class SparkScanBuilder(Proxy):
 
 
 def both(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:
-    """Two filters that must both be true: what each asks is asked once, of long ones of the first not all."""
+    """Return the conjunction of two filters without duplicates; conjuncts of the first above the limit are dropped."""
     asked = {repr(part) for part in conjuncts(second)}
     rest = [part for part in conjuncts(first) if repr(part) not in asked]
     return reduce(And, rest[: max(0, limits.MAX_CONDITION_DEPTH - len(asked))], second)
@@ -181,7 +181,7 @@ def conjuncts(expression: BooleanExpression) -> Iterator[BooleanExpression]:
 
 
 def cheapest(fields: Sequence[NestedField]) -> NestedField:
-    """The column that is read where only the number of rows matters."""
+    """Return the column to read if only the number of rows matters."""
     costs = {kind: cost for cost, kind in enumerate(CHEAP)}
     return min(
         fields, key=lambda field: costs.get(str(field.field_type), len(CHEAP) + (not field.field_type.is_primitive))
@@ -189,7 +189,7 @@ def cheapest(fields: Sequence[NestedField]) -> NestedField:
 
 
 class ConditionScanBuilder(SparkScanBuilder):
-    """The same, where calls of Iceberg's functions are looked for in conditions: it gets Spark's own expressions."""
+    """A builder that receives Catalyst expressions, to recognize calls of Iceberg's functions in conditions."""
 
     interfaces: ClassVar[tuple[str, ...]] = (
         "read.ScanBuilder",
@@ -219,7 +219,7 @@ def scan_builder(spark: SparkSession, read: SparkRead, make_scan: MakeScan = Spa
 
 
 def takes_catalyst_filters() -> bool:
-    """Return whether this Spark passes its own expressions to scan builders."""
+    """Return whether this version of Spark passes Catalyst expressions to scan builders."""
     return works(
         CATALYST_FILTERS,
         lambda: java_class("java.lang.Class").forName(CATALYST_FILTERS),

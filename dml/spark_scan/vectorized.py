@@ -1,12 +1,13 @@
-"""Data files that Spark's own vectorized Parquet reader reads, without Python. Driver, classic Spark only.
+"""Read data files with Spark's own vectorized Parquet reader, without Python. Driver, classic Spark only.
 
-Input: the tasks of a scan. Output: Spark's partitions and reader factory for them; or that our reader must read them.
+Input: the tasks of a scan. Output: Spark's partitions and reader factory for them, or None if RowDelta's reader must
+read them.
 
-Rows come as batches of columns and never cross into Python. Spark finds columns by field id, as Iceberg does, but knows
-nothing of the rest of a scan. So it reads where all files are Parquet that Spark's own file system reaches, no delete
-applies, no filter is left that would keep most rows from being read, and each column has had one type in all schemas of
-the table and is NULL where a file lacks it. The values of identity partition fields come from the manifests, as the
-specification says.
+Rows arrive as column batches and never enter Python. Spark's reader matches columns by field id, as Iceberg does, but
+supports nothing else of a scan. So it is used only if all files are Parquet on a file system that Spark reaches, no
+delete applies, no filter remains that would skip most rows, and each column has had one type in all schemas of the
+table and is NULL in files without it. The values of identity partition fields come from the manifests, as the
+specification requires.
 
 Source: Iceberg specification, "Column Projection"; Spark's `ParquetScan` and `FilePartition`.
 """
@@ -81,7 +82,7 @@ EMPTY_ARGUMENTS: Final = {
 """Makers of empty values for the parameters that later releases of Spark add."""
 
 NO_NAMES: Final = NameMapping([])
-"""Gives files without field ids none."""
+"""Assigns no ids to files without field ids."""
 
 
 TYPES: Final = (

@@ -35,7 +35,7 @@ from dml.write.writer_spec import WriterSpec, current_spec
 __all__ = ["FileRewriter"]
 
 MAX_APPENDED_BYTES: Final = 16 * 2**20
-"""Maximum bytes of a task's new rows that are added to spliced files. More are worth a file of their own."""
+"""Maximum bytes of a task's new rows that are appended to spliced files. More rows justify a separate file."""
 
 
 class FileRewriter:

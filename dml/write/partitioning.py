@@ -116,7 +116,7 @@ class FanoutDataWriter:
         open_partition: Opens the writer of one partition.
         max_open_files: Maximum number of open files.
         max_buffered_bytes: Maximum bytes of buffered rows, without those that wait to be split.
-        split_rows: Maximum rows that wait to be split; at most `limits.SPLIT_BATCH_BYTES`.
+        split_rows: Maximum rows that are buffered for splitting; at most `limits.SPLIT_BATCH_BYTES`.
     """
 
     def __init__(

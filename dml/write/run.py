@@ -1,10 +1,10 @@
-"""Runs a write job in a task: rows in, one report out, no files left behind on failure. Worker.
+"""Run a write job in a task: rows in, one report out, no files left behind on failure. Worker.
 
 Input: record batches of one Spark partition and a `WriterSpec`. Output: a `TaskCommit` or a `TaskFailure`. Source:
 Iceberg's `SparkWrite` and `SparkPositionDeltaWrite` for what an abort does.
 
-A failure that another attempt would only repeat is returned, not raised: Spark would run the task again, and in the end
-report it as text inside a `SparkException`.
+A failure that a retry would repeat is returned, not raised: Spark would retry the task and finally report the error as
+text inside a `SparkException`.
 """
 
 from collections.abc import Iterable, Iterator

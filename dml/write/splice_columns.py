@@ -126,7 +126,7 @@ def splice_columns(
         written: The footer that new files get.
         lineage: The number of row lineage columns, which are the last ones of the layout.
         loses_rows: Whether rows may leave the file.
-        gains_rows: Whether new rows may be added, which have all columns.
+        gains_rows: Whether new rows, with all columns, may be appended.
     """
     held = {column.field_id: column for column in footer.columns}
     ours = {column.field_id: column for column in written.columns}

@@ -9,7 +9,7 @@ whether that copies anything; all other files are rewritten. `FileSplice` then g
 - rows leave: the rows that stay are encoded again, together with those of neighbouring row groups;
 - no row stays: nothing is read.
 
-New rows of a MERGE become the last row group of a spliced file of their partition: they need no file of their own.
+New rows of a MERGE become the last row group of a spliced file of their partition, to avoid another small file.
 """
 
 from collections import OrderedDict
@@ -214,11 +214,11 @@ class FileSplice:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a new file, which takes new rows until it is closed."""
+        """Whether the new file exists and accepts new rows."""
         return self._output is not None
 
     def run(self, indexes: Mapping[Range, Fields]) -> Spliced:
-        """Write the rows of the old file that stay.
+        """Write the surviving rows of the old file.
 
         Args:
             indexes: The offset indexes of chunks that may be copied.
@@ -349,10 +349,10 @@ class FileSplice:
         self._copied.update(column.name for column in self._columns.columns if column.name not in pages)
 
     def close(self) -> tuple[ContentFile, SplicedDataFile] | None:
-        """Complete the new file, and return it, with the metrics that its footer has, and its copied columns.
+        """Complete the new file. Return it with the metrics from its footer, and its copied columns.
 
         Returns:
-            None if no row is left, so that there is no file.
+            None if no rows are left, and so no file was written.
         """
         self._write_pending()
         spliced, file = self._spliced, self._output
@@ -498,7 +498,7 @@ def may_splice_statement(
         table: The table.
         mode: The mode of the statement.
         options: The table's properties.
-        inserts: Whether the statement may insert rows. They are added at the end of files, which have no order then.
+        inserts: Whether the statement may insert rows, which are appended to files and would break a sort order.
         assigned_ids: The columns that it assigns.
     """
     return (
@@ -641,7 +641,7 @@ class Splicer:
         self._open.clear()
 
     def _hold(self, key: Hashable, splice: FileSplice, stack: ExitStack) -> None:
-        """Keep a file open if new rows may be added to it, instead of the one before of its partition."""
+        """Keep a file open for new rows, and complete the previous one of its partition; or complete it now."""
         if not (self.gains_rows and splice.is_open):
             self._finish(splice, stack)
             return
