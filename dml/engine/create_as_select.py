@@ -122,7 +122,7 @@ def write_query(creation: CreateAsSelect, table: Table, load_state: LoadState | 
     )
     query, found = creation.statement.query, creation.rows.schema
     rows = creation.rows.toDF(*(value_name(index) for index in range(len(found.fields))))
-    scanned: ScannedRows | ThroughSpark = ThroughSpark(reason="the rows are those of a DataFrame")
+    scanned: ScannedRows | ThroughSpark = ThroughSpark(reason="the rows come from a DataFrame")
     if query is not None and creation.tables is not None:
         targets: Targets = [(column, place) for place, column in enumerate(table.schema().fields)]
         scanned = scanned_rows(

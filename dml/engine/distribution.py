@@ -121,18 +121,18 @@ def groups_in_place(
         The scan tasks of each Spark task, or the reason why Spark must move or order the rows.
     """
     if not table.sort_order().is_unsorted:
-        return ThroughSpark(reason="the table has a sort order, in which Spark brings the rows")
+        return ThroughSpark(reason="Spark must sort the rows by the table's sort order")
     clustered = WriteOptions.from_properties(properties).fanout is False and not is_unpartitioned(table.spec())
     mode = distribution_mode(table, properties)
     if mode is DistributionMode.NONE and not clustered:
         return scan.groups(tasks, settings.parallelism)
     if clustered:
-        return ThroughSpark(reason="writers without fanout need the rows of each partition one after another")
+        return ThroughSpark(reason="writers without fanout need rows clustered by partition")
     if mode is not DistributionMode.HASH:
-        return ThroughSpark(reason=f"the distribution mode '{mode}' moves rows")
+        return ThroughSpark(reason=f"the distribution mode '{mode}' requires a shuffle")
     partitions = {task.file_ordinal: written_partition(task, scan.table, values, table.spec()) for task in tasks}
     if None in partitions.values():
-        return ThroughSpark(reason="rows of one file may go to several partitions of the table")
+        return ThroughSpark(reason="one source file may contain rows for several partitions")
     return partition_groups(tasks, lambda task: partitions[task.file_ordinal], parallelism=settings.parallelism)
 
 

@@ -253,7 +253,7 @@ def planned_insert(
     if given is None:
         rows = rows_of_query(engine, start, statement, query, plan, write, assign.policy)
     else:
-        rows = ThroughSpark(reason="the rows are those of a DataFrame")
+        rows = ThroughSpark(reason="the rows come from a DataFrame")
     return PlannedInsert(
         write=write,
         plan=plan,

@@ -110,7 +110,7 @@ def scanned_rows(
     (reference,) = query.tables
     resolved = tables.resolve(reference)
     if resolved is None:
-        return ThroughSpark(reason="the query reads no table in a catalog of RowDelta")
+        return ThroughSpark(reason="the query does not read a RowDelta table")
     if resolved.metadata_table is not None:
         return ThroughSpark(reason="the query reads a metadata table")
     snapshot_id, schema = snapshot_to_read(engine, settings, tables.statement, resolved, reference)
@@ -202,7 +202,7 @@ def plain_targets(plan: InsertPlan) -> Targets | ThroughSpark:
         plan: The source of each column's value.
     """
     if plan.statics:
-        return ThroughSpark(reason="PARTITION gives values")
+        return ThroughSpark(reason="the PARTITION clause has static values")
     targets: list[tuple[NestedField, int | Literal]] = []
     for column, source in plan.columns:
         match source:

@@ -75,7 +75,7 @@ def select_way(plan: RowDeltaPlan, scan: ScanPlan, computed: InTasks | ThroughSp
     if scan.covers_whole_files:
         return WholeFiles(tasks=tuple(scan.tasks))
     if not scan.tasks and not plan.inserts:
-        return Unchanged(reason="no data file can have a row that it changes")
+        return Unchanged(reason="no data file can contain matching rows")
     return computed
 
 

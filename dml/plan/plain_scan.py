@@ -30,7 +30,7 @@ __all__ = ["NOT_PLAIN", "PlainScan", "plain_scan"]
 SELECT_PARTS: Final = frozenset({"expressions", "from_", "where"})
 TABLE_PARTS: Final = frozenset({"this", "db", "catalog", "alias", "version", "when"})
 """What the tree of such a query has; the table's snapshot is known from its reference."""
-NOT_PLAIN: Final = ThroughSpark(reason="the query does more than select values of the rows of one table")
+NOT_PLAIN: Final = ThroughSpark(reason="the query is not a simple SELECT from one table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +64,10 @@ def plain_scan(
     if table is None or not parts(tree) <= SELECT_PARTS or not parts(table) <= TABLE_PARTS:
         return NOT_PLAIN
     if not rules.trees.holds(tree):
-        return ThroughSpark(reason="a setting of the session changes how Spark reads the query")
+        return ThroughSpark(reason="a setting or a function of the session changes how Spark reads the query")
     names = table_names(reference, schema, rules)
     if len(names.fields_by_name) < len(schema.fields):
-        return ThroughSpark(reason="names of columns differ in case alone")  # Spark reports those that are ambiguous
+        return ThroughSpark(reason="column names differ only in case")  # Spark reports those that are ambiguous
     where = tree.args.get("where")
     condition = EVERY_ROW if where is None else pushable(where.this, names)
     if condition.needs_spark:
