@@ -94,6 +94,8 @@ def parse(into: type[exp.Expr], text: str, strings: tuple[str, ...]) -> exp.Expr
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Expression) or tree.find(exp.Command) or not reads_precedence_alike(tree):
         return None
+    if any(kind.args.get("collate") for kind in tree.find_all(exp.DataType)):
+        return None  # a cast to a collated string: nothing that reads trees knows its comparisons
     return tree
 
 

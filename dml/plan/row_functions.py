@@ -109,6 +109,8 @@ def coalesce(node: exp.Expression, parts: CallParts) -> Value | None:
 def case(node: exp.Expression, parts: CallParts) -> Value | None:
     """`CASE WHEN`, and `CASE operand WHEN`, which compares with `=`."""
     operand, default = node.this, node.args.get("default")
+    if operand and repeats(operand):
+        return None
     branches = [
         (equation(operand, part.this) if operand else part.this, part.args["true"]) for part in node.args["ifs"]
     ]
@@ -145,7 +147,14 @@ def if_function(node: exp.Expression, parts: CallParts) -> Value | None:
 
 
 def nullif(node: exp.Expression, parts: CallParts) -> Value | None:
+    if repeats(node.this):
+        return None
     return chosen([(equation(node.this, node.expression), exp.Null())], node.this, parts)
+
+
+def repeats(operand: exp.Expression) -> bool:
+    """Return whether an operand, which each branch repeats, repeats others: a tree of such would grow exponentially."""
+    return operand.find(exp.Case, exp.Nullif) is not None
 
 
 def equation(left: exp.Expression, right: exp.Expression) -> exp.Expression:

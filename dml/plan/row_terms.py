@@ -241,8 +241,8 @@ def as_number(term: Literal, kind: pa.DataType) -> Literal | None:
     return widened_literal(term, kind) if term.type in {INT, LONG, kind} else None
 
 
-DECIMAL: Final = pa.decimal128(38, 18)
-"""Stands for the type of a number with a point, until it is known what it is computed with."""
+DECIMAL: Final = pa.decimal256(76, 38)
+"""Stands for the type of a number with a point, until it is known what it is computed with. No column has it."""
 
 
 def number(node: exp.Expression) -> Literal | None:
@@ -268,7 +268,8 @@ def number(node: exp.Expression) -> Literal | None:
     match found.kind, kind:
         case Kind.INTEGER, None if found.value < (1 << 31) + negative:
             return Literal(value=sign * found.value, type=INT)
-        case Kind.INTEGER, None | exp.DataType.Type.BIGINT if found.value < (1 << 63) + negative:
+        # -(2^63) is a bigint, and the cast of 2^63 an overflow; its sign stands before that cast.
+        case Kind.INTEGER, None | exp.DataType.Type.BIGINT if found.value < (1 << 63) + (negative and kind is None):
             return Literal(value=sign * found.value, type=LONG)
         case ((Kind.INTEGER | Kind.DECIMAL | Kind.DOUBLE), exp.DataType.Type.DOUBLE):
             return Literal(value=sign * float(found.value), type=DOUBLE)

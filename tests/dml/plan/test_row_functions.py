@@ -6,9 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType, DoubleType, NestedField
 from sqlglot import exp
 
 from dml.errors import DataError
+from dml.plan.names import SqlRules, TargetNames
 from dml.plan.predicates import pushable, row_value, uncomputed_text
 from dml.plan.row_functions import BUILDERS
 from dml.rows.evaluate import UncomputableValueError, evaluate
@@ -301,3 +304,33 @@ def test_calls_in_a_text(text: str, names: set[str]) -> None:
 def test_an_error_says_which_value_it_is() -> None:
     with pytest.raises(DataError, match="does not fit int32"):
         computed("i", "CAST(l AS INT)", l=[2**40])
+
+
+def test_a_cast_to_a_collated_string_is_left_to_spark() -> None:
+    assert parse_expression("CAST(s AS STRING COLLATE UTF8_LCASE) = 'abc'") is None
+    assert parse_expression("s = CAST('abc' AS STRING COLLATE UTF8_LCASE)") is None
+    assert parse_expression("CAST(s AS STRING) = 'abc'") is not None
+
+
+def test_decimals_are_not_compared_with_doubles() -> None:
+    """Arrow and Java round 6.6496171E-11 of a decimal(38, 18) to different doubles."""
+    amount = NestedField(1, "amt", DecimalType(38, 18), required=False)
+    schema = Schema(amount, NestedField(2, "d", DoubleType(), required=False))
+    names = TargetNames(schema=schema, qualifiers=(("t",),), rules=SqlRules())
+    for text in ("nullif(amt, 0) = 6.6496171E-11", "coalesce(amt, amt) = d", "coalesce(amt, amt) * d > 1.5D"):
+        assert not pushable(parse_expression(text), names).rows_are_exact, text
+
+
+@pytest.mark.parametrize("step", ["nullif({0}, {1})", "CASE {0} WHEN {1} THEN 1 WHEN 3 THEN 2 WHEN 4 THEN i END"])
+def test_operands_that_are_repeated_do_not_repeat_others(step: str) -> None:
+    text = "i"
+    for level in range(14):
+        text = step.format(text, level)
+    assert row_value(parse_expression(text), SCHEMA.find_field("i"), NAMES) is None
+    assert row_value(parse_expression(step.format("i", 7)), SCHEMA.find_field("i"), NAMES) is not None
+
+
+def test_the_cast_of_a_number_that_does_not_fit_is_left_to_spark() -> None:
+    for text, fits in (("-9223372036854775808", True), ("-CAST(9223372036854775808 AS BIGINT)", False)):
+        value = row_value(parse_expression(f"coalesce(l, {text})"), SCHEMA.find_field("l"), NAMES)
+        assert (value is not None) is fits, text
