@@ -170,17 +170,10 @@ def run_insert(
     idempotency_key: CommitKey | None = None,
     given: GivenRows | None = None,
 ) -> Result:
-    """Run an INSERT.
-
-    Args:
-        engine: The session and its catalogs.
-        statement: The statement.
-        sql: Its text.
-        idempotency_key: What keeps it from being applied twice.
-        given: The rows, where a DataFrame stands for the statement's query.
+    """Run an INSERT. The arguments are those of `planned_insert`.
 
     Raises:
-        DmlError: the statement does not fit the table, or failed; nothing is changed then, and no file is left.
+        DmlError: The statement does not fit the table, or failed; nothing is changed then, and no file is left.
     """
     planned = planned_insert(engine, statement, sql, idempotency_key, given)
     return run_write(planned.write, planned.rows, planned.frame)

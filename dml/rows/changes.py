@@ -204,6 +204,7 @@ def in_order(matched: ChangedRows, unmatched: ChangedRows) -> ChangedRows:
 
     def merged(one: pa.Array, other: pa.Array) -> pa.Array:
         # A NULL column may name nested fields differently than the source; all batches need the source's type.
+        assert other.type == one.type or other.null_count == len(other)
         both = pa.concat_arrays([one, other if other.type == one.type else pa.nulls(len(other), one.type)])
         return both.take(order) if len(one) else both
 
