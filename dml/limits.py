@@ -201,8 +201,8 @@ JVM."""
 # Batches. Spark sends Python 10,000 rows at a time; Arrow's kernels are efficient from a few thousand rows.
 
 SPARK_BATCH_ROWS: Final = 1 << 15
-"""Rows per batch that a task passes to Spark. Twice as many take twice the memory; which is faster has not been
-measured on an idle machine. Estimate."""
+"""Rows per batch that a task passes to Spark. A larger batch takes proportionally more memory. Estimate: speeds were
+compared on a busy machine only."""
 
 NARROW_BATCH_ROWS: Final = 1 << 16
 """Rows per batch where few narrow columns of a file are read: paths, positions and keys of delete files, or none to
@@ -265,6 +265,10 @@ With more, the file or row group is rewritten (decisions 025 and 029). Estimate.
 
 MAX_SPLICED_BYTES: Final = 256 * 2**20
 """New columns of a row group that is spliced: they are in memory at once (decision 025). Estimate."""
+
+MAX_APPENDED_BYTES: Final = 16 * 2**20
+"""New rows of a task that are appended to spliced files, held until then. More justify a file of their own.
+Estimate."""
 
 MAX_OPEN_SPLICED_FILES: Final = 16
 """Spliced files that wait for the new rows of their partition: each holds a reader and a writer. Estimate."""

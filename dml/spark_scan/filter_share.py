@@ -1,6 +1,6 @@
 """Estimate the selectivity of a filter on Parquet files from the footers of a sample. Driver.
 
-Input: a filter and the tasks of a scan. Output: whether it keeps so many rows that filtering before Spark does not pay.
+Input: a filter and the tasks of a scan. Output: whether Spark's own reader, which does not filter, is faster.
 The estimate assumes uniform values between the bounds of a row group, and independent columns. It selects the reader
 and never affects the result.
 """
@@ -59,7 +59,7 @@ class Left:
 
 
 def leaves_most(scan: Scan) -> bool:
-    """Return whether the filter keeps so many rows that Spark's reader, which ignores it, is faster.
+    """Return whether Spark's own reader is faster: it ignores the filter, which keeps most rows.
 
     Raises:
         DmlError: A file cannot be read.

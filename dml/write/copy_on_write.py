@@ -12,7 +12,7 @@ New rows share the files of rewritten rows, or become the last row group of a sp
 """
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,9 +33,6 @@ from dml.write.splicing import Splicer
 from dml.write.writer_spec import WriterSpec, current_spec
 
 __all__ = ["FileRewriter"]
-
-MAX_APPENDED_BYTES: Final = 16 * 2**20
-"""Maximum bytes of a task's new rows that are appended to spliced files. More rows justify a separate file."""
 
 
 class FileRewriter:
@@ -155,7 +152,7 @@ class FileRewriter:
             return
         self._new.append(batch)
         self._new_bytes += batch.nbytes
-        if self._new_bytes > MAX_APPENDED_BYTES:
+        if self._new_bytes > limits.MAX_APPENDED_BYTES:
             for held in self._new:
                 self._write_new(held)
             self._new, self._holds_new = [], False

@@ -609,7 +609,7 @@ class Splicer:
             if indexes is None:
                 return None
             done = splice.run(indexes)
-            self._hold(partition_key(task.spec_id, task.partition), splice, stack.pop_all())
+            self._hold(task, splice, stack.pop_all())
         return done
 
     def append(self, spec_id: int, partition: tuple[Any, ...], rows: pa.RecordBatch) -> bool:
@@ -635,19 +635,26 @@ class Splicer:
 
     def abort(self) -> None:
         """Drop the open files, which the caller deletes."""
-        for splice, stack in self._open.values():
-            splice.abort()
-            stack.close()
-        self._open.clear()
+        with ExitStack() as every:  # one that fails keeps no other open
+            for splice, stack in self._open.values():
+                every.push(stack)
+                every.callback(splice.abort)
+            self._open.clear()
 
-    def _hold(self, key: Hashable, splice: FileSplice, stack: ExitStack) -> None:
-        """Keep a file open for new rows, and complete the previous one of its partition; or complete it now."""
-        if not (self.gains_rows and splice.is_open):
+    def _hold(self, task: ScanTask, splice: FileSplice, stack: ExitStack) -> None:
+        """Keep a file open for new rows, and complete the previous one of its partition; or complete it now.
+
+        New rows do not go to a file of the target size: small MERGEs would add row groups to it without end.
+        """
+        is_full = task.file_size_in_bytes >= self._job.context.options.target_file_size
+        if is_full or not (self.gains_rows and splice.is_open):
             self._finish(splice, stack)
             return
-        if key in self._open:
-            self._finish(*self._open.pop(key))
-        self._open[key] = (splice, stack)
+        key = partition_key(task.spec_id, task.partition)
+        previous = self._open.pop(key, None)
+        self._open[key] = (splice, stack)  # first, so that `abort` finds it if the previous one cannot be completed
+        if previous is not None:
+            self._finish(*previous)
         if len(self._open) > limits.MAX_OPEN_SPLICED_FILES:
             self._finish(*self._open.popitem(last=False)[1])
 

@@ -49,7 +49,7 @@ from dml.write import splice_columns, splicing
 from dml.write.column_metrics import NanCounter, parquet_metrics
 from dml.write.copied_metrics import copied_metrics
 from dml.write.file_layout import file_layout
-from dml.write.splicing import may_splice
+from dml.write.splicing import FileSplice, may_splice
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import context, delta, read_back, run, stored_files
 
@@ -330,15 +330,64 @@ BY_FLAG = PartitionSpec(PartitionField(4, 1000, IdentityTransform(), "flag"))
     [
         ({}, {True: [4, 6], False: [4, 6], None: [1]}),
         ({"dml.limits.MAX_OPEN_SPLICED_FILES": 1}, {True: [4, 4, 2], False: [4, 6], None: [1]}),
-        ({"dml.write.copy_on_write.MAX_APPENDED_BYTES": 0}, {True: [4, 4, 2], False: [4, 4, 2], None: [1]}),
+        ({"dml.limits.MAX_APPENDED_BYTES": 0}, {True: [4, 4, 2], False: [4, 4, 2], None: [1]}),
+        ({"write.target-file-size-bytes": "1000"}, {True: [4, 4, 2], False: [4, 4, 2], None: [1]}),
     ],
 )
 def test_new_rows_go_to_the_last_spliced_file_of_their_partition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], rows: dict[bool | None, list[int]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any], rows: dict[bool | None, list[int]]
 ) -> None:
-    """A partition without one gets a file, and a column that old files lack has the values of the new rows."""
+    """A partition without one gets a file, as one does whose last file has the target size.
+
+    A column that old files lack has the values of the new rows.
+    """
     for name, limit in limits.items():
-        monkeypatch.setattr(name, limit)
+        if name.startswith("dml."):
+            monkeypatch.setattr(name, limit)
+    commit, new = merged_by_partition(
+        tmp_path, {key: limit for key, limit in limits.items() if key.startswith("write.")}
+    )
+    assert isinstance(commit, TaskCommit)
+    found: dict[bool | None, list[int]] = {}
+    for file in commit.data_files:
+        found.setdefault(file.partition[0], []).append(file.record_count)
+    assert {flag: sorted(counts) for flag, counts in found.items()} == {
+        flag: sorted(counts) for flag, counts in rows.items()
+    }
+    assert len(commit.spliced_files) == 4
+    read = sorted((row["id"], row["amount"], row["flag"], row["text"]) for row in read_back(commit))
+    kept = [(10 * n + place, 9.0 if place == 1 else 0.5, n < 2, None) for n in range(4) for place in range(4)]
+    assert read == kept + [(number, 1.0, flag, f"new {number}") for number, flag in new]
+    assert commit.metrics.rows_inserted == len(new)
+    assert {origin.data_file for origin in commit.row_origins} == {file.path for file in commit.data_files}
+
+
+def test_no_spliced_file_stays_open_when_another_cannot_be_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aborted: list[FileSplice] = []
+    abort = FileSplice.abort
+
+    def failing_close(splice: FileSplice) -> None:
+        raise OSError("no space left on device")
+
+    def noted(splice: FileSplice) -> None:
+        aborted.append(splice)
+        abort(splice)
+        raise OSError("nor can it be closed")
+
+    monkeypatch.setattr(FileSplice, "close", failing_close)
+    monkeypatch.setattr(FileSplice, "abort", noted)
+    failure, _ = merged_by_partition(tmp_path, {})
+    assert isinstance(failure, TaskFailure)
+    assert len(set(map(id, aborted))) == 2  # the file that was complete, and the next of its partition
+    assert stored_files(tmp_path / "new") == []
+
+
+def merged_by_partition(
+    tmp_path: Path, properties: dict[str, str]
+) -> tuple[TaskCommit | TaskFailure, list[tuple[int, bool | None]]]:
+    """Update a row in each of two files of two partitions, and insert rows into these and a third one."""
     schema = Schema(*(SCHEMA.find_field(name) for name in ("id", "amount", "flag", "text")))
     old_schema = Schema(*schema.fields[:3])
     tasks = []
@@ -351,7 +400,7 @@ def test_new_rows_go_to_the_last_spliced_file_of_their_partition(
     values = [pa.array([9.0] * 4), pa.nulls(4, pa.int64()), pa.nulls(4, pa.bool_()), pa.nulls(4, pa.string())]
     names = list(DeltaLayout(value_ids=(3, 1, 4, 2)).column_names)
     changes = delta([(UPDATE, ordinal, 1) for ordinal in range(4)])
-    new = [(100, True), (101, False), (102, None), (103, True), (104, False)]
+    new: list[tuple[int, bool | None]] = [(100, True), (101, False), (102, None), (103, True), (104, False)]
     inserts = delta([(RowOperation.INSERT, None, None)] * len(new))
     added = [
         pa.array([1.0] * len(new)),
@@ -365,24 +414,13 @@ def test_new_rows_go_to_the_last_spliced_file_of_their_partition(
             pa.RecordBatch.from_arrays([*changes.columns, *values], names=names),
             pa.RecordBatch.from_arrays([*inserts.columns, *added], names=names),
         ],
-        context(tmp_path / "new", schema=schema, specs=(BY_FLAG,), properties=ALWAYS),
+        context(tmp_path / "new", schema=schema, specs=(BY_FLAG,), properties={**ALWAYS, **properties}),
         DeltaLayout(value_ids=(3, 1, 4, 2), assigned_ids=(3,), insert_ids=(3, 1, 4, 2)),
         files,
         splices=True,
         tracks_origins=True,
     )
-    found: dict[bool | None, list[int]] = {}
-    for file in commit.data_files:
-        found.setdefault(file.partition[0], []).append(file.record_count)
-    assert {flag: sorted(counts) for flag, counts in found.items()} == {
-        flag: sorted(counts) for flag, counts in rows.items()
-    }
-    assert len(commit.spliced_files) == 4
-    read = sorted((row["id"], row["amount"], row["flag"], row["text"]) for row in read_back(commit))
-    kept = [(10 * n + place, 9.0 if place == 1 else 0.5, n < 2, None) for n in range(4) for place in range(4)]
-    assert read == kept + [(number, 1.0, flag, f"new {number}") for number, flag in new]
-    assert commit.metrics.rows_inserted == len(new)
-    assert {origin.data_file for origin in commit.row_origins} == {file.path for file in commit.data_files}
+    return commit, new
 
 
 def java_files() -> list[Path]:
