@@ -18,7 +18,7 @@ CLASSES = {
 
 
 def session(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], *, has_path: bool) -> tuple[Any, list[str]]:
-    """A session of those settings, and the functions that it is asked for."""
+    """Return a session with these settings, and the list of the functions that it was asked for."""
     asked: list[str] = []
 
     def function(name: str) -> SimpleNamespace:
