@@ -14,7 +14,7 @@ from dml.engine.insert import RowsWrite, commit_rows
 from dml.spark.proxies import Proxy
 from dml.spark_scan.running_query import running_plan
 from dml.spark_scan.workers import writer_factory
-from dml.write.stream_rows import StreamRows
+from dml.write.delta_writer import StreamRows
 
 __all__ = ["PartitionWrite"]
 

@@ -29,8 +29,8 @@ from dml.spark.shared_files import check_writes
 from dml.spark.task_frames import task_frame
 from dml.tasks.row_task import RowTask, discard
 from dml.tasks.task_input import TaskInput
-from dml.write.run import WriteTask
-from dml.write.source_inserts import assign_inserts, held_inserts, inserted_rows
+from dml.write.delta_writer import WriteTask
+from dml.write.held_rows import assign_inserts, held_inserts, inserted_rows
 from dml.write.writer_spec import WriteJob, WriterSpec
 
 __all__ = ["write_by_tasks", "write_merge_by_tasks"]

@@ -39,7 +39,7 @@ from dml.spark.partition_number import partition_number, partition_number_sql, t
 from dml.spark.rebalanced import rebalanced
 from dml.spark.versions import repartition_by_id
 from dml.sqlparse.quoting import quoted
-from dml.write.sorting import row_order
+from dml.write.partitioning import row_order
 
 __all__ = [
     "distribute_delta",

@@ -53,7 +53,7 @@ from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import InsertMode, InsertStatement
 from dml.views import StatementViews
-from dml.write.run import WriteTask
+from dml.write.delta_writer import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
 __all__ = [

@@ -44,9 +44,8 @@ from dml.scan.split import ChangeDistribution, TaskGroups, whole_file_groups
 from dml.scan.table_scan import Scan, TableScan
 from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import MergeStatement, Truncate
-from dml.write.copied_metrics import with_copied_metrics
-from dml.write.run import WriteTask
-from dml.write.splicing import may_splice_statement
+from dml.write.delta_writer import WriteTask
+from dml.write.splicing import may_splice_statement, with_copied_metrics
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
 __all__ = ["Delta", "delta_of", "run_row_level", "run_truncate"]

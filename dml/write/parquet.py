@@ -23,8 +23,7 @@ from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arr
 from dml.options import PARQUET_COMPRESSION, WriteOptions
 from dml.splice.variant_groups import with_annotated_footer
 from dml.write.column_metrics import Leaf, NanCounter, parquet_metrics
-from dml.write.file_layout import FileLayout
-from dml.write.file_writer import FileStatistics, codec_of
+from dml.write.file_layout import FileLayout, FileStatistics, codec_of
 from dml.write.variant_shredding import physical_columns, shredded_table, shreddings
 
 __all__ = [

@@ -16,7 +16,7 @@ from dml.model.variants import VARIANT_ARROW, VARIANT_FOR_SPARK
 from dml.pyiceberg_patch import VariantType
 from dml.splice.footer import TRAILER_BYTES, Footer, footer_length
 from dml.splice.variant_groups import with_annotated_footer
-from dml.write.conversion import converted
+from dml.write.file_layout import converted
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 from tests.dml.write.builders import context, run
 
