@@ -31,7 +31,7 @@ from dml.commit.outcome import CommitOutcome, find_commit, is_another_table, out
 from dml.commit.snapshot_producer import Prepared, prepare
 from dml.commit.window import ManifestReader
 from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError, NotFoundError
-from dml.files.deletion import delete_files
+from dml.files.file_io import delete_files
 from dml.iceberg import commit_table
 from dml.options import CommitOptions
 from dml.retry import commit_retries

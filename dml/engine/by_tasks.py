@@ -21,8 +21,7 @@ from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, failures_of, tas
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.model.write_task import SourceMatches, TaskReport, report_from_bytes
 from dml.options import DistributionMode
-from dml.rows.expressions import column_ids
-from dml.rows.program import Changes, Program
+from dml.rows.program import Changes, Program, column_ids
 from dml.scan.table_scan import Scan
 from dml.spark.jobs import ended_on_failure
 from dml.spark.shared_files import check_writes

@@ -31,8 +31,8 @@ from dml.options import (
     integer,
 )
 from dml.plan.row_delta_plan import ThroughSpark
-from dml.rows import expressions
-from dml.rows.expressions import Literal, Value
+from dml.rows import program
+from dml.rows.program import Literal, Value
 from dml.scan.split import TARGET_SIZE, TaskGroups, partition_groups
 from dml.scan.table_scan import TableScan
 from dml.spark.partition_number import partition_number, partition_number_sql, transformed_sql
@@ -147,7 +147,7 @@ def written_partition(
     values: list[Any] = []
     for field in spec.fields:
         value = written.get(field.source_id)
-        key = (value.field_id if isinstance(value, expressions.Column) else None, field.transform)
+        key = (value.field_id if isinstance(value, program.Column) else None, field.transform)
         if value is None or (isinstance(value, Literal) and value.value is None):  # NULL in all rows
             values.append(None)
         elif key in known:

@@ -36,7 +36,7 @@ from dml.model.write_task import WriteContext
 from dml.options import Command, DistributionMode, RowLevelOperationMode, sent_source_bytes
 from dml.plan.row_delta_plan import SentSourcePlan, ThroughSpark
 from dml.progress import progress_bar
-from dml.read.target_files import TargetFiles
+from dml.read.reader import TargetFiles
 from dml.result import Result
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import live_rows

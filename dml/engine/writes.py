@@ -25,7 +25,7 @@ from dml.catalog.credentials import storage_properties
 from dml.catalog.tables import with_live_credentials
 from dml.commit import RowCounts
 from dml.errors import CommitStateUnknownError, DmlError, ExecutionError, SetupError
-from dml.files.deletion import delete_files
+from dml.files.file_io import delete_files
 from dml.files.schemes import check_location, local_path
 from dml.model.manifest import ContentFile
 from dml.model.write_task import (

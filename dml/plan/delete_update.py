@@ -40,8 +40,7 @@ from dml.plan.row_delta_plan import (
     only_spark,
 )
 from dml.read.projection import arrow_type
-from dml.rows.expressions import Value
-from dml.rows.program import Changes
+from dml.rows.program import Changes, Value
 from dml.rows.program import Clause as RowClause
 from dml.sqlparse import quoted
 from dml.sqlparse.statements import DeleteStatement, Fragment, UpdateStatement

@@ -27,7 +27,7 @@ from dml.plan.row_terms import Scope, compared_terms, member_term, sql_text, unc
 from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
 from dml.pruning.bound_expressions import bound_to, optional_schema
 from dml.read.row_predicates import select_bound_rows
-from dml.rows.expressions import Predicate, Value
+from dml.rows.program import Predicate, Value
 from dml.sqlparse.constants import Constant, Kind, constant
 from dml.sqlparse.statements import Fragment
 

@@ -56,8 +56,7 @@ from dml.plan.row_delta_plan import (
 )
 from dml.plan.row_terms import sql_text, uncomputed_part, value_term
 from dml.read.projection import arrow_type
-from dml.rows.expressions import TRUE, Column, Comparison, Literal, Predicate, Value
-from dml.rows.program import Changes, Clause, Join, source_id
+from dml.rows.program import TRUE, Changes, Clause, Column, Comparison, Join, Literal, Predicate, Value, source_id
 from dml.sqlparse import quoted
 from dml.sqlparse.statements import (
     DeleteAction,

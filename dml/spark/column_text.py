@@ -16,7 +16,7 @@ from typing import Any, Final, assert_never
 from pyspark.sql import SparkSession
 
 from dml.errors import NotSupportedError
-from dml.model.value_text import date_text, timestamp_text
+from dml.model.transforms import date_text, timestamp_text
 from dml.spark.column_tree import (
     Aliased,
     Call,

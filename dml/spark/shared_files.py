@@ -30,7 +30,7 @@ from pyspark.sql.types import StringType
 from dml import limits
 from dml.errors import SetupError
 from dml.files.schemes import local_path
-from dml.files.shared_folder import Sighting, look_for
+from dml.files.scratch import Sighting, look_for
 from dml.model.write_task import WriteContext
 from dml.spark.handlers import is_classic, session_key
 from dml.spark.jvm import classic_session

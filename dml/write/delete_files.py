@@ -35,7 +35,7 @@ from dml.options import (
     DeleteGranularity,
     WriteOptions,
 )
-from dml.read.target_files import TargetFiles
+from dml.read.reader import TargetFiles
 from dml.write.file_layout import FileLayout
 from dml.write.output_files import OutputFile, OutputFileFactory, TaskIdentity, write_errors
 from dml.write.parquet import write_parquet

@@ -10,7 +10,7 @@ text inside a `SparkException`.
 
 One `DeltaWriter` serves all modes. Each changed data file is rewritten (`FileRewriter`), marked (`RowMarker`) or
 removed, as a function of its row counts chooses. Copy-on-write and merge-on-read are the constant functions
-`always_rewrite` and `always_mark`; `choose_by_counts` is the one of the adaptive mode, and only it counts changes first.
+`always_rewrite` and `always_mark`; `choose_by_counts` is the one of the adaptive mode, and only it counts first.
 The share of deleted rows that it allows is a table property; its two thresholds, which say when new columns next to
 copied ones are cheaper than marked and new rows, are estimates (docs/decisions/029-a-mode-that-chooses-by-file.md).
 

@@ -38,9 +38,7 @@ from pyiceberg.types import (
 
 from dml.errors import AnalysisError, DataError, ErrorKind, NotSupportedError
 from dml.model import columns
-from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
-from dml.model.type_names import primitive_name
-from dml.model.variants import is_variant
+from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, is_variant, primitive_arrow_type, primitive_name
 from dml.model.write_task import WriteContext
 from dml.options import BLOOM_FILTER_ENABLED_PREFIX, BLOOM_FILTER_FPP_PREFIX
 from dml.pyiceberg_patch import VariantType

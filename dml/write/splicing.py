@@ -44,10 +44,9 @@ from dml.model.scan_task import ScanTask
 from dml.model.write_task import SplicedDataFile, WriteContext
 from dml.options import RowLevelOperationMode, WriteOptions
 from dml.read.reader import FileBatch, PieceReader
-from dml.splice.footer import MAGIC, TRAILER_BYTES, Footer, Range, RowGroup, footer_length
+from dml.splice.footer import MAGIC, TRAILER_BYTES, Footer, Range, RowGroup, annotated, footer_length
 from dml.splice.spliced_file import ColumnFile, SplicedFile
 from dml.splice.thrift_compact import Fields
-from dml.splice.variant_groups import annotated
 from dml.write.column_metrics import (
     ColumnMetrics,
     Leaf,

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import dml
 from dml.errors import SetupError
-from dml.files.shared_folder import look_for
+from dml.files.scratch import look_for
 from dml.session import Session
 from dml.spark import shared_files
 

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dml.errors import DataError, DmlError, ErrorKind, ExecutionError
-from dml.files.deletion import delete_files
+from dml.files.file_io import delete_files
 from dml.model.columns import DeltaLayout, RowOperation
 from dml.model.write_task import REPORT_SCHEMA, TaskCommit, TaskFailure, report_from_bytes
 from dml.write import output_files

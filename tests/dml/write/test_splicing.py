@@ -42,7 +42,7 @@ from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
 from dml.model.write_task import TaskCommit, TaskFailure
 from dml.options import WriteOptions
-from dml.read.target_files import TargetFiles
+from dml.read.reader import TargetFiles
 from dml.splice.footer import Footer, footer_length, is_old_writer
 from dml.splice.thrift_compact import decode_struct, encode_struct
 from dml.write import splice_columns, splicing
