@@ -34,7 +34,7 @@ from dml.engine.join_keys import PruningKey, pruning_key
 from dml.engine.target import refuse_internal_names
 from dml.model.columns import INTERNAL_PREFIX
 from dml.model.scan_task import KeyFilter
-from dml.plan.merge_clauses import whens
+from dml.plan.merge import whens
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import JoinKey, MergeSource, PlanContext
 from dml.spark.handlers import is_classic

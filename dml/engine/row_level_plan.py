@@ -12,8 +12,7 @@ from dml.engine.target import Target, start_statement
 from dml.errors import ErrorKind, NotSupportedError
 from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
 from dml.plan.delete_update import plan_delete, plan_update
-from dml.plan.merge import plan_merge
-from dml.plan.merge_clauses import whens
+from dml.plan.merge import plan_merge, whens
 from dml.plan.row_delta_plan import PlanContext, RowDeltaPlan
 from dml.sqlparse.statements import (
     Assignment,
