@@ -28,9 +28,8 @@ from dml.connector import (
     uninstall,
 )
 from dml.dataframe_writers import take_writers
-from dml.engine.current import follow_spark
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.ownership import is_ours, is_query, parsed
+from dml.engine.ownership import follow_spark, is_ours, is_query, parsed
 from dml.engine.procedures import remove_orphans, verify_table
 from dml.errors import AnalysisError, ErrorKind
 from dml.hooks import Callbacks

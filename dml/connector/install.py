@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from dml.catalog.registry import CatalogRegistry
 from dml.connector.catalog import SparkCatalog
 from dml.connector.iceberg_format import inherit_format
-from dml.engine.current import SESSION_CATALOG
 from dml.engine.engine import Engine, is_connect
+from dml.engine.ownership import SESSION_CATALOG
 from dml.errors import SetupError
 from dml.spark.handlers import Binding, StatementHandler, session_key
 from dml.spark.internals import works

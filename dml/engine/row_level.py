@@ -23,12 +23,27 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
-from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
+from dml.engine.row_level_plan import (
+    InTasks,
+    PlannedStatement,
+    RowLevelStatement,
+    Unchanged,
+    Way,
+    WholeFiles,
+    plan_statement,
+    run_or_fall_back,
+    select_way,
+)
 from dml.engine.sent_source import SentSource, default_limit, send_source
 from dml.engine.target import Target, start_statement
-from dml.engine.way import InTasks, Unchanged, Way, WholeFiles, run_or_fall_back, select_way
-from dml.engine.write_settings import change_distribution, write_properties
-from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
+from dml.engine.writes import (
+    UncommittedFiles,
+    WriteOutcome,
+    change_distribution,
+    run_writer,
+    write_context,
+    write_properties,
+)
 from dml.errors import DataError, ErrorKind
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout, RowOperation
 from dml.model.scan_task import ScanTask
