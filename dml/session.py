@@ -50,7 +50,7 @@ from dml.result import Result
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
 from dml.spark.connect_calls import take_connect_calls
-from dml.spark.format_calls import take_format_calls
+from dml.spark.format_calls import take_format_calls, take_stream_calls
 from dml.spark.handlers import (
     Arguments,
     Binding,
@@ -63,7 +63,6 @@ from dml.spark.handlers import (
     running,
     session_key,
 )
-from dml.spark.stream_calls import take_stream_calls
 from dml.spark.table_calls import TableCalls
 from dml.spark_scan.frames import plans_our_scans
 from dml.sqlparse import bind_parameters, canonical_text, first_keyword, split_statements

@@ -28,8 +28,8 @@ from dml.options import ADVISORY_PARTITION_SIZE, DistributionMode, integer
 from dml.spark.java import CONNECTOR, array, constant, java_class, simple_name
 from dml.spark.jobs import await_tasks, new_tag, tagged
 from dml.spark.proxies import Proxy
-from dml.spark.shared_files import check_writes
 from dml.spark.versions import Feature, has
+from dml.spark.workers import check_writes
 from dml.sqlparse.quoting import quote_name
 
 __all__ = ["DistributedWrite", "WriterJob", "keeping_files_open", "reading_itself"]

@@ -24,8 +24,8 @@ from dml.options import DistributionMode
 from dml.rows.program import Changes, Program, column_ids
 from dml.scan.table_scan import Scan
 from dml.spark.jobs import ended_on_failure
-from dml.spark.shared_files import check_writes
 from dml.spark.task_frames import task_frame
+from dml.spark.workers import check_writes
 from dml.tasks.row_task import RowTask, discard
 from dml.tasks.task_input import TaskInput
 from dml.write.delta_writer import WriteTask

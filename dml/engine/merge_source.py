@@ -39,7 +39,7 @@ from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import JoinKey, MergeSource, PlanContext
 from dml.spark.handlers import is_classic
 from dml.spark.jobs import cancelled_on_interrupt
-from dml.spark.local_rows import estimated_bytes, local_rows
+from dml.spark.task_frames import estimated_bytes, local_rows
 from dml.spark.versions import arrow_table
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import (

@@ -74,7 +74,7 @@ from dml.options import (
 )
 from dml.scan.split import TARGET_SIZE, ChangeDistribution
 from dml.spark.jobs import ended_on_failure
-from dml.spark.shared_files import check_writes
+from dml.spark.workers import check_writes
 from dml.write.held_rows import write_joined_files
 from dml.write.writer_spec import WriterSpec
 
