@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from dml import limits
-from dml.connector import functions, install, stream
+from dml.connector import catalog, install, stream
 from dml.errors import SetupError
 from dml.spark import internals, task_frames
 from dml.spark.java import struct_type
@@ -196,7 +196,7 @@ def test_plans_that_cannot_be_made_leave_rows_as_they_are(lake, table, spark, mo
 @pytest.mark.needs(Feature.CATALOG_FUNCTIONS)
 @pytest.mark.parametrize("constant", ["FUNCTION", "REPLACING_RULE"])
 def test_functions_of_iceberg_name_what_is_missing(lake, table, spark, monkeypatch, constant):
-    monkeypatch.setattr(functions, constant, UNKNOWN)
+    monkeypatch.setattr(catalog, constant, UNKNOWN)
     with pytest.raises(SetupError, match=UNKNOWN):
         spark.table(f"lake.{table}").selectExpr("lake.system.bucket(4, id)").collect()
 
