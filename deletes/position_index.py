@@ -14,11 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from dml.deletes.bitmap import MAX_KEY
 from dml.errors import DataError
 
-__all__ = ["MAX_POSITION", "PositionDeleteIndex", "Positions"]
+__all__ = ["MAX_KEY", "MAX_POSITION", "PositionDeleteIndex", "Positions"]
 
+MAX_KEY = 2**31 - 2
+"""Iceberg's Java library holds the bitmaps in an array, whose length is at most 2**31 - 1."""
 MAX_POSITION = (MAX_KEY + 1 << 32) - 1
 
 Positions: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.uint64] | pa.Array | pa.ChunkedArray | Iterable[int]

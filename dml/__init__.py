@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__`
         update,
         verify,
     )
-    from dml.engine.snapshot_properties import commit_properties
+    from dml.engine.target import commit_properties
     from dml.result import Result
     from dml.session import Session
     from dml.spark.extension import extend
@@ -97,7 +97,7 @@ LAZY = {
     "Session": "dml.session",
     "Verification": "dml.verification",
     "after_commit": "dml.active_session",
-    "commit_properties": "dml.engine.snapshot_properties",
+    "commit_properties": "dml.engine.target",
     "connect": "dml.active_session",
     "delete": "dml.active_session",
     "disable": "dml.active_session",

@@ -50,11 +50,9 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from sqlalchemy.exc import DBAPIError
 
 from dml.errors import DmlError, storage_failure
-from dml.files.deletion import delete_files
+from dml.files.file_io import delete_files, with_single_puts
 from dml.files.schemes import check_location
-from dml.files.snapshot_texts import with_known_texts
-from dml.files.table_metadata import only_adds_a_snapshot, with_snapshots_of, without_snapshots
-from dml.files.uploads import with_single_puts
+from dml.files.table_metadata import only_adds_a_snapshot, with_known_texts, with_snapshots_of, without_snapshots
 from dml.options import FORMAT_VERSION
 
 __all__ = [

@@ -28,9 +28,8 @@ from dml.connector import (
     uninstall,
 )
 from dml.dataframe_writers import take_writers
-from dml.engine.current import follow_spark
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.ownership import is_ours, is_query, parsed
+from dml.engine.ownership import follow_spark, is_ours, is_query, parsed
 from dml.engine.procedures import remove_orphans, verify_table
 from dml.errors import AnalysisError, ErrorKind
 from dml.hooks import Callbacks
@@ -51,7 +50,7 @@ from dml.result import Result
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
 from dml.spark.connect_calls import take_connect_calls
-from dml.spark.format_calls import take_format_calls
+from dml.spark.format_calls import take_format_calls, take_stream_calls
 from dml.spark.handlers import (
     Arguments,
     Binding,
@@ -64,7 +63,6 @@ from dml.spark.handlers import (
     running,
     session_key,
 )
-from dml.spark.stream_calls import take_stream_calls
 from dml.spark.table_calls import TableCalls
 from dml.spark_scan.frames import plans_our_scans
 from dml.sqlparse import bind_parameters, canonical_text, first_keyword, split_statements

@@ -22,9 +22,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from dml.errors import NotSupportedError
+from dml.files.file_io import with_single_puts
 from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restricted
 from dml.files.table_metadata import read_table_metadata
-from dml.files.uploads import with_single_puts
 from dml.options import WRITE_METADATA_PATH
 
 __all__ = ["check_new_location", "metadata_read_once", "restrict_files"]

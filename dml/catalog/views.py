@@ -34,7 +34,7 @@ from sqlalchemy.orm import Session
 from dml.catalog.file_access import check_new_location
 from dml.catalog.translation import translated
 from dml.errors import AlreadyExistsError, CommitConflictError, NotFoundError, NotSupportedError
-from dml.files.deletion import delete_files
+from dml.files.file_io import delete_files
 
 __all__ = ["ViewDefinition", "drop_view", "has_views", "list_views", "load_view", "rename_view", "save_view"]
 

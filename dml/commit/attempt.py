@@ -19,8 +19,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRe
 
 from dml.commit.changes import FileChanges, Operation
 from dml.commit.concurrent_deletes import Reconciled, reconcile
-from dml.commit.manifest_filter import FilteredManifests, ManifestFilter, commit_pruner
-from dml.commit.new_manifests import CommitFiles, NewManifests
+from dml.commit.new_manifests import CommitFiles, FilteredManifests, ManifestFilter, NewManifests, commit_pruner
 from dml.commit.validation import (
     ENTRY_CHECKS,
     EntryCheck,

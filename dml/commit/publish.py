@@ -1,42 +1,293 @@
 """Committing: attempts until one is taken, and no file left behind. Driver.
 
-Input: a table and an action. Output: a `CommittedSnapshot`.
+Input: a table and an action. Output: a `CommittedSnapshot`. `prepare` turns a checked `Attempt` into a snapshot and
+requests to the catalog. Source: Iceberg specification, "Snapshots", "Optimistic Concurrency", "Row Lineage".
 
 Rules: each attempt starts from the newest metadata. Commits of one process to one table take turns: threads that race
-each other would only use up their retries. After an answer that says nothing, the table is asked whether it has the
+each other would only use up their retries. An error of the catalog is one of three: the race was lost and it may be
+tried again, it was refused for good, or the result is unknown. Then the table itself is asked whether it has the
 snapshot. Metadata files of attempts that are certainly lost are deleted; data files never: they are the caller's.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from threading import Lock, RLock
 from typing import Literal, overload
 from weakref import WeakValueDictionary
 
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation as IcebergOperation
+from pyiceberg.table.snapshots import Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
 
 from dml.catalog.tables import CommitBase, LoadState, load_table
 from dml.catalog.translation import error_text, shown_cause, translate, unmet_requirement
 from dml.commit.actions import Action, changes_of
-from dml.commit.attempt import Attempt, CommitRequest, TargetBranch, parent_of
+from dml.commit.attempt import Attempt, CommitRequest, TargetBranch, check, parent_of, requirements_of
 from dml.commit.changes import FileChanges
 from dml.commit.idempotency import CommitKey, refuse_second_run
-from dml.commit.new_manifests import CommitFiles
-from dml.commit.outcome import CommitOutcome, find_commit, is_another_table, outcome_of, was_outrun
-from dml.commit.snapshot_producer import Prepared, prepare
-from dml.commit.window import ManifestReader
+from dml.commit.new_manifests import CommitFiles, FilteredManifests, merge_manifests
+from dml.commit.summary import SummaryBuilder
+from dml.commit.window import ManifestReader, walk_back
 from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError, NotFoundError
-from dml.files.deletion import delete_files
-from dml.iceberg import commit_table
+from dml.files.file_io import delete_files
+from dml.iceberg import commit_table, next_row_id, taken_numbers
+from dml.manifests.write import write_manifest_list
+from dml.model.manifest import ManifestContent, ManifestFile
 from dml.options import CommitOptions
-from dml.retry import commit_retries
+from dml.retry import commit_retries, status_checks
 
-__all__ = ["Action", "CommittedSnapshot", "commit"]
+__all__ = ["Action", "CommittedSnapshot", "commit", "outcome_of", "prepare"]
+
+
+class CommitOutcome(Enum):
+    """What an error says about a commit: another one landed first, the catalog refused it, or it may have landed."""
+
+    LOST = "lost"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+# The catalog looked at the request and did not take it; or it was not asked, because its new metadata was not written.
+REFUSALS = (
+    AuthorizationExpiredError,
+    BadRequestError,
+    DmlError,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+
+
+def outcome_of(error: Exception) -> CommitOutcome:
+    """What an error means; whatever is not known to be harmless may have been raised after the commit."""
+    if isinstance(error, CommitFailedException):
+        return CommitOutcome.LOST
+    return CommitOutcome.REFUSED if isinstance(error, REFUSALS) else CommitOutcome.UNKNOWN
+
+
+def was_outrun(error: Exception, catalog: Catalog, identifier: Identifier, snapshot: Snapshot) -> bool:
+    """Whether a refusal is a race that was lost to another branch.
+
+    A conflict is 409, but many servers answer 400 to a snapshot whose sequence number is taken (apache/iceberg#15001).
+    """
+    if not isinstance(error, BadRequestError):
+        return False
+    try:
+        metadata = catalog.load_table(identifier).metadata
+    except Exception:  # noqa: BLE001 - the refusal stands, whatever the catalog raises now
+        return False
+    return taken_numbers(metadata, snapshot) is not None
+
+
+def is_another_table(error: Exception, catalog: Catalog, identifier: Identifier, snapshot_id: int) -> bool:
+    """Whether a creation failed because of a table that somebody else made.
+
+    A request that was sent twice gets the same answer because of our own table.
+    """
+    if not isinstance(error, TableAlreadyExistsError):
+        return False
+    try:
+        return catalog.load_table(identifier).metadata.snapshot_by_id(snapshot_id) is None
+    except Exception:  # noqa: BLE001 - as for `find_commit`
+        return False
+
+
+def find_commit(
+    catalog: Catalog, identifier: Identifier, snapshot: Snapshot, branch: str | None, options: CommitOptions
+) -> tuple[TableMetadata, str] | None:
+    """Look for a snapshot whose commit was not answered, more than once where the table does not show it.
+
+    Args:
+        catalog: The catalog.
+        identifier: The table.
+        snapshot: The snapshot.
+        branch: The branch that was to move to it; None where it was only to be staged.
+        options: How often, and how long.
+
+    Returns:
+        The table's metadata that has it, and its location; None if nobody knows.
+
+    Raises:
+        CommitFailedException: another snapshot has taken its place, so that it cannot come any more: try again.
+    """
+    return status_checks(options)(find_commit_once, catalog, identifier, snapshot, branch)
+
+
+def find_commit_once(
+    catalog: Catalog, identifier: Identifier, snapshot: Snapshot, branch: str | None
+) -> tuple[TableMetadata, str] | None:
+    """Look once; see `find_commit`."""
+    try:
+        table = catalog.load_table(identifier)
+    except Exception:  # noqa: BLE001 - the catalog is in trouble already: whatever it raises, the outcome stays unknown
+        return None
+    metadata = table.metadata
+    if metadata.snapshot_by_id(snapshot.snapshot_id) is not None:
+        return metadata, table.metadata_location
+    head = metadata.refs.get(branch) if branch is not None else None
+    if head is not None and has_passed(metadata, head.snapshot_id, snapshot):
+        # The request asked for the old head: it is refused now, whenever it arrives.
+        raise CommitFailedException(f"The commit was not answered, and the branch {branch} moved on without it")
+    return None
+
+
+def has_passed(metadata: TableMetadata, head_id: int, snapshot: Snapshot) -> bool:
+    """Whether a branch came from a snapshot's parent to where it is now without that snapshot.
+
+    Every step has to be there to be seen: where snapshots were expired, ours may have been among them.
+    """
+    passed, end_id = walk_back(metadata, head_id, snapshot.parent_snapshot_id)
+    return bool(passed) and end_id == snapshot.parent_snapshot_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """An attempt, ready for the catalog.
+
+    Attributes:
+        snapshot: The new snapshot.
+        updates: What the catalog is to change.
+        requirements: What has to be true of the table for that.
+        manifests: Locations of all manifests of the snapshot.
+        unused_delete_files: Locations of new delete files that turned out not to be needed.
+        is_empty: Whether no file is added or removed.
+    """
+
+    snapshot: Snapshot
+    updates: tuple[TableUpdate, ...]
+    requirements: tuple[TableRequirement, ...]
+    manifests: frozenset[str]
+    unused_delete_files: frozenset[str]
+    is_empty: bool
+
+
+def prepare(attempt: Attempt) -> Prepared:
+    """Check an attempt, and write its manifests and its manifest list.
+
+    Args:
+        attempt: The attempt.
+
+    Raises:
+        CommitConflictError: another commit stands in the way.
+        ValidationFailedError: the changes do not fit the table.
+        NotFoundError: there is no such branch.
+        DmlError: metadata files cannot be read or written.
+    """
+    check(attempt)
+    changes, data, deletes, parent = attempt.changes, attempt.data, attempt.deletes, attempt.parent
+    options = CommitOptions.from_properties(attempt.metadata.properties)
+    manifests = (
+        *merged(attempt, ManifestContent.DATA, changes, data, options),
+        *merged(attempt, ManifestContent.DELETES, changes, deletes, options),
+    )
+    summary = SummaryBuilder(attempt.metadata, options.partition_summary_limit)
+    summary.add((*changes.added_data_files, *changes.added_delete_files))
+    summary.remove(entry.data_file for entry in (*data.removed, *deletes.removed))
+    parent_id = None if parent is None else parent.snapshot_id
+    at_start = changes.summary_at_start if parent_id == changes.validation.starting_snapshot_id else ()
+    further = {**dict(changes.summary), **dict(at_start), **attempt.request.summary}
+    snapshot = new_snapshot(attempt, manifests, summary.build(summary_of(parent), further))
+    written = {file.path for file in attempt.request.changes.added_delete_files} | attempt.files.delete_file_locations
+    return Prepared(
+        snapshot=snapshot,
+        updates=updates_of(attempt, snapshot),
+        requirements=requirements_of(attempt.metadata, attempt.request.target, parent),
+        manifests=frozenset(manifest.manifest_path for manifest in manifests),
+        unused_delete_files=frozenset(written - {file.path for file in changes.added_delete_files}),
+        is_empty=not (changes.added_data_files or changes.added_delete_files or data.removed or deletes.removed),
+    )
+
+
+def merged(
+    attempt: Attempt,
+    content: ManifestContent,
+    changes: FileChanges,
+    filtered: FilteredManifests,
+    options: CommitOptions,
+) -> tuple[ManifestFile, ...]:
+    files = changes.added_data_files if content is ManifestContent.DATA else changes.added_delete_files
+    number = changes.data_sequence_number if content is ManifestContent.DATA else None
+    added = attempt.manifests.added(content, files, number)
+    if not changes.merges_manifests:
+        return (*added, *filtered.manifests)
+    return merge_manifests((*added, *filtered.manifests), options, attempt.request.reader, attempt.manifests)
+
+
+def new_snapshot(attempt: Attempt, manifests: tuple[ManifestFile, ...], summary: Mapping[str, str]) -> Snapshot:
+    metadata, request, parent = attempt.metadata, attempt.request, attempt.parent
+    version = metadata.format_version
+    sequence_number = metadata.next_sequence_number()
+    first_row_id = next_row_id(metadata)
+    location = request.location(
+        f"snap-{request.snapshot_id}-{len(attempt.files.lists) + 1}-{attempt.files.commit_id}.avro"
+    )
+    attempt.files.lists.append(location)
+    after = write_manifest_list(
+        request.io,
+        location,
+        version=version,
+        manifests=manifests,
+        snapshot_id=request.snapshot_id,
+        parent_snapshot_id=None if parent is None else parent.snapshot_id,
+        sequence_number=sequence_number,
+        first_row_id=first_row_id,
+    )
+    return Snapshot(
+        snapshot_id=request.snapshot_id,
+        parent_snapshot_id=None if parent is None else parent.snapshot_id,
+        sequence_number=sequence_number,
+        # A table's time never runs backwards, whatever the clocks of its writers say.
+        timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
+        manifest_list=location,
+        summary=Summary(IcebergOperation(request.changes.operation.value), **summary),
+        schema_id=metadata.current_schema_id,
+        first_row_id=first_row_id if version > 2 else None,
+        added_rows=after - first_row_id if version > 2 else None,
+    )
+
+
+def updates_of(attempt: Attempt, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+    target = attempt.request.target
+    add = AddSnapshotUpdate(snapshot=snapshot)
+    if target.stage_only:
+        return (add,)
+    ref = attempt.metadata.refs.get(target.branch)
+    move = SetSnapshotRefUpdate(
+        ref_name=target.branch,
+        type="branch",
+        snapshot_id=snapshot.snapshot_id,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
+        max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+    )
+    return (add, move)
+
+
+def summary_of(snapshot: Snapshot | None) -> Mapping[str, str] | None:
+    if snapshot is None:
+        return None
+    return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
 GUARD = Lock()

@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from dml.manifests.write import partition_type
 from dml.model import summary_keys
 from dml.model.manifest import ContentFile, FileContent
-from dml.model.value_text import partition_path
+from dml.model.transforms import partition_path
 
 __all__ = ["SummaryBuilder", "is_reserved"]
 

@@ -44,7 +44,7 @@ from dml.model.manifest import (
     ManifestEntry,
     Partition,
 )
-from dml.model.value_text import partition_path
+from dml.model.transforms import partition_path
 from dml.pruning.filter_text import filter_text
 from dml.pruning.pruner import FileFilter
 

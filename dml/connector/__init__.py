@@ -5,8 +5,7 @@ statements too; nothing is decided here. `install` puts the catalogs of a sessio
 """
 
 from dml.connector.caches import execute_and_refresh
-from dml.connector.iceberg_format import register_format
-from dml.connector.install import check_catalog_settings, inheriting, install, uninstall
+from dml.connector.install import check_catalog_settings, inheriting, install, register_format, uninstall
 from dml.connector.table import table_frame
 
 __all__ = [

@@ -1,43 +1,363 @@
-"""A catalog of ours as Spark's: tables, namespaces and functions. Driver, classic Spark only.
+"""A catalog of ours as Spark's: tables, namespaces, views and functions. Driver, classic Spark only.
 
-Input: calls of Spark's `TableCatalog`, `SupportsNamespaces` and `FunctionCatalog`. Output: `SparkTable`s, lists of
-names, functions; what is created, changed or dropped goes through `dml.ddl`, as the statements do. What is not there or
-there already is said by the exceptions that Spark expects; every other error of ours arrives as itself.
+Input: calls of Spark's `TableCatalog`, `SupportsNamespaces`, `ViewCatalog` and `FunctionCatalog`. Output:
+`SparkTable`s, lists of names, views, functions; what is created, changed or dropped goes through `dml.ddl`, as the
+statements do. What is not there or there already is said by the exceptions that Spark expects; every other error of
+ours arrives as itself.
+
+Tables that are created or replaced together with their rows (`SparkStagedTable`) are seen by nobody else before Spark
+commits them, in one commit with the rows that are written meanwhile; a table that is replaced stays as it is until
+then. Where the catalog's server cannot stage tables, a new one is created first, and dropped again if its rows cannot
+be written.
+
+Of a view Spark parses and analyses the query each time the view is read. What Spark has and Iceberg's metadata has no
+field for goes into properties: the settings that the query was written under, the names of its columns, and how the
+view follows changes of them.
+
+A function, such as `lake.system.bucket(16, id)`, is a builder that returns an expression of Spark's own when a call is
+analysed, the one that `dml.spark.iceberg_functions` has for it in SQL: nothing of ours runs with each row. So the
+functions are there wherever Spark resolves one: in `expr`, in conditions of DataFrames, in `call_function`, in views. A
+function of Spark's connector API would be a Java object that goes to executors, which Python cannot be.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
 
 from py4j.java_gateway import JavaObject
 from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import NestedField
 from pyiceberg.view import View
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from dml import catalog as catalogs
 from dml import ddl
+from dml.catalog import LoadState, ViewDefinition
 from dml.catalog.registry import ResolvedTable
-from dml.connector.functions import list_functions, load_function
-from dml.connector.metadata_table import SparkMetadataTable
-from dml.connector.spark_views import definition_of, spark_view
-from dml.connector.staged import SparkStagedTable, stage
 from dml.connector.state import TableState, loaded_once
-from dml.connector.table import SparkTable
+from dml.connector.table import SparkMetadataTable, SparkTable
 from dml.connector.table_changes import NOWHERE, alter_actions, create_statement, reference_of
+from dml.connector.write import SparkWriteBuilder, WrittenTable
+from dml.engine.create_as_select import drop_empty
 from dml.engine.engine import Engine, StatementSettings
-from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
-from dml.spark.java import CATALOG, array, java_class, java_error, java_map, simple_name, strings
+from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, NotSupportedError
+from dml.result import Result
+from dml.spark.handlers import running
+from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, with_iceberg_functions
+from dml.spark.internals import internals
+from dml.spark.java import (
+    CATALOG,
+    array,
+    companion,
+    java_class,
+    java_error,
+    java_map,
+    simple_name,
+    strings,
+    struct_type,
+)
+from dml.spark.jvm import analyzed_plan, scala_list, scala_tuple
 from dml.spark.proxies import Proxy
-from dml.spark.versions import Feature, has
+from dml.spark.types import spark_field
+from dml.spark.versions import Feature, has, require
+from dml.spark_scan.expressions import EXPRESSIONS, held, marked
 from dml.sqlparse.statements import (
     AlterTable,
     CreateNamespace,
+    CreateTable,
     DropNamespace,
     DropTable,
     RenameTable,
 )
 
-__all__ = ["SparkCatalog"]
+__all__ = ["SparkCatalog", "stage"]
+
+FUNCTION: Final = "org.apache.spark.sql.internal.connector.V1Function"
+REPLACING_RULE: Final = "org.apache.spark.sql.catalyst.optimizer.PushPredicateThroughNonJoin"
+ARGUMENT: Final = "__rowdelta_argument_"
+
+
+def list_functions(namespace: Sequence[str]) -> JavaObject:
+    """The identifiers of the functions of a namespace, which are all in one."""
+    names = sorted(FUNCTIONS) if [part.lower() for part in namespace] == [NAMESPACE] else []
+    return array(CATALOG + "Identifier", (identifier(name) for name in names))
+
+
+def identifier(name: str) -> JavaObject:
+    """A function's identifier."""
+    return java_class(CATALOG + "Identifier").of(strings((NAMESPACE,)), name)
+
+
+def load_function(session: Callable[[], SparkSession], wanted: JavaObject) -> JavaObject:
+    """A function, as Spark's analyser calls it.
+
+    Args:
+        session: Gives the session that analyses calls.
+        wanted: The function's identifier.
+
+    Raises:
+        CallbackError: there is none of the name: Java's NoSuchFunctionException.
+        NotSupportedError: this Spark takes no builders from catalogs.
+    """
+    name = str(wanted.name()).lower()
+    if [str(part).lower() for part in wanted.namespace()] != [NAMESPACE] or name not in FUNCTIONS:
+        raise java_error("org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException", wanted)
+    require(Feature.CATALOG_FUNCTIONS)
+    info = java_class(EXPRESSIONS + "ExpressionInfo")("org.apache.iceberg", NAMESPACE, name)
+    builder = FunctionBuilder(session, name)
+    with internals(FUNCTION):
+        return java_class(FUNCTION).apply(info, builder)
+
+
+class FunctionBuilder(Proxy):
+    """`Seq[Expression] => Expression`.
+
+    Args:
+        session: Gives the session that analyses calls.
+        name: The function.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("scala.Function1",)
+
+    def __init__(self, session: Callable[[], SparkSession], name: str) -> None:
+        self.session = session
+        self.name = name
+
+    def apply(self, arguments: JavaObject) -> JavaObject:
+        """The expression of a call: analysed over columns of the arguments' types, which the arguments then replace."""
+        given = [arguments.apply(place) for place in range(arguments.size())]
+        texts = [constant_text(argument) or f"{ARGUMENT}{place}" for place, argument in enumerate(given)]
+        columns = [
+            f"CAST(NULL AS {argument.dataType().sql()}) AS {ARGUMENT}{place}" for place, argument in enumerate(given)
+        ]
+        call = f"SELECT {NAMESPACE}.{self.name}({', '.join(texts)}) FROM (SELECT {', '.join(columns) or '1'})"
+        spark = self.session()
+        with running():
+            text = with_iceberg_functions(call, lambda probe: spark.sql(probe).schema, ())
+            plan = analyzed_plan(spark.sql(text))
+        (result,) = named_expressions(plan)
+        if not given:
+            return result.child()
+        *widths, source = given
+        given = [*widths, held(source)]
+        aliases = named_expressions(plan.child().child())  # below the name of the subquery
+        replaced = [
+            scala_tuple(alias.toAttribute(), alias.withNewChildren(scala_list([argument])))
+            for alias, argument in zip(aliases, given, strict=True)
+        ]
+        with internals(REPLACING_RULE):
+            mapped = companion(EXPRESSIONS + "AttributeMap").apply(scala_list(replaced))
+            return marked(self.name, given, companion(REPLACING_RULE).replaceAlias(result.child(), mapped))
+
+
+def constant_text(argument: JavaObject) -> str | None:
+    """A whole number that an argument is, as SQL; None where it is no constant."""
+    if not argument.foldable() or str(argument.dataType().sql()) not in {"TINYINT", "SMALLINT", "INT"}:
+        return None
+    value = argument.eval(None)
+    return None if value is None else str(value)
+
+
+def named_expressions(plan: JavaObject) -> list[JavaObject]:
+    """What a projection gives."""
+    listed = plan.projectList()
+    return [listed.apply(place) for place in range(listed.size())]
+
+
+DIALECT: Final = "spark"
+QUERY_COLUMNS: Final = "spark.query-column-names"
+LISTED_COLUMNS: Final = "rowdelta.query-column-names"
+SCHEMA_MODE: Final = "view.schemaMode"
+CONFIG: Final = "view.sqlConfig."
+
+
+def spark_view(view: View, catalog_name: str) -> JavaObject:
+    """Spark's view of one of ours.
+
+    Args:
+        view: The view.
+        catalog_name: The name that its catalog has in the session, where it does not say another.
+
+    Raises:
+        NotSupportedError: it is written for other engines alone.
+    """
+    written = view.sql_for(DIALECT)
+    if written is None:
+        raise NotSupportedError(
+            f"The view '{'.'.join(view.name())}' has no query for Spark",
+            hint="Another engine wrote it in a language of its own: CREATE OR REPLACE it here",
+        )
+    version, given = view.current_version(), dict(view.properties)
+    joined, listed = given.pop(QUERY_COLUMNS, None), given.pop(LISTED_COLUMNS, None)
+    builder = java_class(CATALOG + "View$Builder")()
+    builder.withSchema(struct_type(StructType([column(field) for field in view.schema().fields])))
+    builder.withQueryText(written.sql)
+    builder.withCurrentCatalog(version.default_catalog or catalog_name)
+    builder.withCurrentNamespace(strings(version.default_namespace))
+    builder.withSchemaMode(given.pop(SCHEMA_MODE, "BINDING"))
+    if listed is not None:
+        names = json.loads(listed)
+    else:
+        names = [field.name for field in view.schema().fields] if joined is None else joined.split(",")
+    builder.withQueryColumnNames(strings(names))
+    configs = {key.removeprefix(CONFIG): given.pop(key) for key in list(given) if key.startswith(CONFIG)}
+    builder.withSqlConfigs(java_map(configs))
+    builder.withProperties(java_map(given))
+    return builder.build()
+
+
+def column(field: NestedField) -> StructField:
+    """A column with its comment."""
+    shown = spark_field(field)
+    if field.doc is not None:
+        shown.metadata = {"comment": field.doc}
+    return shown
+
+
+def definition_of(view: JavaObject) -> ViewDefinition:
+    """What a view of Spark's is."""
+    configs = {f"{CONFIG}{key}": str(value) for key, value in dict(view.sqlConfigs()).items()}
+    given = {str(key): str(value) for key, value in dict(view.properties()).items()}
+    mode = view.schemaMode()
+    return ViewDefinition(
+        sql=str(view.queryText()),
+        schema=ddl.schema_from_json(view.schema().json()),
+        catalog=str(view.currentCatalog()),
+        namespace=tuple(map(str, view.currentNamespace())),
+        properties={
+            **given,
+            **configs,
+            **({} if mode is None else {SCHEMA_MODE: str(mode)}),
+            **query_columns(tuple(map(str, view.queryColumnNames()))),
+        },
+    )
+
+
+def query_columns(names: tuple[str, ...]) -> dict[str, str]:
+    """The property with the names of a query's columns: as Iceberg's engines join them, if that can be cut again."""
+    if any("," in name for name in names):
+        return {LISTED_COLUMNS: json.dumps(names)}
+    return {QUERY_COLUMNS: ",".join(names)} if names else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedCreation:
+    """A table that is being created or replaced.
+
+    Attributes:
+        statement: What it is to be: CREATE TABLE without columns.
+        schema: Its columns.
+        catalog_name: The name of its catalog in the session.
+        catalog: Its catalog.
+        identifier: Namespace and name.
+        time_zone: The session's time zone.
+        table: The table as it will be, or as it was created.
+        load_state: Finds it as it is for each attempt to commit; None where it is there already.
+    """
+
+    statement: CreateTable
+    schema: Schema
+    catalog_name: str
+    catalog: Catalog
+    identifier: tuple[str, ...]
+    time_zone: str
+    table: Table
+    load_state: LoadState | None
+
+    @property
+    def resolved(self) -> ResolvedTable:
+        """The table, as rows are written to it."""
+        return ResolvedTable(
+            catalog_name=self.catalog_name, catalog=self.catalog, identifier=self.identifier, table=self.table
+        )
+
+
+def stage(provide: Callable[[], Engine], statement: CreateTable, schema: Schema) -> "SparkStagedTable":
+    """Prepare a table that is created or replaced.
+
+    Args:
+        provide: Gives the session and its catalogs.
+        statement: What it is to be, without columns.
+        schema: Its columns.
+
+    Raises:
+        DmlError: the table is there, is not there, or cannot be so.
+    """
+    engine = provide()
+    catalog_name, identifier = engine.registry.split(statement.table.parts)
+    catalog = engine.registry.catalog(catalog_name)
+    time_zone = StatementSettings.of(engine).time_zone
+    load_state = ddl.stage_table(statement, catalog, identifier, schema, time_zone=time_zone)
+    if load_state is None:
+        table = ddl.create_table(statement, catalog, identifier, schema, time_zone=time_zone)
+    else:
+        table = load_state().table
+    creation = StagedCreation(
+        statement=statement,
+        schema=schema,
+        catalog_name=catalog_name,
+        catalog=catalog,
+        identifier=identifier,
+        time_zone=time_zone,
+        table=table,
+        load_state=load_state,
+    )
+    return SparkStagedTable(provide, creation)
+
+
+class SparkStagedTable(SparkTable):
+    """A table that is created or replaced when Spark says so.
+
+    Args:
+        engine: Gives the session and its catalogs.
+        creation: The table.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = (*SparkTable.interfaces, "catalog.StagedTable")
+
+    def __init__(self, engine: Callable[[], Engine], creation: StagedCreation) -> None:
+        state = TableState(resolved=creation.resolved, snapshot_id=None, schema=creation.table.schema())
+        super().__init__(engine, state)
+        self._creation = creation
+        self._is_there = creation.load_state is None
+
+    @property
+    def _accepts_any_schema(self) -> bool:
+        """Never: it is made with the columns of its rows, and Spark fits the rows to them."""
+        return False
+
+    def newWriteBuilder(self, info: JavaObject) -> SparkWriteBuilder:
+        """A builder of the write of its rows, which commits the table with them."""
+        creation = self._creation
+        written = WrittenTable(engine=self.engine, resolved=creation.resolved, load_state=creation.load_state)
+        return SparkWriteBuilder(written, info, self._note)
+
+    def commitStagedChanges(self) -> None:
+        """Create or replace the table, where its rows have not done so: there were none."""
+        creation = self._creation
+        if not self._is_there:
+            ddl.create_table(
+                creation.statement,
+                creation.catalog,
+                creation.identifier,
+                creation.schema,
+                time_zone=creation.time_zone,
+            )
+
+    def abortStagedChanges(self) -> None:
+        """Leave nothing: only a table that had to be created before its rows is there."""
+        if self._creation.load_state is None:
+            drop_empty(self._creation.table)
+
+    def _note(self, result: Result) -> None:
+        """Its rows have been written."""
+        self._is_there = self._is_there or result.snapshot_id is not None
+
 
 ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
 DEFAULT_NAMESPACE = ("default",)

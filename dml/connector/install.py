@@ -1,13 +1,20 @@
-"""Our catalogs in a Spark session. Driver; on Spark Connect nothing happens.
+"""Our catalogs in a Spark session, and the format `iceberg` of its readers and writers. Driver; not on Spark Connect.
 
 Input: a session and its catalogs. Output: the same catalogs under the same names in Spark's `CatalogManager`, so that
 `spark.table("lake.db.t")`, `df.writeTo(...)`, `spark.catalog` and views find their tables. Spark makes catalogs of Java
 classes that its settings name; ours are put where Spark keeps the ones that it has made, in a field that has no name
 for others.
+
+A data source of the name `iceberg` lets `df.write.format("iceberg").saveAsTable("lake.db.t")` come to the catalog of
+the table: Spark looks for the format first, and would find none. `load` and `save` with the name of a table never come
+here (`dml.spark.format_calls`); for what does, the error says what to give instead. Where Iceberg's JAR is there, Spark
+finds the JAR's.
 """
 
+import importlib
+import threading
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -16,17 +23,72 @@ from pyspark.sql import SparkSession
 
 from dml.catalog.registry import CatalogRegistry
 from dml.connector.catalog import SparkCatalog
-from dml.connector.iceberg_format import inherit_format
-from dml.engine.current import SESSION_CATALOG
 from dml.engine.engine import Engine, is_connect
-from dml.errors import SetupError
+from dml.engine.ownership import SESSION_CATALOG
+from dml.errors import NotSupportedError, SetupError
 from dml.spark.handlers import Binding, StatementHandler, session_key
 from dml.spark.internals import works
 from dml.spark.java import java_class
-from dml.spark.jvm import classic_session, field_of, jvm_view, session_state, take_callbacks, weak_session
-from dml.spark_scan.workers import has_python_readers
+from dml.spark.jvm import (
+    classic_session,
+    field_of,
+    jvm_view,
+    python_function,
+    session_state,
+    take_callbacks,
+    weak_session,
+)
+from dml.spark_scan.workers import has_python_readers, user_data_source
 
-__all__ = ["check_catalog_settings", "inheriting", "install", "uninstall"]
+__all__ = ["check_catalog_settings", "inheriting", "install", "register_format", "uninstall"]
+
+ICEBERG: Final = "iceberg"
+
+LOOKED_UP: Final = threading.Event()
+"""Whether a session of this process has the format."""
+
+
+def register_format(spark: SparkSession) -> None:
+    """Let a session have the format, unless it has one of that name.
+
+    Spark looks then for data sources of Python packages, once, in a Python process that it starts for it: nearly a
+    second, which a program that never names the format need not spend.
+
+    Args:
+        spark: The session.
+    """
+    if not has_python_readers():
+        return
+    LOOKED_UP.set()
+    inherit_format(spark)
+
+
+def inherit_format(spark: SparkSession) -> None:
+    """Let a session have the format where another one has it: Spark knows by then what else there is."""
+    if not LOOKED_UP.is_set():
+        return
+    manager = session_state(spark).dataSourceManager()
+    if not manager.dataSourceExists(ICEBERG):
+        manager.registerDataSource(ICEBERG, user_data_source(python_function(data_source())))
+
+
+def data_source() -> type:
+    """The class of the format: PySpark before 4.0 has none to derive it from."""
+    base = importlib.import_module("pyspark.sql.datasource").DataSource
+    return type("Iceberg", (base,), {"name": classmethod(lambda _: ICEBERG), "__init__": refuse})
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    """Say what to call instead. Worker.
+
+    Raises:
+        NotSupportedError: always.
+    """
+    raise NotSupportedError(
+        "The format 'iceberg' loads and saves tables by their names, and this is none with a catalog in front",
+        hint="Give load() and save() a name such as 'lake.db.t', or use spark.table('lake.db.t')",
+    )
+
 
 BUILT_IN: Final = "builtin"
 """The value of the session catalog's setting when it is not set, from Spark 4.0 on."""

@@ -28,8 +28,8 @@ from dml.spark.internals import internals
 from dml.spark.java import CONNECTOR, array, java_class, java_error, simple_name, static
 from dml.spark.jvm import java_collection, session_state
 from dml.spark.proxies import Proxy
-from dml.spark.shared_files import check_reads
 from dml.spark.versions import Feature, has, require
+from dml.spark.workers import check_reads
 from dml.spark_scan.running_query import running_plan
 from dml.spark_scan.scan import SparkRead, SparkScan, SparkStatistics
 from dml.spark_scan.vectorized import VectorizedRead

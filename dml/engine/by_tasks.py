@@ -21,16 +21,15 @@ from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, failures_of, tas
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.model.write_task import SourceMatches, TaskReport, report_from_bytes
 from dml.options import DistributionMode
-from dml.rows.expressions import column_ids
-from dml.rows.program import Changes, Program
+from dml.rows.program import Changes, Program, column_ids
 from dml.scan.table_scan import Scan
 from dml.spark.jobs import ended_on_failure
-from dml.spark.shared_files import check_writes
 from dml.spark.task_frames import task_frame
+from dml.spark.workers import check_writes
 from dml.tasks.row_task import RowTask, discard
 from dml.tasks.task_input import TaskInput
-from dml.write.run import WriteTask
-from dml.write.source_inserts import assign_inserts, held_inserts, inserted_rows
+from dml.write.delta_writer import WriteTask
+from dml.write.held_rows import assign_inserts, held_inserts, inserted_rows
 from dml.write.writer_spec import WriteJob, WriterSpec
 
 __all__ = ["write_by_tasks", "write_merge_by_tasks"]

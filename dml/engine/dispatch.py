@@ -15,12 +15,20 @@ from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
 from dml.commit import CommitKey
 from dml.engine.create_as_select import create_table
-from dml.engine.current import DEFAULT_NAMESPACE, enter, follow_spark, leaves_ours
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.explain import explain
 from dml.engine.insert import insert_options, run_insert
 from dml.engine.located import located
-from dml.engine.ownership import TABLE_KEYWORDS, names_ours, spark_has, table_of
+from dml.engine.ownership import (
+    DEFAULT_NAMESPACE,
+    TABLE_KEYWORDS,
+    enter,
+    follow_spark,
+    leaves_ours,
+    names_ours,
+    spark_has,
+    table_of,
+)
 from dml.engine.procedures import PROCEDURES, run_call
 from dml.engine.publish import run_once
 from dml.engine.query import create_view, run_query, temporary_view

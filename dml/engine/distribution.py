@@ -31,15 +31,15 @@ from dml.options import (
     integer,
 )
 from dml.plan.row_delta_plan import ThroughSpark
-from dml.rows import expressions
-from dml.rows.expressions import Literal, Value
+from dml.rows import program
+from dml.rows.program import Literal, Value
 from dml.scan.split import TARGET_SIZE, TaskGroups, partition_groups
 from dml.scan.table_scan import TableScan
 from dml.spark.partition_number import partition_number, partition_number_sql, transformed_sql
-from dml.spark.rebalanced import rebalanced
+from dml.spark.task_frames import rebalanced
 from dml.spark.versions import repartition_by_id
 from dml.sqlparse.quoting import quoted
-from dml.write.sorting import row_order
+from dml.write.partitioning import row_order
 
 __all__ = [
     "distribute_delta",
@@ -147,7 +147,7 @@ def written_partition(
     values: list[Any] = []
     for field in spec.fields:
         value = written.get(field.source_id)
-        key = (value.field_id if isinstance(value, expressions.Column) else None, field.transform)
+        key = (value.field_id if isinstance(value, program.Column) else None, field.transform)
         if value is None or (isinstance(value, Literal) and value.value is None):  # NULL in all rows
             values.append(None)
         elif key in known:

@@ -13,8 +13,7 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.hooks import Callbacks
 from dml.model import summary_keys
 from dml.plan.names import SqlRules
-from dml.spark.built_ins import replaces_any
-from dml.spark.jvm import settings_below, settings_of
+from dml.spark.jvm import replaces_any, settings_below, settings_of
 from dml.spark.master import SettingReader, max_task_failures, number, parallel_tasks
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has

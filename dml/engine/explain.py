@@ -12,8 +12,7 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import planned_insert
 from dml.engine.query import query_views
 from dml.engine.row_level import Delta, delta_of
-from dml.engine.row_level_plan import PlannedStatement, plan_statement
-from dml.engine.way import InTasks, Unchanged, WholeFiles
+from dml.engine.row_level_plan import InTasks, PlannedStatement, Unchanged, WholeFiles, plan_statement
 from dml.options import RowLevelOperationMode, WriteOptions
 from dml.plan.row_delta_plan import DefaultValue, ThroughSpark
 from dml.pruning.filter_text import filter_text

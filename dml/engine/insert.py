@@ -31,13 +31,19 @@ from dml.engine.publish import Outcome, publish
 from dml.engine.query import statement_views
 from dml.engine.replaced_rows import Replaced, replaced_rows
 from dml.engine.row_level_commit import check_rows
+from dml.engine.row_level_plan import run_or_fall_back
 from dml.engine.scanned_rows import ScannedRows, plain_targets, scanned_rows, write_scanned_rows
 from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fitted_insert
-from dml.engine.snapshot_properties import SNAPSHOT_PROPERTY, check_snapshot_properties
-from dml.engine.target import StatementStart, Target, start_statement
-from dml.engine.way import run_or_fall_back
-from dml.engine.write_settings import WRITE_OPTIONS, output_spec, write_properties
-from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
+from dml.engine.target import SNAPSHOT_PROPERTY, StatementStart, Target, check_snapshot_properties, start_statement
+from dml.engine.writes import (
+    WRITE_OPTIONS,
+    UncommittedFiles,
+    WriteOutcome,
+    output_spec,
+    run_writer,
+    write_context,
+    write_properties,
+)
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout, value_name
 from dml.model.manifest import is_unpartitioned
@@ -53,7 +59,7 @@ from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import InsertMode, InsertStatement
 from dml.views import StatementViews
-from dml.write.run import WriteTask
+from dml.write.delta_writer import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
 __all__ = [

@@ -34,12 +34,12 @@ from dml.engine.join_keys import PruningKey, pruning_key
 from dml.engine.target import refuse_internal_names
 from dml.model.columns import INTERNAL_PREFIX
 from dml.model.scan_task import KeyFilter
-from dml.plan.merge_clauses import whens
+from dml.plan.merge import whens
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import JoinKey, MergeSource, PlanContext
 from dml.spark.handlers import is_classic
 from dml.spark.jobs import cancelled_on_interrupt
-from dml.spark.local_rows import estimated_bytes, local_rows
+from dml.spark.task_frames import estimated_bytes, local_rows
 from dml.spark.versions import arrow_table
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import (

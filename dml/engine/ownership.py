@@ -1,27 +1,37 @@
-"""Which statements are ours, and which are Spark's. Driver.
+"""Which statements are ours, which are Spark's, and where names without a catalog are looked up. Driver.
 
 Input: a statement given to `spark.sql`. Output: whether it names a table, a namespace or a catalog of ours. It is asked
 for every statement of the session, so it looks at the first keyword before it parses.
+
+Spark has a current catalog of its own: `spark_catalog`, unless `spark.sql.defaultCatalog` or
+`spark.catalog.setCurrentCatalog` names another. While it is one of ours, the session's registry and Spark resolve names
+alike: names without a catalog are ours, those of namespaces too, and `USE` changes both (`follow_spark`, `enter`).
+Otherwise they are Spark's first. A server of Spark Connect that is not ours cannot have one of ours: there the registry
+records whether it was entered.
 """
 
+import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
 
 from dml import limits
 from dml.catalog import namespace_exists
-from dml.engine.current import follow_spark, leaves_ours, names_a_catalog_of_spark
-from dml.engine.engine import Engine
+from dml.engine.engine import Engine, is_connect
 from dml.engine.procedures import table_of_call
 from dml.engine.query import temporary_view
 from dml.errors import SqlError
 from dml.spark.handlers import is_temporary_view
 from dml.spark.iceberg_functions import calls_a_function
-from dml.spark.versions import sql_failure
+from dml.spark.jvm import activate
+from dml.spark.versions import Feature, has, sql_failure
 from dml.sqlparse import dotted_names, parse
-from dml.sqlparse.quoting import quoted
+from dml.sqlparse.names import name_parts
+from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import (
     AlterTable,
     CallStatement,
@@ -49,7 +59,93 @@ from dml.sqlparse.statements import (
     Use,
 )
 
-__all__ = ["TABLE_KEYWORDS", "is_ours", "is_query", "names_ours", "parsed", "spark_has", "table_of"]
+__all__ = [
+    "DEFAULT_NAMESPACE",
+    "SESSION_CATALOG",
+    "TABLE_KEYWORDS",
+    "enter",
+    "follow_spark",
+    "is_ours",
+    "is_query",
+    "leaves_ours",
+    "names_a_catalog_of_spark",
+    "names_ours",
+    "parsed",
+    "spark_has",
+    "table_of",
+]
+
+LOG = logging.getLogger(__name__)
+
+DEFAULT_NAMESPACE: Final[tuple[str, ...]] = ("default",)
+"""The current namespace of a catalog that has just become the current one; it need not be there."""
+
+SESSION_CATALOG: Final = "spark_catalog"
+
+
+def follow_spark(engine: Engine) -> bool:
+    """Make Spark's current catalog and namespace the registry's, if the catalog is one of ours.
+
+    Args:
+        engine: The session and its catalogs.
+
+    Returns:
+        Whether it is.
+    """
+    if is_connect(engine.spark):
+        return engine.registry.is_entered
+    if not has(Feature.DATA_SOURCE_V2):
+        return False
+    catalog, registry = engine.spark.catalog, engine.registry
+    try:
+        activate(engine.spark)
+        name = catalog.currentCatalog()
+        if name not in registry.catalogs:
+            return False
+        namespace = name_parts(catalog.currentDatabase())
+    except (PySparkException, Py4JError, OSError, AttributeError) as error:
+        # Its default catalog is none that it can make, or it has ended: whatever it is, the statement meets it again.
+        LOG.debug("Spark cannot be asked for its current catalog: %s", error)
+        return False
+    registry.current_catalog, registry.current_namespace = name, namespace or DEFAULT_NAMESPACE
+    return True
+
+
+def enter(engine: Engine, name: str, namespace: tuple[str, ...]) -> None:
+    """Make a catalog of ours, and a namespace in it, Spark's current one, so that `spark.table` finds short names.
+
+    Nothing happens where Spark does not know the catalog: the session is a classic one that is not enabled.
+
+    Args:
+        engine: The session and its catalogs.
+        name: The catalog.
+        namespace: The namespace, which is there unless it is the default one.
+    """
+    if is_connect(engine.spark):
+        engine.registry.is_entered = True
+        return
+    if not has(Feature.DATA_SOURCE_V2):
+        return
+    catalog = engine.spark.catalog
+    with suppress(PySparkException, Py4JError):
+        if namespace == DEFAULT_NAMESPACE:
+            catalog.setCurrentCatalog(SESSION_CATALOG)  # a catalog that is entered has its default namespace
+        catalog.setCurrentCatalog(name)
+        if namespace != DEFAULT_NAMESPACE:
+            catalog.setCurrentDatabase(quote_name(namespace))
+
+
+def names_a_catalog_of_spark(engine: Engine, name: str) -> bool:
+    """Whether the first part of a name is a catalog that Spark has and we do not."""
+    if name in engine.registry.catalogs:
+        return False
+    return name == SESSION_CATALOG or engine.spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
+
+
+def leaves_ours(engine: Engine, name: tuple[str, ...]) -> bool:
+    """Whether `USE name` goes from a catalog of ours to one of Spark's, on Spark Connect."""
+    return is_connect(engine.spark) and engine.registry.is_entered and names_a_catalog_of_spark(engine, name[0])
+
 
 QUERY_KEYWORDS: Final = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES"})
 ROW_LEVEL_KEYWORDS: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT", "TRUNCATE"})

@@ -23,12 +23,27 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
-from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
+from dml.engine.row_level_plan import (
+    InTasks,
+    PlannedStatement,
+    RowLevelStatement,
+    Unchanged,
+    Way,
+    WholeFiles,
+    plan_statement,
+    run_or_fall_back,
+    select_way,
+)
 from dml.engine.sent_source import SentSource, default_limit, send_source
 from dml.engine.target import Target, start_statement
-from dml.engine.way import InTasks, Unchanged, Way, WholeFiles, run_or_fall_back, select_way
-from dml.engine.write_settings import change_distribution, write_properties
-from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
+from dml.engine.writes import (
+    UncommittedFiles,
+    WriteOutcome,
+    change_distribution,
+    run_writer,
+    write_context,
+    write_properties,
+)
 from dml.errors import DataError, ErrorKind
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout, RowOperation
 from dml.model.scan_task import ScanTask
@@ -36,7 +51,7 @@ from dml.model.write_task import WriteContext
 from dml.options import Command, DistributionMode, RowLevelOperationMode, sent_source_bytes
 from dml.plan.row_delta_plan import SentSourcePlan, ThroughSpark
 from dml.progress import progress_bar
-from dml.read.target_files import TargetFiles
+from dml.read.reader import TargetFiles
 from dml.result import Result
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import live_rows
@@ -44,9 +59,8 @@ from dml.scan.split import ChangeDistribution, TaskGroups, whole_file_groups
 from dml.scan.table_scan import Scan, TableScan
 from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import MergeStatement, Truncate
-from dml.write.copied_metrics import with_copied_metrics
-from dml.write.run import WriteTask
-from dml.write.splicing import may_splice_statement
+from dml.write.delta_writer import WriteTask
+from dml.write.splicing import may_splice_statement, with_copied_metrics
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
 __all__ = ["Delta", "delta_of", "run_row_level", "run_truncate"]

@@ -30,8 +30,7 @@ from dml.plan.plain_scan import NOT_PLAIN, plain_scan
 from dml.plan.row_delta_plan import DefaultValue, RawValue, ThroughSpark, raw_place
 from dml.plan.row_terms import stored_value
 from dml.read.projection import arrow_type, constant_array
-from dml.rows.expressions import Column, Literal, Value, column_ids
-from dml.rows.program import Projection
+from dml.rows.program import Column, Literal, Projection, Value, column_ids
 from dml.scan.table_scan import TableScan
 from dml.spark.store_assignment import StoreAssignmentPolicy, is_assignable, same_type
 from dml.spark.types import spark_field, spark_type

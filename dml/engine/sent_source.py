@@ -29,8 +29,8 @@ from dml.rows.lookup import KeyLookup
 from dml.rows.program import Changes
 from dml.spark.handlers import is_classic
 from dml.spark.jobs import cancelled_on_interrupt, ended_on_failure, was_cancelled
-from dml.spark.local_rows import estimated_bytes
 from dml.spark.store_assignment import Assign, default_sql
+from dml.spark.task_frames import estimated_bytes
 from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
 from dml.spark.workers import check_workers, scratch_folder, shares_files

@@ -1,7 +1,12 @@
-"""Writers as Spark jobs: run, collect what the tasks wrote, and delete what a failed statement leaves behind. Driver.
+"""Writers as Spark jobs: their settings, their run, what they wrote, and what a failed statement leaves behind. Driver.
 
 Files of tasks that reported are known by path. Where Spark itself failed, tasks that had finished do not report any
 more: their files are found by the statement's id, which stands in each name.
+
+A setting of a write may be given in several places: a write option overrides the session's setting
+`spark.sql.iceberg.` with the same name, which overrides the table's property, as in the reference (`SparkWriteConf`).
+Which of them have which place is `PLACES`, of which the table in docs/configuration.md is made. Compression is that of
+the format that is written, of data files and of delete files.
 """
 
 import logging
@@ -17,15 +22,17 @@ from pyarrow import fs as arrow_fs
 from pyiceberg.io import FileIO
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.transforms import VoidTransform
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from dml.catalog.credentials import storage_properties
 from dml.catalog.tables import with_live_credentials
 from dml.commit import RowCounts
-from dml.errors import CommitStateUnknownError, DmlError, ExecutionError, SetupError
-from dml.files.deletion import delete_files
+from dml.errors import AnalysisError, CommitStateUnknownError, DmlError, ErrorKind, ExecutionError, SetupError
+from dml.files.file_io import delete_files
 from dml.files.schemes import check_location, local_path
 from dml.model.manifest import ContentFile
 from dml.model.write_task import (
@@ -39,24 +46,178 @@ from dml.model.write_task import (
     WriteContext,
     report_from_bytes,
 )
-from dml.options import WRITE_DATA_PATH, WriteOptions
+from dml.options import (
+    ADVISORY_PARTITION_SIZE,
+    AVRO_COMPRESSION,
+    DEFAULT_FILE_FORMAT,
+    DELETE_AVRO_COMPRESSION,
+    DELETE_DEFAULT_FILE_FORMAT,
+    DELETE_ORC_COMPRESSION,
+    DELETE_PARQUET_COMPRESSION,
+    HOOK_PROPERTIES,
+    ORC_COMPRESSION,
+    ORC_COMPRESSION_STRATEGY,
+    PARQUET_COMPRESSION,
+    PARQUET_COMPRESSION_LEVEL,
+    PARQUET_SHRED_VARIANTS,
+    PARQUET_VARIANT_INFERENCE_ROWS,
+    SPARK_FANOUT_ENABLED,
+    WRITE_DATA_PATH,
+    WRITE_DISTRIBUTION_MODE,
+    WRITE_TARGET_FILE_SIZE,
+    Command,
+    DistributionMode,
+    WriteOptions,
+    choice,
+    distribution_mode_of,
+    integer,
+)
+from dml.scan.split import TARGET_SIZE, ChangeDistribution
 from dml.spark.jobs import ended_on_failure
-from dml.spark.shared_files import check_writes
+from dml.spark.workers import check_writes
 from dml.write.held_rows import write_joined_files
 from dml.write.writer_spec import WriterSpec
 
 __all__ = [
+    "PLACES",
     "TASK_COMMIT_SCHEMA",
-    "MoreReports",
+    "WRITE_OPTIONS",
+    "Place",
     "UncommittedFiles",
     "WriteOutcome",
+    "change_distribution",
     "failures_of",
+    "output_spec",
     "run_writer",
     "task_reports",
     "with_live_storage",
     "write_context",
+    "write_properties",
     "written_by",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a setting can be given.
+
+    Attributes:
+        name: The write option, and the end of the session's setting.
+        properties: The table's properties, one for each format of files.
+        option: Whether there is a write option.
+        session: Whether there is a setting of the session.
+    """
+
+    name: str
+    properties: tuple[str, ...]
+    option: bool = False
+    session: bool = False
+
+
+CODECS: Final = {"parquet": PARQUET_COMPRESSION, "orc": ORC_COMPRESSION, "avro": AVRO_COMPRESSION}
+DELETE_CODECS: Final = {
+    "parquet": DELETE_PARQUET_COMPRESSION,
+    "orc": DELETE_ORC_COMPRESSION,
+    "avro": DELETE_AVRO_COMPRESSION,
+}
+CODEC: Final = "compression-codec"
+
+PLACES: Final = (
+    Place(name="write-format", properties=(DEFAULT_FILE_FORMAT,), option=True),
+    Place(name="target-file-size-bytes", properties=(WRITE_TARGET_FILE_SIZE,), option=True),
+    Place(name="fanout-enabled", properties=(SPARK_FANOUT_ENABLED,), option=True),
+    Place(name="distribution-mode", properties=(WRITE_DISTRIBUTION_MODE,), option=True, session=True),
+    Place(name="advisory-partition-size", properties=(ADVISORY_PARTITION_SIZE,), option=True, session=True),
+    Place(name=CODEC, properties=(*CODECS.values(), *DELETE_CODECS.values()), option=True, session=True),
+    Place(name="compression-level", properties=(PARQUET_COMPRESSION_LEVEL,), option=True, session=True),
+    Place(name="compression-strategy", properties=(ORC_COMPRESSION_STRATEGY,), option=True, session=True),
+    Place(name="shred-variants", properties=(PARQUET_SHRED_VARIANTS,), option=True, session=True),
+    Place(
+        name="variant-inference-buffer-size", properties=(PARQUET_VARIANT_INFERENCE_ROWS,), option=True, session=True
+    ),
+    *(Place(name=name, properties=(name,), session=True) for name in HOOK_PROPERTIES),
+)
+
+WRITE_OPTIONS: Final = frozenset(place.name for place in PLACES if place.option)
+OF_SESSION: Final = frozenset(place.name for place in PLACES if place.session)
+PROPERTIES: Final = {place.name: place.properties[0] for place in PLACES if place.option and place.name != CODEC}
+
+
+def write_properties(
+    options: Mapping[str, str], session: Mapping[str, str], table: Mapping[str, str]
+) -> dict[str, str]:
+    """The table properties that options and the session set for one write.
+
+    Args:
+        options: The write's options, by name.
+        session: The session's settings, by name.
+        table: The table's properties.
+    """
+    given = {**{name: value for name, value in session.items() if name in OF_SESSION}, **options}
+    found = {key: given[name] for name, key in PROPERTIES.items() if name in given}
+    if CODEC in given:
+        properties = {**table, **found}
+        data = properties.get(DEFAULT_FILE_FORMAT, "parquet").lower()
+        deletes = properties.get(DELETE_DEFAULT_FILE_FORMAT, data).lower()
+        # A format that there is not is refused where files are opened.
+        codecs = (CODECS.get(data), DELETE_CODECS.get(deletes))
+        found |= {key: given[CODEC] for key in codecs if key is not None}
+    return found
+
+
+def change_distribution(
+    properties: Mapping[str, str], session: Mapping[str, str], command: Command
+) -> ChangeDistribution:
+    """How the session, or else the table, wants the rows of a command to come to tasks.
+
+    Args:
+        properties: The table's properties.
+        session: The session's settings below `spark.sql.iceberg.`, by the rest of their names.
+        command: The command.
+
+    Raises:
+        AnalysisError: a value that there is not.
+    """
+    key = distribution_mode_of(command)
+    places = {"distribution-mode": key, "advisory-partition-size": ADVISORY_PARTITION_SIZE}
+    given = {**properties, **{key: session[name] for name, key in places.items() if name in session}}
+    return ChangeDistribution(
+        mode=choice(given, key, DistributionMode, DistributionMode.HASH) if key in given else None,
+        advisory_size=integer(given, ADVISORY_PARTITION_SIZE, TARGET_SIZE, minimum=1),
+    )
+
+
+def output_spec(table: Table, spec_id: int | None) -> PartitionSpec:
+    """The partition spec of new files: the table's, or another one of its history.
+
+    Raises:
+        AnalysisError: the table has no such spec, or columns of it are not there any more.
+    """
+    if spec_id is None:
+        return table.spec()
+    spec = table.specs().get(spec_id)
+    if spec is None:
+        raise AnalysisError(
+            f"The write option 'output-spec-id' is {spec_id}, and the table has no such partition spec",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint="It has " + ", ".join(str(known) for known in sorted(table.specs())),
+            option="output-spec-id",
+        )
+    ids = table.schema().field_ids
+    gone = [field.name for field in spec.fields if field.source_id not in ids and not is_void(field)]
+    if gone:
+        raise AnalysisError(
+            f"The partition spec {spec.spec_id} has the field '{gone[0]}', whose column the table has not any more",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint="Write by another partition spec",
+            option="output-spec-id",
+        )
+    return spec
+
+
+def is_void(field: PartitionField) -> bool:
+    return isinstance(field.transform, VoidTransform)
+
 
 LOG = logging.getLogger(__name__)
 

@@ -1,13 +1,21 @@
-"""How the files of a table are opened, and which file failed. Worker-safe.
+"""How the files of a table are opened and deleted, and which file failed. Worker-safe.
 
 Input: FileIO properties and locations as manifests have them. Output: FileIO objects, kept for the life of the process
-(on workers they take the files that the driver's takes); open files; errors that name the file.
+(on workers they take the files that the driver's takes); open files; errors that name the file. Files that cannot be
+deleted are returned: they are orphans, and harm nothing.
+
+With PyIceberg's settings for PyArrow's S3, opening a file starts a multipart upload: three requests for a deletion
+vector of a few kilobytes. With `allow_delayed_open` PyArrow sends a file of one part (10 MB) as one PUT when it is
+closed, and starts a multipart upload only for larger ones. FsspecFileIO always does so.
 """
 
+import logging
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
+from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,9 +24,76 @@ from pyiceberg.io import FileIO, load_file_io
 from dml import limits
 from dml.errors import CorruptFileError, DmlError, storage_failure
 from dml.files.schemes import ALLOWED_SCHEMES, restricted
-from dml.files.uploads import with_single_puts
+from dml.retry import storage_retries
 
-__all__ = ["check_size", "file_errors", "file_io", "open_file", "read_range"]
+__all__ = ["check_size", "delete_files", "file_errors", "file_io", "open_file", "read_range", "with_single_puts"]
+
+MARK: Final = "rowdelta_single_puts"
+RETRY_STRATEGY: Final = "s3.retry-strategy-impl"
+
+
+def with_single_puts(io: FileIO) -> FileIO:
+    """Make a FileIO write small files to S3 in one request.
+
+    Args:
+        io: A FileIO that no other code uses; calling this again changes nothing.
+
+    Returns:
+        The same FileIO.
+    """
+    open_filesystem = getattr(io, "fs_by_scheme", None)
+    # FsspecFileIO caches its file systems by thread, under another method.
+    if open_filesystem is not None and not hasattr(io, MARK):
+        setattr(io, "fs_by_scheme", lru_cache(partial(delayed, io, open_filesystem)))  # noqa: B010 - this object alone
+        setattr(io, MARK, True)
+    return io
+
+
+def delayed(io: FileIO, open_filesystem: Any, scheme: str, netloc: str | None = None) -> Any:
+    """Return the file system of a scheme; on S3, one that opens a file only when it sends bytes."""
+    found = open_filesystem(scheme, netloc)
+    if found.type_name != "s3":
+        return found
+    # Pickling is the only public access to the options of a file system; it omits the retry strategy.
+    make, (options,) = found.__reduce__()
+    retries = (
+        {"retry_strategy": retry_strategy(io.properties[RETRY_STRATEGY])} if RETRY_STRATEGY in io.properties else {}
+    )
+    return make({**options, **retries, "allow_delayed_open": True})
+
+
+def retry_strategy(name: str) -> Any:
+    """Return an instance of the class that a catalog names, which PyIceberg has loaded already."""
+    module, _, kind = name.rpartition(".")
+    return getattr(import_module(module), kind)()
+
+
+LOG = logging.getLogger(__name__)
+
+
+def delete_files(io: FileIO, locations: Iterable[str]) -> tuple[str, ...]:
+    """Deletes files as well as it can.
+
+    Args:
+        io: Where they are.
+        locations: The files; one that is not there counts as deleted.
+
+    Returns:
+        The locations that could not be deleted.
+    """
+    deadline = time.monotonic() + limits.STORAGE_RETRY_SECONDS
+    return tuple(location for location in locations if not deleted(io, location, deadline))
+
+
+def deleted(io: FileIO, location: str, deadline: float) -> bool:
+    try:
+        storage_retries(deadline)(io.delete, location)
+    except FileNotFoundError:
+        return True
+    except Exception as error:  # noqa: BLE001 - the failure that led here is the one to report
+        LOG.warning("The file '%s', which nothing needs, could not be deleted: %s", location, error)
+        return False
+    return True
 
 
 OBJECT_STORE_ERROR: Final = re.compile(r"\bAWS Error\b|\bgoogle::cloud\b|\bAzure\b|\bcurl")

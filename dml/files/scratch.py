@@ -1,23 +1,72 @@
-"""Make folders for temporary files on the disks that Spark uses for its own. Driver and workers.
+"""Local folders of a cluster's machines: for temporary files, and whether all machines share one. Driver and workers.
 
-Output: a new folder in one of Spark's local directories; the end of its block removes it. The system's temporary
-directory is often small, or in memory, on the machines of a cluster.
+`scratch_folder` makes a folder in one of Spark's local directories; the end of its block removes it. The system's
+temporary directory is often small, or in memory, on the machines of a cluster. Under every cluster manager Spark passes
+the executor's local directories to its Python workers in `SPARK_LOCAL_DIRS` (`BasePythonRunner` in Spark's
+`PythonRunner.scala`): those of `spark.local.dir`, of standalone and Kubernetes, and of YARN's containers, which also
+have them in `LOCAL_DIRS`. Spark removes them when the executor ends, and with them the files of killed workers.
 
-Under every cluster manager Spark passes the executor's local directories to its Python workers in `SPARK_LOCAL_DIRS`
-(`BasePythonRunner` in Spark's `PythonRunner.scala`): those of `spark.local.dir`, of standalone and Kubernetes, and of
-YARN's containers, which also have them in `LOCAL_DIRS`. Spark removes them when the executor ends, and with them the
-files of killed workers.
+`look_for` looks for files from a worker, to check whether all machines share a folder. Files are opened by name and
+never listed: a network file system may list a folder from a cache.
 """
 
 import os
+import socket
 import tempfile
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-__all__ = ["local_folders", "scratch_folder"]
+__all__ = ["Sighting", "local_folders", "look_for", "scratch_folder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """What one machine sees.
+
+    Attributes:
+        host: The machine's name.
+        missing: The first file that it does not see; empty if it sees all.
+        mark: The file that it wrote; empty if it wrote none.
+        error: Why it could not write; empty if it could.
+    """
+
+    host: str
+    missing: str = ""
+    mark: str = ""
+    error: str = ""
+
+
+def look_for(files: Sequence[str], mark: str = "") -> Sighting:
+    """Look for files on this machine, and write one more if all of them are there.
+
+    A machine that misses one writes nothing: its folder is a different one, which nothing would clean up.
+
+    Args:
+        files: Local paths.
+        mark: Local path of a file to write; empty writes none.
+    """
+    host = socket.gethostname()
+    missing = next((path for path in files if not is_seen(path)), "")
+    if missing or not mark:
+        return Sighting(host=host, missing=missing)
+    try:
+        Path(mark).write_bytes(host.encode())
+    except OSError as error:
+        return Sighting(host=host, error=error.strerror or str(error))
+    return Sighting(host=host, mark=mark)
+
+
+def is_seen(path: str) -> bool:
+    try:
+        with Path(path).open("rb"):
+            return True
+    except OSError:
+        return False
+
 
 VARIABLES: Final = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS")
 

@@ -1,20 +1,30 @@
-"""Table metadata files: JSON, compressed or not. Worker-safe.
+"""Table metadata files: JSON, compressed or not; a long history is parsed and written once. Worker-safe.
 
-Input: a FileIO and a location, or the file's bytes. Output: the metadata. Spec: "Table Metadata", "Naming for GZIP
-compressed metadata JSON files".
+Input: a FileIO and a location, or the file's bytes. Output: the metadata, or the JSON of metadata that becomes a file.
+Spec: "Table Metadata", "Naming for GZIP compressed metadata JSON files".
+
+Each commit writes a metadata file with all snapshots, and each statement reads it: both would cost more with each one.
+But the list of snapshots begins as that of the file before. What has not changed, letter by letter, is not parsed
+again, and snapshots that were parsed from a text are written as that text. Other lists (snapshots have expired, another
+program writes them in its own way) are parsed and written as a whole. Threads share what is known.
 """
 
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
+from threading import Lock
 from typing import Any, Final
 
-from pydantic import ValidationError
+import pydantic
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
 from pyiceberg.types import NestedField
 
@@ -23,9 +33,133 @@ from dml import (
     pyiceberg_patch,  # noqa: F401 - PyIceberg can load tables with variants from now on
 )
 from dml.errors import CorruptFileError, NotSupportedError, storage_failure
-from dml.files.snapshot_texts import parsed_metadata
 
-__all__ = ["only_adds_a_snapshot", "plain_json", "read_table_metadata", "with_snapshots_of", "without_snapshots"]
+__all__ = [
+    "only_adds_a_snapshot",
+    "parsed_metadata",
+    "plain_json",
+    "read_table_metadata",
+    "with_known_texts",
+    "with_snapshots_of",
+    "without_snapshots",
+]
+
+# No text inside JSON looks like this, for quotes in a text have a backslash; and no other key has a list for its value.
+SNAPSHOTS: Final = '"snapshots":['
+
+DECODER: Final = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The snapshots of a table.
+
+    Attributes:
+        text: The elements of the list in the metadata file, without its brackets.
+        snapshots: The same, parsed; nobody changes one.
+    """
+
+    text: str
+    snapshots: tuple[Snapshot, ...]
+
+
+KNOWN: Final[OrderedDict[str, History]] = OrderedDict()
+"""By the folder of the metadata files, the one used last at the end."""
+
+LOCK: Final = Lock()
+
+
+def parsed_metadata(text: str, location: str) -> TableMetadata:
+    """The metadata in a file.
+
+    Args:
+        text: Its JSON.
+        location: Where it is.
+
+    Raises:
+        ValidationError: it is none, says PyIceberg.
+    """
+    if text.count('"manifest-list"') < limits.MIN_CACHED_HISTORY or text.count(SNAPSHOTS) != 1:
+        return TableMetadataUtil.parse_raw(text)
+    start = text.index(SNAPSHOTS) + len(SNAPSHOTS)
+    try:
+        history = history_at(text, start, known_at(location))
+        metadata = TableMetadataUtil.parse_raw(text[:start] + text[start + len(history.text) :])
+    except (ValueError, RecursionError, ValidationError):
+        return TableMetadataUtil.parse_raw(text)  # which says what is wrong, if anything is
+    keep(location, history)
+    return metadata.model_copy(update={"snapshots": list(history.snapshots)})
+
+
+def history_at(text: str, start: int, known: History | None) -> History:
+    """The history whose list begins at a place of a metadata file.
+
+    Raises:
+        ValueError: there is no such list, or it is written in another way than PyIceberg writes it.
+    """
+    if known is None or not text.startswith(known.text, start):
+        known = History(text="", snapshots=())
+    place = start + len(known.text)
+    new = list(elements(text, place, is_first=not known.snapshots))
+    parsed = (Snapshot.model_validate_json(text[first:end]) for first, end in new)
+    return History(text=text[start : new[-1][1] if new else place], snapshots=(*known.snapshots, *parsed))
+
+
+def elements(text: str, place: int, *, is_first: bool) -> Iterator[tuple[int, int]]:
+    """The begin and the end of each element of a list, from a place between two of them on."""
+    while text[place : place + 1] != "]":
+        if not is_first and text[place : place + 1] != ",":
+            raise ValueError("no list")
+        first = place if is_first else place + 1
+        _, place = DECODER.raw_decode(text, first)
+        yield first, place
+        is_first = False
+
+
+def with_known_texts(to_json: Callable[[TableMetadata], str], metadata: TableMetadata, location: str) -> str:
+    """The JSON of a new metadata file.
+
+    Args:
+        to_json: Makes it of metadata.
+        metadata: The metadata.
+        location: Where the file will be.
+    """
+    known, snapshots = known_at(location), metadata.snapshots
+    if known is None or not begins_with(snapshots, known.snapshots):
+        return to_json(metadata)
+    text = to_json(metadata.model_copy(update={"snapshots": []}))
+    if text.count(SNAPSHOTS + "]") != 1:
+        return to_json(metadata)
+    new = (snapshot.model_dump_json() for snapshot in snapshots[len(known.snapshots) :])
+    start = text.index(SNAPSHOTS) + len(SNAPSHOTS)
+    return "".join((text[:start], ",".join((known.text, *new)), text[start:]))
+
+
+def begins_with(snapshots: list[Snapshot], known: tuple[Snapshot, ...]) -> bool:
+    """Whether a list has these very snapshots in front."""
+    return len(snapshots) >= len(known) and all(one is other for one, other in zip(snapshots, known, strict=False))
+
+
+def known_at(location: str) -> History | None:
+    """What is known of the table that has a metadata file."""
+    with LOCK:
+        return KNOWN.get(folder_of(location))
+
+
+def keep(location: str, history: History) -> None:
+    """Know a history from now on; what was used least goes when there is no room."""
+    with LOCK:
+        KNOWN[folder_of(location)] = history
+        KNOWN.move_to_end(folder_of(location))
+        nbytes = sum(len(kept.text) for kept in KNOWN.values())
+        while nbytes > limits.SNAPSHOT_CACHE_CHARACTERS:
+            _, oldest = KNOWN.popitem(last=False)
+            nbytes -= len(oldest.text)
+
+
+def folder_of(location: str) -> str:
+    return location.rpartition("/")[0]
+
 
 PYICEBERG: Final = version("pyiceberg")
 OF_LATER_VERSIONS: Final = re.compile(r"(geometry|geography)( *\(.*\))?")
@@ -169,7 +303,7 @@ def plain_json(content: bytes) -> bytes:
 def reason_of(error: Exception) -> str:
     """What is wrong, without the content: the file may be another one than it should be."""
     found = error.__cause__ or error
-    if isinstance(found, ValidationError):
+    if isinstance(found, pydantic.ValidationError):
         first = found.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         return f"{place}: {first['msg']}" if place else str(first["msg"])

@@ -30,7 +30,7 @@ from dml.hook_options import HookOptions
 from dml.manifests.read import entries_of, manifests_of
 from dml.manifests.write import partition_type
 from dml.model.manifest import ContentFile, ManifestContent, ManifestFile, Partition
-from dml.model.value_text import partition_path
+from dml.model.transforms import partition_path
 from dml.options import COMMIT_MARK_DONE_UNTIL, WRITE_DATA_PATH
 
 __all__ = ["DonePartitions", "done_partitions", "until_change", "write_success_files"]

@@ -33,10 +33,10 @@ from dml.model.manifest import FileContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import DeleteFileRef
 from dml.read.projection import arrow_type
 from dml.spark.jvm import empty_frame
-from dml.spark.shared_files import check_reads
 from dml.spark.task_frames import task_frame, value_size
 from dml.spark.types import spark_type
 from dml.spark.versions import frame_of_table
+from dml.spark.workers import check_reads
 from dml.tasks.task_input import TaskInput
 
 __all__ = ["MetadataRead", "metadata_frame", "spark_schema"]

@@ -18,7 +18,7 @@ from dml.manifests.read import manifests_of
 from dml.manifests.write import partition_type
 from dml.metadata_tables.tables import MetadataTable
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile, PartitionSummary
-from dml.model.value_text import partition_value_text
+from dml.model.transforms import partition_value_text
 
 __all__ = ["all_manifest_rows", "manifest_rows", "manifests_to_read"]
 

@@ -31,7 +31,7 @@ from pyiceberg.types import (
 )
 
 from dml.pyiceberg_patch import VariantType
-from dml.read.metadata_columns import partition_fields
+from dml.read.projection import partition_fields
 
 __all__ = ["READABLE_METRICS", "MetadataTable", "metric_fields", "table_schema", "unified_partition"]
 

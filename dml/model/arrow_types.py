@@ -1,9 +1,11 @@
-"""Iceberg types as Arrow types, without loss: what the scan reads and the writers write. Worker-safe.
+"""Iceberg types as Arrow types, without loss, and their names in messages and SQL. Worker-safe.
 
-Input: Iceberg types. Output: Arrow types. Spec: "Schemas and Data Types", "Appendix A: Parquet".
+Input: Iceberg types. Output: Arrow types, for what the scan reads and the writers write; names such as `bigint`,
+`decimal(9,2)`, `timestamp_ns`: Spark's, else Iceberg's. Spec: "Schemas and Data Types", "Semi-structured Types",
+"Appendix A: Parquet"; Parquet's `VariantEncoding.md`.
 
 Scan and writers differ in nested fields (what a table requires is checked where rows are written) and in types that
-one of them cannot handle; both are theirs to say.
+one of them cannot handle; both are theirs to say. The Iceberg type of variants is in `dml.pyiceberg_patch`.
 """
 
 from collections.abc import Callable
@@ -36,10 +38,75 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dml.model.variants import VARIANT_ARROW
 from dml.pyiceberg_patch import VariantType
 
-__all__ = ["PARQUET_FIELD_ID", "arrow_type_of", "primitive_arrow_type"]
+__all__ = [
+    "METADATA",
+    "NAMES",
+    "PARQUET_FIELD_ID",
+    "TYPED_VALUE",
+    "VALUE",
+    "VARIANT_ARROW",
+    "VARIANT_FOR_SPARK",
+    "arrow_type_of",
+    "is_variant",
+    "primitive_arrow_type",
+    "primitive_name",
+]
+
+METADATA: Final = "metadata"
+VALUE: Final = "value"
+TYPED_VALUE: Final = "typed_value"
+"""What the parts of a variant are called wherever it is a group: they have no field ids, and any order."""
+
+MARK: Final = {b"variant": b"true"}
+"""By this metadata of the part `metadata` Spark, in Python and in the JVM, tells a variant from a struct."""
+
+METADATA_FIELD: Final = pa.field(METADATA, pa.binary(), nullable=False, metadata=MARK)
+VALUE_FIELD: Final = pa.field(VALUE, pa.binary(), nullable=False)
+
+VARIANT_ARROW: Final = pa.struct([METADATA_FIELD, VALUE_FIELD])
+"""As files have it, not shredded."""
+
+VARIANT_FOR_SPARK: Final = pa.struct([VALUE_FIELD, METADATA_FIELD])
+"""As Spark has it, which takes the parts by their places."""
+
+
+def is_variant(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is one of the two, and not a struct whose fields are called so."""
+    if not pa.types.is_struct(kind) or kind.num_fields != 2:
+        return False
+    return any(kind.field(place).name == METADATA and (kind.field(place).metadata or {}) == MARK for place in (0, 1))
+
+
+NAMES: Final[dict[type[IcebergType], str]] = {
+    BooleanType: "boolean",
+    IntegerType: "int",
+    LongType: "bigint",
+    FloatType: "float",
+    DoubleType: "double",
+    DateType: "date",
+    TimeType: "time(6)",
+    TimestampType: "timestamp_ntz",
+    TimestamptzType: "timestamp",
+    TimestampNanoType: "timestamp_ns",
+    TimestamptzNanoType: "timestamptz_ns",
+    StringType: "string",
+    BinaryType: "binary",
+    UUIDType: "uuid",
+    VariantType: "variant",
+}
+
+
+def primitive_name(primitive: IcebergType) -> str:
+    """The name of a primitive type."""
+    match primitive:
+        case DecimalType():
+            return f"decimal({primitive.precision},{primitive.scale})"
+        case FixedType():
+            return f"fixed({len(primitive)})"
+    return NAMES.get(type(primitive), str(primitive))
+
 
 PARQUET_FIELD_ID: Final = b"PARQUET:field_id"
 """The key of an Arrow field's metadata under which Parquet files keep its field id."""

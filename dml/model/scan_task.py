@@ -10,7 +10,7 @@ from typing import Any
 from dml import limits
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.manifest import ContentFile
-from dml.rows.expressions import TRUE, Predicate
+from dml.rows.program import TRUE, Predicate
 
 __all__ = ["DeleteFileRef", "FileDeletes", "KeyFilter", "ScanContext", "ScanTask"]
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, Or
 
-from dml.rows.expressions import FALSE, TRUE, Predicate, all_of, any_of
+from dml.rows.program import FALSE, TRUE, Predicate, all_of, any_of
 
 __all__ = ["EVERY_ROW", "NO_ROW", "UNKNOWN", "Condition", "computed", "conjunction", "disjunction"]
 

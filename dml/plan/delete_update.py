@@ -17,7 +17,6 @@ from pyiceberg.types import NestedField
 
 from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, RowOperation
 from dml.options import Command
-from dml.plan.assignments import AssignedExpression, AssignedValue, assigned_fragments, bind_assignments
 from dml.plan.condition import EVERY_ROW, Condition
 from dml.plan.condition_checks import (
     check_condition,
@@ -29,6 +28,8 @@ from dml.plan.condition_checks import (
 )
 from dml.plan.predicates import pushable, row_value, uncomputed_text
 from dml.plan.row_delta_plan import (
+    AssignedExpression,
+    AssignedValue,
     DeltaClause,
     DeltaQuery,
     PlanContext,
@@ -36,12 +37,13 @@ from dml.plan.row_delta_plan import (
     RowDeltaPlan,
     ThroughSpark,
     ValueColumn,
+    assigned_fragments,
+    bind_assignments,
     old_columns,
     only_spark,
 )
 from dml.read.projection import arrow_type
-from dml.rows.expressions import Value
-from dml.rows.program import Changes
+from dml.rows.program import Changes, Value
 from dml.rows.program import Clause as RowClause
 from dml.sqlparse import quoted
 from dml.sqlparse.statements import DeleteStatement, Fragment, UpdateStatement

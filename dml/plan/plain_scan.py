@@ -22,7 +22,7 @@ from dml.plan.row_delta_plan import ThroughSpark, only_spark
 from dml.plan.row_terms import selected_value, sql_text, uncomputed_part
 from dml.plan.table_read import is_alone, table_names, table_node
 from dml.read.projection import arrow_type
-from dml.rows.expressions import Column, Value
+from dml.rows.program import Column, Value
 from dml.sqlparse.statements import Fragment, TableReference
 
 __all__ = ["NOT_PLAIN", "PlainScan", "plain_scan"]

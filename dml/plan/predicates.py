@@ -6,42 +6,119 @@ that are true at least where the condition is true. What is not certain is left 
     WHERE k = 7 AND length(v) > 3 AND NOT (d < 1)     ->     k = 7 AND (d >= 1 OR is_nan(d))
 
 Three-valued logic: an expression here is true where SQL's is true, and otherwise false. NOT is carried down to the
-comparisons, where it is exact: NOT over something unknown stays unknown.
+comparisons, where it is exact: NOT over something unknown stays unknown. `fold` evaluates conditions without columns,
+such as `21 = 21` and `1 > NULL`, to TRUE, FALSE or NULL, as Spark's optimizer folds them.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import reduce
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
 
 from pyiceberg.expressions import BooleanExpression, IsNull, Or, Reference
 from pyiceberg.types import BooleanType, NestedField, StringType, StructType
 from sqlglot import exp
 
 from dml import limits
-from dml.plan.comparisons import ComparisonOperator, TableColumn, compare, is_in, is_null, starts_with
+from dml.plan.comparisons import (
+    ComparisonOperator,
+    TableColumn,
+    Transformed,
+    compare,
+    compare_transformed,
+    is_in,
+    is_in_transformed,
+    is_null,
+    is_null_transformed,
+    starts_with,
+)
 from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, computed, conjunction, disjunction
-from dml.plan.folding import fold
 from dml.plan.names import TargetNames
 from dml.plan.row_delta_plan import MergeSource
 from dml.plan.row_terms import Scope, compared_terms, member_term, sql_text, uncomputed_part, value_term
-from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
 from dml.pruning.bound_expressions import bound_to, optional_schema
 from dml.read.row_predicates import select_bound_rows
-from dml.rows.expressions import Predicate, Value
-from dml.sqlparse.constants import Constant, Kind, constant
+from dml.rows.program import Predicate, Value
+from dml.sqlparse.constants import Constant, Kind, TimeZone, boolean, constant
 from dml.sqlparse.statements import Fragment
 
 __all__ = [
     "FUNCTIONS",
     "Converter",
-    "EquiKey",
     "equi_keys",
+    "fold",
     "pushable",
     "row_value",
     "split_conjuncts",
     "target_only_pushdown",
     "uncomputed_text",
 ]
+
+NUMBERS = {Kind.INTEGER, Kind.DECIMAL}
+ORDERED = {Kind.STRING, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ, Kind.BINARY}
+
+FOLDED_OPERATORS: dict[type[exp.Expression], Callable[[Any, Any], bool]] = {
+    exp.EQ: eq,
+    exp.NEQ: ne,
+    exp.LT: lt,
+    exp.LTE: le,
+    exp.GT: gt,
+    exp.GTE: ge,
+}
+
+
+def fold(node: exp.Expression, zone: TimeZone) -> Constant | None:
+    """The value of a condition without columns: a constant of kind boolean or null; None where it is not certain.
+
+    Args:
+        node: The condition; AND, OR and NOT are taken apart by the caller.
+        zone: The session's time zone.
+    """
+    match node:
+        case exp.Boolean() | exp.Null() | exp.Cast():
+            value = constant(node, zone)
+            return value if value is not None and value.kind in {Kind.BOOLEAN, Kind.NULL} else None
+        case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+            return compared(FOLDED_OPERATORS[type(node)], constant(node.this, zone), constant(node.expression, zone))
+        case exp.Is() if isinstance(node.expression, exp.Null):
+            value = constant(node.this, zone)
+            return None if value is None else boolean(value.kind is Kind.NULL)
+        case exp.NullSafeEQ():
+            return null_safe(constant(node.this, zone), constant(node.expression, zone))
+    return None
+
+
+def compared(operator: Callable[[Any, Any], bool], left: Constant | None, right: Constant | None) -> Constant | None:
+    """A comparison of two constants of comparable types."""
+    if left is None or right is None:
+        return None
+    if Kind.NULL in {left.kind, right.kind}:
+        return Constant(kind=Kind.NULL)
+    if left.kind in NUMBERS and right.kind in NUMBERS:
+        return boolean(operator(Decimal(left.value), Decimal(right.value)))
+    if left.kind is right.kind and left.kind in ORDERED:
+        return boolean(operator(comparable(left), comparable(right)))
+    if left.kind is right.kind is Kind.DOUBLE and not math.isnan(left.value) and not math.isnan(right.value):
+        return boolean(operator(left.value, right.value))
+    return None
+
+
+def comparable(value: Constant) -> Any:
+    """A value in Spark's order: strings by their bytes."""
+    return value.value.encode() if value.kind is Kind.STRING else value.value
+
+
+def null_safe(left: Constant | None, right: Constant | None) -> Constant | None:
+    """`<=>`."""
+    if left is None or right is None:
+        return None
+    if Kind.NULL in {left.kind, right.kind}:
+        return boolean(left.kind is right.kind)
+    return compared(eq, left, right)
+
 
 FUNCTIONS = "system"
 """The namespace of Iceberg's functions."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from dml import limits
-from dml.rows.expressions import (
+from dml.rows.program import (
     FALSE,
     TRUE,
     CaseWhen,

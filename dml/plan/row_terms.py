@@ -37,7 +37,7 @@ from dml import limits
 from dml.plan.comparisons import ComparisonOperator
 from dml.plan.row_functions import DOUBLE, INT, LONG, CallParts, function_value, widened_literal
 from dml.read.projection import arrow_type
-from dml.rows.expressions import (
+from dml.rows.program import (
     Arithmetic,
     CaseWhen,
     Column,

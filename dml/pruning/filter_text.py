@@ -31,7 +31,7 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.literals import DateLiteral, Literal, StringLiteral, TimestampLiteral
 from pyiceberg.expressions.visitors import BooleanExpressionVisitor, visit
 
-from dml.model.value_text import date_text, timestamp_text
+from dml.model.transforms import date_text, timestamp_text
 from dml.pruning.bucket_predicate import InBuckets
 
 __all__ = ["filter_text"]

@@ -42,7 +42,7 @@ from pyiceberg.types import (
 
 from dml.pruning.bound_expressions import bound_filter, folded
 from dml.read.projection import arrow_type
-from dml.rows.expressions import (
+from dml.rows.program import (
     FALSE,
     TRUE,
     Column,

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dml.model.variants import METADATA, TYPED_VALUE, VALUE
+from dml.model.arrow_types import METADATA, TYPED_VALUE, VALUE
 
 __all__ = [
     "ARRAY",

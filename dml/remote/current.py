@@ -13,9 +13,9 @@ from pyspark.sql.catalog import CatalogMetadata, Database
 
 from dml.catalog import list_namespaces
 from dml.ddl import matching
-from dml.engine.current import names_a_catalog_of_spark
 from dml.engine.dispatch import run_use
 from dml.engine.engine import Engine, is_connect
+from dml.engine.ownership import names_a_catalog_of_spark
 from dml.errors import NotFoundError
 from dml.remote.catalog import Namespaces
 from dml.remote.refusals import ErrorCondition, refusal, said_by

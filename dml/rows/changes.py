@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from dml import limits
 from dml.rows.evaluate import Columns, CompiledPredicate, evaluate
-from dml.rows.expressions import TRUE, Column, Value
 from dml.rows.lookup import NOWHERE, KeyLookup, Mask, Places
-from dml.rows.program import Changes, Clause, source_id
+from dml.rows.program import TRUE, Changes, Clause, Column, Value, source_id
 
 __all__ = ["ChangedRows", "ChangesRun"]
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dml.errors import DataError, ErrorKind
-from dml.rows.expressions import (
+from dml.rows.program import (
     FALSE,
     TRUE,
     And,

@@ -22,15 +22,15 @@ from dml.catalog.credentials import storage_properties
 from dml.model import columns
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.options import DEFAULT_NAME_MAPPING, SPLIT_OPEN_FILE_COST, SPLIT_SIZE, integer
-from dml.read.metadata_columns import partition_fields
-from dml.rows.expressions import TRUE, Predicate
+from dml.read.projection import partition_fields
+from dml.rows.program import TRUE, Predicate
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import ScanSize, scan_size
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, ChangeDistribution, TaskGroups, split, whole_file_groups
 from dml.spark.jvm import empty_frame
-from dml.spark.shared_files import check_reads
 from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_field
+from dml.spark.workers import check_reads
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput
 

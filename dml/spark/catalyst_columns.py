@@ -15,8 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dml import limits
-from dml.spark.column_text import checked_type, literal_text, string_text
-from dml.spark.column_tree import (
+from dml.spark.column_text import (
     DATAFRAME_HINT,
     UDF_HINT,
     Aliased,
@@ -31,8 +30,11 @@ from dml.spark.column_tree import (
     Variable,
     attribute,
     attribute_node,
+    checked_type,
     flattened,
+    literal_text,
     refusal,
+    string_text,
     too_deep,
     unknown,
 )

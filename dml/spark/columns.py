@@ -15,8 +15,7 @@ from pyspark.sql.functions import lit
 
 from dml import limits
 from dml.spark.catalyst_columns import CatalystReader, literal_constant, sequence
-from dml.spark.column_text import checked_type, tree_sql
-from dml.spark.column_tree import (
+from dml.spark.column_text import (
     DATAFRAME_HINT,
     UDF_HINT,
     Aliased,
@@ -32,10 +31,12 @@ from dml.spark.column_tree import (
     Variable,
     attribute,
     attribute_node,
+    checked_type,
     flattened,
     name_parts,
     refusal,
     too_deep,
+    tree_sql,
     unknown,
 )
 from dml.spark.connect_columns import ConnectReader

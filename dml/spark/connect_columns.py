@@ -14,8 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import types as spark
 
 from dml.errors import AnalysisError, ErrorKind
-from dml.spark.column_text import checked_type, literal_text
-from dml.spark.column_tree import (
+from dml.spark.column_text import (
     Aliased,
     Call,
     Case,
@@ -30,7 +29,9 @@ from dml.spark.column_tree import (
     Variable,
     attribute,
     attribute_node,
+    checked_type,
     flattened,
+    literal_text,
     name_parts,
     refusal,
     unknown,

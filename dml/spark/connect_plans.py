@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dml.spark.column_tree import attribute, name_parts
+from dml.spark.column_text import attribute, name_parts
 from dml.spark.handlers import running
 
 __all__ = ["CurrentRows", "following_frame", "frame_of_plan", "named_plans", "tables_of"]

@@ -2,12 +2,20 @@
 
 Input: exceptions and answers of Python callbacks. Output: what py4j can carry into the JVM, and the Python exception
 behind one that comes back. It is the only module that touches `_jvm`.
+
+Two things of the session are read here too. An error that PySpark converted from a JVM exception gets a note if its
+name without a catalog may belong to one of our catalogs: in statements such a name finds our tables too; in
+`spark.table`, `df.write` and `spark.catalog` Spark looks it up in its current catalog only. `replaces_any` detects
+built-in SQL functions that the user has replaced: before Spark 4.3, `spark.udf.register("upper", f)` and CREATE OR
+REPLACE TEMPORARY FUNCTION replace the function in the session's registry. Spark 4.3 searches functions along a path, on
+which built-in functions come first by default. Source: Spark's `FunctionRegistry` and `FunctionResolution`.
 """
 # ruff: noqa: SLF001  the JVM is behind underscored names of PySpark, here and nowhere else
 
 import functools
 import importlib
 import logging
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,14 +27,15 @@ from weakref import WeakKeyDictionary
 from py4j.java_gateway import JavaClass, JavaMember, JavaObject, JVMView, is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession, udf
 from pyspark.sql.types import StructType
 
 from dml import limits
-from dml.spark.bare_names import with_note
-from dml.spark.handlers import is_classic
+from dml.spark.handlers import catalog_of_bare_names, is_classic
+from dml.spark.versions import Feature, server_has, sql_failure
 
 __all__ = [
     "PARSER_STAYS",
@@ -46,6 +55,7 @@ __all__ = [
     "named_frames",
     "original_error",
     "python_function",
+    "replaces_any",
     "restore_python_side",
     "scala_list",
     "scala_tuple",
@@ -55,6 +65,36 @@ __all__ = [
     "take_callbacks",
     "weak_session",
 ]
+
+CONDITIONS: Final = {"TABLE_OR_VIEW_NOT_FOUND": "table", "SCHEMA_NOT_FOUND": "namespace"}
+NAME: Final = re.compile(r"(?:`spark_catalog`\.)?((?:`(?:[^`]|``)+`)(?:\.`(?:[^`]|``)+`)*)")
+
+
+def with_note(error: BaseException) -> BaseException:
+    """Add the note without a request to a catalog, because callers may expect such errors."""
+    catalog = catalog_of_bare_names()
+    if catalog is None or not isinstance(error, PySparkException):
+        return error
+    with suppress(Exception):  # the error may have nothing to do with us, and must reach its caller
+        note = note_of(error, catalog)
+        if note is not None:
+            error.add_note(note)
+    return error
+
+
+def note_of(error: PySparkException, catalog: str) -> str | None:
+    """Return what to write instead; None if no name is missing, or it was looked up in our catalog."""
+    failure = sql_failure(error)
+    what = CONDITIONS.get(failure.condition or "")
+    found = NAME.search(failure.message)
+    if what is None or found is None or f"`{catalog}`" in failure.message:
+        return None
+    session = SparkSession.getActiveSession()
+    if session is not None and session.catalog.currentCatalog() == catalog:  # which PySpark 4.0 leaves out of messages
+        return None
+    name = ".".join((catalog, found[1].replace("`", "")))
+    return f"If the {what} is in RowDelta's catalog '{catalog}', write '{name}', or run 'USE {catalog}' first"
+
 
 # What a Java proxy may throw through `parsePlan`; it would wrap other exceptions and hide their text.
 THROWN_AS_THEY_ARE: Final = ("org.apache.spark.sql.catalyst.parser.ParseException", "java.lang.RuntimeException")
@@ -474,3 +514,35 @@ def gateway() -> Any:
 def jvm_view() -> Any:
     """The JVM of this driver."""
     return cast("Any", SparkContext)._jvm
+
+
+ORDER: Final = "spark.sql.functionResolution.sessionOrder"
+BUILT_INS_FIRST: Final = frozenset({"second", "last"})
+PATH: Final = "spark.sql.path.enabled"
+BUILT_IN_CLASSES: Final = "org.apache.spark.sql.catalyst."
+
+
+def replaces_any(spark: SparkSession, names: Iterable[str]) -> bool:
+    """Return whether a user-defined function may replace one of these built-in functions.
+
+    Args:
+        spark: The session, classic or Connect. It is queried only if there is a name.
+        names: Names of built-in functions.
+    """
+    names = list(names)
+    if not names:
+        return False
+    get = settings_of(spark)
+    if (get(ORDER, None) or "last").lower() not in BUILT_INS_FIRST or (get(PATH, None) or "false").lower() != "false":
+        return True
+    if server_has(spark, Feature.FUNCTION_PATH):
+        return False
+    return not all(is_built_in(spark, name) for name in names)
+
+
+def is_built_in(spark: SparkSession, name: str) -> bool:
+    try:
+        found = spark.catalog.getFunction(name)
+    except PySparkException:
+        return False
+    return (found.className or "").startswith(BUILT_IN_CLASSES)

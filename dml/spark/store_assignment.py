@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
-from dml.model.type_names import primitive_name
+from dml.model.arrow_types import primitive_name
 from dml.spark.types import shown_type, spark_type, type_text
 from dml.sqlparse.quoting import quote_string, quoted
 

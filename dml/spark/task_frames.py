@@ -1,14 +1,23 @@
-"""Rows that Spark's tasks read by a function of ours, as a DataFrame whose size Spark knows. Driver.
+"""DataFrames and their sizes in Spark: rows that tasks read, rows of a plan alone, rows distributed evenly. Driver.
 
-Input: how many tasks, the function, the columns and the bytes of its rows. Output: a DataFrame. The function is given
-the number of its task, and Spark takes what `mapInArrow` gives for as many bytes as it is given: from one number a task
-it would conclude that a table of any size is small enough to be sent to every task of a join.
+`task_frame`: from how many tasks, a function, the columns and the bytes of its rows to a DataFrame. The function
+receives the number of its task, and Spark takes what `mapInArrow` returns for as many bytes as it receives: from one
+number a task it would conclude that a table of any size is small enough to be sent to every task of a join. On classic
+Spark the numbers are an RDD of which Spark is told how large it is. On Spark Connect that is impossible: there are more
+numbers, of which a filter leaves one for each task, and a column of nothing that Spark takes for wide. It does not
+estimate what a filter leaves.
 
-On classic Spark the numbers are an RDD of which Spark is told how large it is. On Spark Connect nobody can be told:
-there are more numbers, of which a filter leaves one for each task, and beside them a column of nothing that Spark takes
-for wide. It does not estimate what a filter leaves.
+`local_rows`: whether the rows of a DataFrame are made of its plan alone (numbers, constants, rows that the driver
+gave), and about how many bytes they take, as Spark's optimizer knows without running it.
+
+`rebalanced`: from a DataFrame that `repartition` or `repartitionByRange` has distributed to one that is distributed
+alike, of which Spark's adaptive execution combines small parts and splits large ones, once it knows how large they are.
+Of a repartitioned DataFrame it may not split what belongs to one task, however large that is. PySpark has a hint for
+it, which takes columns alone and no size. Spark Connect allows neither: the distribution stays as it was requested.
+Source: Spark's `RebalancePartitions`, which it makes of what a table's write asks for.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -23,10 +32,117 @@ from pyspark.sql import types as spark_types
 from dml import limits
 from dml.spark.handlers import is_classic
 from dml.spark.internals import FAILURES, warn_degraded
-from dml.spark.jvm import classic_session, jvm_view
+from dml.spark.jvm import analyzed_plan, classic_session, jvm_view, optimized_plan
 from dml.spark.versions import CLASSIC_PACKAGE
 
-__all__ = ["filtered_numbers", "known_numbers", "task_frame", "value_size"]
+__all__ = [
+    "estimated_bytes",
+    "filtered_numbers",
+    "known_numbers",
+    "local_rows",
+    "rebalanced",
+    "task_frame",
+    "value_size",
+]
+
+MADE_OF_NOTHING: Final = frozenset(
+    ["Project", "Filter", "Range", "LocalRelation", "OneRowRelation", "Union", "GlobalLimit", "LocalLimit"]
+)
+
+SPECIAL: Final = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+"""Texts that Spark takes for the time when they become a date or timestamp."""
+
+
+def local_rows(frame: DataFrame) -> int | None:
+    """How many rows a DataFrame has at most, where they are the same each time, and cost next to nothing.
+
+    Args:
+        frame: A DataFrame, analysed.
+
+    Returns:
+        None also where nobody knows, as on Connect.
+    """
+    if not is_classic(frame.sparkSession):
+        return None
+    try:
+        plan = optimized_plan(frame)
+        known = plan.maxRows()
+        if not known.isDefined() or not is_made_of_nothing(plan, limits.MAX_LITERAL_PLAN_NODES):
+            return None
+        # The optimizer has computed some of it already, so it is no witness of what comes out another time.
+        analyzed = analyzed_plan(frame)
+        return int(known.get()) if analyzed.deterministic() and not reads_clock(analyzed) else None
+    except FAILURES:  # an error of the query, which running it shows
+        return None
+
+
+def estimated_bytes(frame: DataFrame) -> int | None:
+    """About how many bytes the rows of a DataFrame take, as Spark's own choice of joins goes by it.
+
+    Args:
+        frame: A DataFrame, analysed.
+
+    Returns:
+        None where nobody knows, as on Connect.
+    """
+    if not is_classic(frame.sparkSession):
+        return None
+    try:
+        return int(str(optimized_plan(frame).stats().sizeInBytes()))
+    except FAILURES:  # an error of the query, which running it shows
+        return None
+
+
+def is_made_of_nothing(plan: JavaObject, nodes: int) -> bool:
+    """Whether a plan has no more than so many nodes, all of which read nothing."""
+    stack = [plan]
+    while stack:
+        nodes -= 1
+        node = stack.pop()
+        if nodes < 0 or node.nodeName() not in MADE_OF_NOTHING:
+            return False
+        children = node.children()
+        stack += [children.apply(place) for place in range(children.size())]
+    return True
+
+
+def reads_clock(plan: JavaObject) -> bool:
+    """Whether an analysed plan asks for the time (`current_date`, `now()`), the user or the database."""
+    current = jvm_view().org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    return bool(plan.containsPattern(current)) or SPECIAL.search(plan.toString()) is not None
+
+
+PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical"
+
+
+def rebalanced(frame: DataFrame, size: int) -> DataFrame:
+    """The rows in tasks of about a size.
+
+    Args:
+        frame: Rows that were distributed last of all.
+        size: About how many bytes a task gets, as they are shuffled.
+    """
+    spark = frame.sparkSession
+    if not is_classic(spark):
+        return frame
+    try:
+        jvm = jvm_view()
+        distributed = analyzed_plan(frame)
+        none = getattr(jvm, "scala.Option").empty()
+        plan = getattr(jvm, f"{PLANS}.RebalancePartitions")(
+            distributed.partitionExpressions(), distributed.child(), none, long_option(size)
+        )
+        return DataFrame(getattr(jvm, f"{CLASSIC_PACKAGE}.Dataset").ofRows(classic_session(spark), plan), spark)
+    except FAILURES as error:  # a plan is no interface of Spark's: a vendor's may differ
+        warn_degraded("the plan that rebalances tasks", error, "writes do not split large tasks or combine small ones")
+        return frame
+
+
+def long_option(number: int) -> JavaObject:
+    """Scala's `Some` of a long; py4j would make an integer of a small number."""
+    numbers = getattr(getattr(jvm_view(), f"{PLANS}.Range$"), "MODULE$")
+    return numbers.apply(0, number, 1, 1).maxRows()
+
 
 NUMBER_SIZE: Final = 8
 """Bytes of a number."""

@@ -30,7 +30,7 @@ from pyiceberg.types import (
 from pyspark.sql import types as spark
 
 from dml.errors import NotSupportedError
-from dml.model.type_names import primitive_name
+from dml.model.arrow_types import primitive_name
 from dml.pyiceberg_patch import VariantType
 from dml.sqlparse.quoting import quote_identifier, quoted
 

@@ -20,8 +20,8 @@ from dml.rows.program import Aggregate, AggregateFunction, Groups
 from dml.scan.table_scan import Scan
 from dml.spark.java import CONNECTOR, array, constant, simple_name, struct_type
 from dml.spark.proxies import Proxy
-from dml.spark.shared_files import check_reads
 from dml.spark.types import spark_type
+from dml.spark.workers import check_reads
 from dml.spark_scan.scan import FILTER_PREDICATE, SparkBatch, SparkRead, SparkScan, SparkStatistics, references
 from dml.spark_scan.workers import python_partition, reader_factory
 from dml.tasks.row_task import RowTask

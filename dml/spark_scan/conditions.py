@@ -18,7 +18,7 @@ from pyiceberg.schema import Schema
 from sqlglot import exp
 
 from dml import limits
-from dml.model.value_text import date_text, timestamp_text
+from dml.model.transforms import date_text, timestamp_text
 from dml.plan.condition import EVERY_ROW, Condition, conjunction
 from dml.plan.names import SqlRules, TargetNames
 from dml.plan.predicates import pushable

@@ -3,7 +3,7 @@
 Input: Catalyst expressions over the columns of one table. Output: trees like those that `dml.spark_scan.conditions`
 builds from Spark's predicates, in which the call of a function is `system.bucket(16, id)` again.
 
-By the time of pushdown, a call is an ordinary Spark expression (`dml.connector.functions`), and predicates do not
+By the time of pushdown, a call is an ordinary Spark expression (`dml.connector.catalog`), and predicates do not
 reveal its origin. So calls are marked when they are built: the call and its column are each wrapped in a node that
 returns its child's value and that no rule removes. A tag, which Spark's rules preserve, names the function. If a rule
 replaces the column, for example by the expression of a projection, the replacement ends up in the column's wrapper, and

@@ -22,7 +22,7 @@ from dml.spark.internals import works
 from dml.spark.java import capabilities, java_class, none, static, struct_type
 from dml.spark.jvm import classic_session, take_callbacks, weak_session
 from dml.spark.proxies import Proxy, default_method
-from dml.spark.shared_files import check_reads
+from dml.spark.workers import check_reads
 from dml.spark_scan.known_values import has_known_extremes
 from dml.spark_scan.scan import PlannedScan, SparkRead, SparkScan
 from dml.spark_scan.scan_builder import cheapest, scan_builder

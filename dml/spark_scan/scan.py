@@ -25,7 +25,7 @@ from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import Scan, TableScan, spark_schema
 from dml.spark.java import CONNECTOR, array, constant, java_class, optional_long, static, struct_type
 from dml.spark.proxies import Proxy
-from dml.spark.shared_files import check_files, check_reads
+from dml.spark.workers import check_files, check_reads
 from dml.spark_scan.conditions import pushed_down
 from dml.spark_scan.vectorized import VectorizedRead, vectorized_read
 from dml.spark_scan.workers import python_partition, reader_factory

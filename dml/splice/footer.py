@@ -5,18 +5,43 @@ column and what belongs to them lie. Spec: `parquet.thrift`.
 
 Footers come from anywhere: ranges lie within the file and apart from each other, counts agree, or it is a `ValueError`.
 What is allowed, but not understood to the last field, is no error: `obstacle` names it, and the file is not spliced.
+
+`annotated` changes a footer that Arrow wrote, where a variant is a group of two byte columns: it calls these groups
+VARIANT, which Arrow cannot write. Spec: `VariantType`; Parquet's `VariantEncoding.md`, "Variant in Parquet".
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from dml import limits
-from dml.splice.thrift_compact import BINARY, I32, I64, STRUCT, Fields, decode_struct, list_of, value_of
+from dml.splice.thrift_compact import (
+    BINARY,
+    BYTE,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Fields,
+    decode_struct,
+    encode_struct,
+    list_of,
+    value_of,
+)
 
-__all__ = ["MAGIC", "TRAILER_BYTES", "Chunk", "FileColumn", "Footer", "RowGroup", "footer_length"]
+__all__ = [
+    "MAGIC",
+    "TRAILER_BYTES",
+    "Chunk",
+    "FileColumn",
+    "Footer",
+    "RowGroup",
+    "annotated",
+    "footer_length",
+    "with_annotated_footer",
+]
 
 MAGIC: Final = b"PAR1"
 TRAILER_BYTES: Final = 8
@@ -469,3 +494,50 @@ def check_apart(groups: Iterable[RowGroup]) -> None:
     for (start, length), (following, _) in pairwise(taken):
         if start + length > following:
             raise ValueError(f"it refers to the bytes at {following} twice")
+
+
+SPECIFICATION_VERSION: Final = 1
+"""The field, and the version, of Parquet's `VariantType`."""
+
+ANNOTATION: Final = (STRUCT, {VARIANT: (STRUCT, {SPECIFICATION_VERSION: (BYTE, 1)})})
+
+
+def annotated(footer: bytes, ids: Collection[int]) -> bytes:
+    """A footer whose variants are called so.
+
+    Args:
+        footer: Without length and magic.
+        ids: The field ids of the variants.
+
+    Raises:
+        ValueError: it is no footer.
+    """
+    if not ids:
+        return footer
+    fields, _ = decode_struct(footer)
+    elements = [named(element, ids) for element in list_of(fields, SCHEMA, STRUCT) or []]
+    return encode_struct({**fields, SCHEMA: (LIST, (STRUCT, elements))})
+
+
+def named(element: Fields, ids: Collection[int]) -> Fields:
+    is_variant = value_of(element, FIELD_ID, I32) in ids and value_of(element, NUM_CHILDREN, I32) is not None
+    return {**element, LOGICAL_TYPE: ANNOTATION} if is_variant else element
+
+
+def with_annotated_footer(tail: bytes, ids: Collection[int]) -> bytes:
+    """The end of a file, from anywhere before its footer on, with the variants called so.
+
+    Args:
+        tail: Up to the file's last byte.
+        ids: The field ids of the variants.
+
+    Raises:
+        ValueError: it does not end as a Parquet file does.
+    """
+    trailer = tail[-TRAILER_BYTES:]
+    length = footer_length(trailer, 2**63)
+    start = len(tail) - TRAILER_BYTES - length
+    if start < 0:
+        raise ValueError("the footer breaks off")
+    footer = annotated(tail[start:-TRAILER_BYTES], ids)
+    return tail[:start] + footer + len(footer).to_bytes(4, "little") + trailer[4:]

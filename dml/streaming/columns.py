@@ -17,7 +17,7 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.read.projection import constant_array
 from dml.spark.types import shown_type, spark_type
 from dml.suggestions import did_you_mean
-from dml.write.stream_rows import StreamColumn
+from dml.write.delta_writer import StreamColumn
 
 __all__ = ["stream_columns", "widens_to"]
 

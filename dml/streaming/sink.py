@@ -31,7 +31,7 @@ from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import Span, TableReference
 from dml.streaming.columns import stream_columns
 from dml.streaming.options import StreamOptions
-from dml.write.stream_rows import StreamRows
+from dml.write.delta_writer import StreamRows
 
 __all__ = ["EpochWrite", "commit_epoch", "plan_epoch"]
 

@@ -24,10 +24,9 @@ from dml.read.data_file import coalesced
 from dml.read.reader import KeyTest, TaskReader
 from dml.rows.changes import ChangedRows, ChangesRun
 from dml.rows.evaluate import Columns, evaluate
-from dml.rows.expressions import Value
 from dml.rows.groups import partial_groups
 from dml.rows.lookup import Places
-from dml.rows.program import Changes, Groups, Program, Projection
+from dml.rows.program import Changes, Groups, Program, Projection, Value
 from dml.tasks.task_input import TaskInput
 
 __all__ = ["RowTask", "Sink", "SourceRows", "discard", "inserted_batch", "pack_places"]

@@ -1,7 +1,8 @@
-"""Column metrics of a new file. Worker.
+"""Column metrics of a new file, with bounds as manifests hold them. Worker.
 
 Input: the table's properties, and the footer of a Parquet file that was just written or, for other formats, the rows.
-Output: the metrics of a `ContentFile`. Spec: "Manifests" (fields 108 to 128).
+Output: the metrics of a `ContentFile`. Spec: "Manifests" (fields 108 to 128; bounds may be truncated, as long as they
+stay bounds), "Appendix D: Single-value serialization".
 
 A Parquet footer has everything except NaN counts: Arrow leaves NaN out of a column's least and greatest value. Arrow
 does not expose the footers of other formats, so `BatchMetrics` counts and compares the rows as they are written.
@@ -11,17 +12,22 @@ field of a NULL struct is NULL.
 `write.metadata.metrics.*` selects the metrics of each column: see Iceberg's documentation, and `MetricsConfig`.
 """
 
+import math
 import re
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.conversions import to_bytes
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    BinaryType,
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     GeographyType,
     GeometryType,
@@ -30,15 +36,16 @@ from pyiceberg.types import (
     MapType,
     NestedField,
     PrimitiveType,
+    StringType,
     StructType,
+    UUIDType,
 )
 from pyiceberg.utils.decimal import decimal_to_unscaled
 
 from dml.errors import AnalysisError, ErrorKind
-from dml.model.variants import METADATA, VARIANT_ARROW
+from dml.model.arrow_types import METADATA, VARIANT_ARROW
 from dml.options import DEFAULT_METRICS_MODE, METRICS_MAX_INFERRED_COLUMNS, METRICS_MODE_COLUMN_PREFIX, integer
 from dml.pyiceberg_patch import VariantType
-from dml.write.bounds import lower_bound, upper_bound
 
 __all__ = [
     "BatchMetrics",
@@ -47,9 +54,120 @@ __all__ = [
     "MetricsMode",
     "NanCounter",
     "leaves",
+    "lower_bound",
     "metrics_modes",
     "parquet_metrics",
+    "truncated_above",
+    "truncated_bytes_above",
+    "upper_bound",
 ]
+
+FLOATS = {FloatType: struct.Struct("<f"), DoubleType: struct.Struct("<d")}
+MAX_CODE_POINT = 0x10FFFF
+SURROGATES = range(0xD800, 0xE000)
+
+
+def lower_bound(value: Any, field_type: PrimitiveType, length: int | None) -> bytes | None:
+    """The serialised lower bound.
+
+    Args:
+        value: The least value: an int for every type that Parquet stores in one, also for decimals, and bytes for
+            strings and the types of bytes.
+        field_type: The column's type.
+        length: To how many characters or bytes it may be cut; None keeps it whole.
+
+    Returns:
+        The bound; None where there is none (NaN, bytes that are no text).
+    """
+    match field_type:
+        case StringType():
+            text = decoded_text(value)
+            return None if text is None else truncated(text, length).encode("utf-8")
+        case BinaryType() | FixedType():
+            return bytes(value) if length is None else bytes(value)[:length]
+        case FloatType() | DoubleType():
+            # Zero has two signs that compare as equal; a reader may compare bits.
+            return float_bound(-0.0 if value == 0 else value, field_type)
+    return serialised(value, field_type)
+
+
+def upper_bound(value: Any, field_type: PrimitiveType, length: int | None) -> bytes | None:
+    """The serialised upper bound.
+
+    Args:
+        value: The greatest value; see `lower_bound`.
+        field_type: The column's type.
+        length: To how many characters or bytes it may be cut; None keeps it whole.
+
+    Returns:
+        The bound; None where there is none (NaN, or no short value is greater).
+    """
+    match field_type:
+        case StringType():
+            text = decoded_text(value)
+            above = None if text is None else truncated_above(text, length)
+            return None if above is None else above.encode("utf-8")
+        case BinaryType() | FixedType():
+            return truncated_bytes_above(bytes(value), length)
+        case FloatType() | DoubleType():
+            return float_bound(0.0 if value == 0 else value, field_type)
+    return serialised(value, field_type)
+
+
+def truncated(text: str, length: int | None) -> str:
+    """The first characters (code points) of a text: not greater than it."""
+    return text if length is None else text[:length]
+
+
+def truncated_above(text: str, length: int | None) -> str | None:
+    """A text of at most so many characters that is not less; None where there is none.
+
+    The last character that has a successor becomes it, and what follows is dropped. Surrogates are no characters.
+    """
+    if length is None or len(text) <= length:
+        return text
+    for end in range(length, 0, -1):
+        successor = ord(text[end - 1]) + 1
+        if successor in SURROGATES:
+            successor = SURROGATES.stop
+        if successor <= MAX_CODE_POINT:
+            return text[: end - 1] + chr(successor)
+    return None
+
+
+def truncated_bytes_above(value: bytes, length: int | None) -> bytes | None:
+    """At most so many bytes that are not less, as unsigned bytes compare; None where there are none."""
+    if length is None or len(value) <= length:
+        return value
+    kept = value[:length].rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def decoded_text(value: bytes) -> str | None:
+    try:
+        return bytes(value).decode("utf-8")
+    except UnicodeDecodeError:
+        return None  # Spark may hold bytes that are no text in a string
+
+
+def float_bound(value: float, field_type: PrimitiveType) -> bytes | None:
+    return None if math.isnan(value) else FLOATS[type(field_type)].pack(value)
+
+
+def serialised(value: Any, field_type: PrimitiveType) -> bytes:
+    match field_type:
+        case UUIDType():
+            return bytes(value)
+        case DecimalType():
+            return minimal_bytes(value)
+    return to_bytes(field_type, value)
+
+
+def minimal_bytes(unscaled: int) -> bytes:
+    """Two's complement, big-endian, in as few bytes as hold it."""
+    magnitude = unscaled if unscaled >= 0 else ~unscaled
+    return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
 
 MAX_COLUMNS = 100
 UNBOUNDED = (GeometryType, GeographyType, VariantType)

@@ -35,11 +35,11 @@ from dml.options import (
     DeleteGranularity,
     WriteOptions,
 )
-from dml.read.target_files import TargetFiles
+from dml.read.reader import TargetFiles
 from dml.write.file_layout import FileLayout
 from dml.write.output_files import OutputFile, OutputFileFactory, TaskIdentity, write_errors
 from dml.write.parquet import write_parquet
-from dml.write.rolling import WRITERS
+from dml.write.partitioning import WRITERS
 from dml.write.writer_spec import DELETION_VECTOR_VERSION
 
 __all__ = [

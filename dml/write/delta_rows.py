@@ -1,37 +1,192 @@
-"""Split the row delta of a task by data file. Worker.
+"""The row delta of a task: its changes by data file, the rows that they make, and counts of both. Worker.
 
 Input: the batches of one task, in the layout of `DeltaLayout`, sorted by file and position. Output: the changes of each
-data file, by position and each position once; and the inserted rows. One batch at a time is in memory.
+data file, by position and each position once; and the inserted rows. One batch at a time is in memory. `RowBuilder`
+makes batches of the file layout from value columns of a delta and rows of a data file.
+
+For the report to the driver, `RowLog` counts the rows of each data file that the delta names, and `OriginLog` records
+which rows of which files get into each new file. Its column of origins travels with the rows through partitioning and
+sorting, and ends there: no file holds it.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from dml import limits
+from dml.deletes.deletion_vector import encode
+from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import DataError, ErrorKind, ExecutionError
-from dml.model.columns import BY_SOURCE, FILE_ORDINAL, POS, ROW_OPERATION, DeltaLayout, RowOperation
+from dml.model.columns import (
+    BY_SOURCE,
+    FILE_ORDINAL,
+    LAST_UPDATED_SEQUENCE_NUMBER_ID,
+    POS,
+    ROW_OPERATION,
+    DeltaLayout,
+    RowOperation,
+)
 from dml.model.scan_task import ScanTask
-from dml.model.write_task import TaskMetrics
+from dml.model.write_task import NEW_ROWS, ChangedFile, Numbers, RowOrigins, TaskMetrics, origins
 from dml.read.reader import FileBatch
-from dml.write.row_log import RowLog
+from dml.write.file_layout import FileLayout, converted
 
 __all__ = [
     "ChangeCursor",
     "DeltaCounts",
     "FileDelta",
-    "InsertedRows",
+    "OriginLog",
+    "RowBuilder",
     "RowChanges",
     "check_live",
     "delta_runs",
     "misplaced",
+    "within_limit",
 ]
 
 Positions = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True, kw_only=True)
+class RowLog:
+    """The rows of one data file that the delta names, so far."""
+
+    deleted: PositionDeleteIndex = field(default_factory=PositionDeleteIndex)
+    updated: PositionDeleteIndex = field(default_factory=PositionDeleteIndex)
+    observed: PositionDeleteIndex = field(default_factory=PositionDeleteIndex)
+
+    def add_changes(self, positions: Positions, operations: npt.NDArray[np.int32]) -> None:
+        """Note rows that change."""
+        updates = operations == RowOperation.UPDATE
+        self.updated.add_many(positions[updates])
+        self.deleted.add_many(positions[~updates])
+
+    @property
+    def changed(self) -> PositionDeleteIndex:
+        """The rows that are not as they were."""
+        return self.deleted.union(self.updated)
+
+    def changed_file(self, path: str) -> ChangedFile:
+        """The log as a task reports it."""
+        return ChangedFile(
+            path=path,
+            rows_deleted=len(self.deleted),
+            rows_updated=len(self.updated),
+            deleted=encode(self.deleted),
+            updated=encode(self.updated),
+            observed=encode(self.observed.difference(self.changed)),
+        )
+
+
+def within_limit(files: Sequence[ChangedFile], max_bytes: int) -> tuple[ChangedFile, ...]:
+    """The files with their positions; without, where these are too many to be sent."""
+    size = sum(len(part or b"") for file in files for part in (file.deleted, file.updated, file.observed))
+    if size <= min(max_bytes, limits.MAX_TASK_POSITION_BYTES):
+        return tuple(files)
+    return tuple(replace(file, deleted=None, updated=None, observed=None) for file in files)
+
+
+ORIGIN_COLUMN: Final = pa.field("_origin", pa.int64(), nullable=False)
+
+
+class OriginLog:
+    """The origins of all rows that one task writes.
+
+    Args:
+        max_runs: Beyond so many runs the log is given up.
+        max_encoded_bytes: Beyond so many bytes it is not reported.
+    """
+
+    def __init__(
+        self, *, max_runs: int = limits.MAX_TASK_ORIGIN_RUNS, max_encoded_bytes: int = limits.MAX_TASK_ORIGIN_BYTES
+    ) -> None:
+        self._max_runs = max_runs
+        self._max_encoded_bytes = max_encoded_bytes
+        self._runs: dict[str, list[tuple[Numbers, Numbers]]] = {}
+        self._count = 0
+        self._new_rows = 0
+        self._given_up = False
+
+    def carried(self, batch: pa.RecordBatch, ordinal: int, start: int) -> pa.RecordBatch:
+        """The batch with origins: it is neighbouring rows of a data file."""
+        return with_origins(batch, origins(ordinal, start, batch.num_rows))
+
+    def inserted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with origins: its rows are new."""
+        first = NEW_ROWS + self._new_rows
+        self._new_rows += batch.num_rows
+        return with_origins(batch, np.arange(first, first + batch.num_rows, dtype=np.int64))
+
+    def copied(
+        self, location: str, ordinal: int, start: int, rows: int, keep: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        """Note that the next rows of a file are neighbouring rows of a data file.
+
+        Args:
+            location: The file.
+            ordinal: The data file.
+            start: Position of the first row.
+            rows: How many.
+            keep: Which of them; None for all.
+        """
+        if not self._given_up:
+            numbers = origins(ordinal, start, rows)
+            self._note(numbers if keep is None else numbers[keep], location)
+
+    def take(self, batch: pa.RecordBatch, location: str) -> pa.RecordBatch:
+        """The batch without origins: its rows are the next ones of a file.
+
+        Args:
+            batch: With origins.
+            location: The file.
+        """
+        last = batch.num_columns - 1
+        if not self._given_up:
+            self._note(batch.column(last).to_numpy(), location)
+        return batch.select(list(range(last)))
+
+    def _note(self, numbers: Numbers, location: str) -> None:
+        if not len(numbers):
+            return
+        begins = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(np.diff(numbers) != 1) + 1])
+        lengths = np.diff(begins, append=len(numbers))
+        self._runs.setdefault(location, []).append((numbers[begins], lengths))
+        self._count += len(begins)
+        if self._count > self._max_runs:
+            self._given_up = True
+            self._runs.clear()
+
+    def report(self) -> tuple[RowOrigins, ...]:
+        """The origins, file by file; nothing where there were too many."""
+        found: list[RowOrigins] = []
+        size = 0
+        for location, parts in self._runs.items():
+            found.append(RowOrigins.of(location, *joined(parts)))
+            size += len(found[-1].encoded)
+            if size > self._max_encoded_bytes:
+                return ()
+        return tuple(found)
+
+
+def with_origins(batch: pa.RecordBatch, numbers: Numbers) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*batch.columns, pa.array(numbers)], schema=batch.schema.append(ORIGIN_COLUMN))
+
+
+def joined(parts: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
+    """All runs of a file; those that only the end of a batch has parted are one."""
+    firsts = np.concatenate([part[0] for part in parts])
+    lengths = np.concatenate([part[1] for part in parts])
+    begins = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), firsts[1:] != firsts[:-1] + lengths[:-1]]))
+    return firsts[begins], np.add.reduceat(lengths, begins)
+
+
 Operations = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 NO_FILE = -1
@@ -384,3 +539,118 @@ def check_live(rows: FileBatch, places: npt.NDArray[np.int64]) -> None:
     """
     if places[0] < 0 or (rows.live is not None and not rows.live[places].all()):
         raise ExecutionError(f"Cannot change a row that was deleted before, near position {rows.start_position}")
+
+
+class RowBuilder:
+    """Makes new rows of delta values.
+
+    Args:
+        files: The columns of new files.
+        delta: The columns of the delta.
+    """
+
+    def __init__(self, files: FileLayout, delta: DeltaLayout) -> None:
+        self._files = files
+        self._places = {field_id: place for place, field_id in enumerate(delta.value_ids)}
+        self._assigned = frozenset(delta.assigned_ids)
+
+    def inserted(self, values: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows that are all new: no lineage."""
+        return self._files.batch(
+            [
+                values.column(self._places[column.field_id])
+                if column.field_id in self._places
+                else pa.nulls(values.num_rows, target.type)
+                for column, target in zip(self._files.columns, self._files.arrow, strict=True)
+            ]
+        )
+
+    def updated(self, values: pa.RecordBatch, old: dict[int, pa.Array]) -> pa.RecordBatch:
+        """Updated rows by themselves.
+
+        Args:
+            values: Value columns of the delta, a row for each.
+            old: By field id, the columns of the rows that they replace: those that are not assigned, and `_row_id`.
+        """
+        arrays = []
+        for column, target in zip(self._files.columns, self._files.arrow, strict=True):
+            if column.field_id in self._assigned:
+                arrays.append(values.column(self._places[column.field_id]))
+            elif column.field_id == LAST_UPDATED_SEQUENCE_NUMBER_ID:
+                arrays.append(pa.nulls(values.num_rows, target.type))
+            else:
+                arrays.append(old[column.field_id])
+        return self._files.batch(arrays)
+
+    def carried(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
+        """Rows as they are in a data file."""
+        return self._files.batch(arrays)
+
+    def patched(self, arrays: Sequence[pa.Array], values: pa.RecordBatch, places: Positions) -> pa.RecordBatch:
+        """Rows of a data file, some of them updated.
+
+        Args:
+            arrays: The file's columns.
+            values: Value columns of the delta, a row for each update.
+            places: Which rows they update, ascending.
+        """
+        result = []
+        for column, target, array in zip(self._files.columns, self._files.arrow, arrays, strict=True):
+            if column.field_id in self._assigned:
+                new = converted(values.column(self._places[column.field_id]), target.type, target.name)
+                result.append(replaced(converted(array, target.type, target.name), new, places))
+            elif column.field_id == LAST_UPDATED_SEQUENCE_NUMBER_ID:
+                result.append(replaced(array, pa.nulls(len(places), array.type), places))
+            else:
+                result.append(array)
+        return self._files.batch(result)
+
+    def changed(self, rows: FileBatch, changes: RowChanges | None) -> tuple[pa.RecordBatch, Mask | None, int]:
+        """Neighbouring rows of a data file with their changes.
+
+        Args:
+            rows: As the file holds them.
+            changes: What becomes of some of them; None for nothing.
+
+        Returns:
+            All rows, the updated ones with their new values; which of them stay, or None for all; and how many were
+            updated.
+
+        Raises:
+            DataError: a new value breaks a rule.
+            ExecutionError: A changed row was deleted before, or is not in the file.
+        """
+        keep = None if rows.live is None or rows.live.all() else rows.live
+        arrays = rows.batch.columns
+        if changes is None:
+            return self.carried(arrays), keep, 0
+        places = changes.positions - rows.start_position
+        check_live(rows, places)
+        updated = changes.updates
+        number = int(updated.sum())
+        batch = self.patched(arrays, changes.updated().values, places[updated]) if number else self.carried(arrays)
+        deleted = places[changes.operations == RowOperation.DELETE]
+        if len(deleted):
+            keep = np.ones(rows.batch.num_rows, dtype=np.bool_) if keep is None else keep.copy()
+            keep[deleted] = False
+        return batch, keep, number
+
+
+def replaced(array: pa.Array, new: pa.Array, places: Positions) -> pa.Array:
+    """An array with other values at some places.
+
+    Args:
+        array: The values.
+        new: One value for each place, of the same type.
+        places: Ascending.
+    """
+    rows = len(array)
+    if len(places) == rows:
+        return new
+    if pa.types.is_nested(array.type) or isinstance(array, pa.ExtensionArray):
+        picked = np.arange(rows)
+        picked[places] = rows + np.arange(len(places))
+        return pa.concat_arrays([array, new]).take(pa.array(picked))
+    mask = np.zeros(rows, dtype=np.bool_)
+    mask[places] = True
+    return pc.replace_with_mask(array, pa.array(mask), new)

@@ -1,41 +1,473 @@
-"""Writes the rows of one task: a strategy for each changed data file, and new rows. Worker.
+"""Run a write job in a task: rows in, one report out, no files left behind on failure. Worker.
 
-Input: the job, and its rows: new rows, or a delta sorted by file and position. Output: files, and their `TaskCommit`.
+Input: record batches of one Spark partition (new rows, or a delta sorted by file and position; for a stream, which of
+their columns are the table's) and a `WriterSpec`. Output: files, and a `TaskCommit` or a `TaskFailure`. Source: for
+what an abort does, Iceberg's `SparkWrite` and `SparkPositionDeltaWrite`. Spec: "Row Lineage", "Position Delete Files",
+"Deletion Vectors".
 
-One writer serves all modes. Each changed data file is rewritten, marked or removed as `dml.write.choice` chooses;
-copy-on-write and merge-on-read are constant choices, and only the adaptive mode counts changes before it chooses.
+A failure that a retry would repeat is returned, not raised: Spark would retry the task and finally report the error as
+text inside a `SparkException`.
+
+One `DeltaWriter` serves all modes. Each changed data file is rewritten (`FileRewriter`), marked (`RowMarker`) or
+removed, as a function of its row counts chooses. Copy-on-write and merge-on-read are the constant functions
+`always_rewrite` and `always_mark`; `choose_by_counts` is the one of the adaptive mode, and only it counts first.
+The share of deleted rows that it allows is a table property; its two thresholds, which say when new columns next to
+copied ones are cheaper than marked and new rows, are estimates (docs/decisions/029-a-mode-that-chooses-by-file.md).
+
+- Rewritten files are copied without deleted rows, and with the new values of updated rows. The file and its delta are
+  read in parallel, one batch at a time; batches without changes pass through unchanged. A file whose rows are only
+  matched is not read, and a file that loses every row has no successor. If the file allows it, row groups without
+  changes, and unassigned columns of row groups in which rows are only updated, are copied undecoded
+  (`dml.write.splicing`). New rows share the files of rewritten rows, or become the last row group of a spliced file of
+  their partition.
+- In marked files, deleted and updated rows are marked as deleted; updated and inserted rows go to new files. Only the
+  columns that the statement does not assign are read from an updated row's data file, and only the parts of the file
+  that hold updated rows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
+from pyiceberg.table import Table
 
 from dml import limits
 from dml.deletes.position_index import PositionDeleteIndex
+from dml.errors import DmlError, ExecutionError
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, LAST_UPDATED_SEQUENCE_NUMBER_ID, ROW_ID, ROW_ID_ID
+from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
-from dml.model.write_task import TaskCommit
-from dml.write.choice import (
-    Choice,
-    Choose,
-    FileCounts,
-    always_mark,
-    always_rewrite,
-    choose_by_counts,
-    may_be_spliced,
-    rows_to_mark,
+from dml.model.write_task import ChangedFile, RowOrigins, SplicedDataFile, TaskCommit, TaskFailure, report_batch
+from dml.read.reader import FileBatch
+from dml.tasks.task_input import freeze_imports
+from dml.write.delete_files import (
+    DeleteResult,
+    DeleteWriter,
+    DeletionVectorWriter,
+    PositionDeleteWriter,
+    delete_file_options,
 )
-from dml.write.copy_on_write import FileRewriter
-from dml.write.delete_files import DeleteResult
-from dml.write.delta_rows import DeltaCounts, FileDelta, RowChanges, delta_runs
-from dml.write.file_layout import file_layout
-from dml.write.merge_on_read import NewRowsWriter, RowMarker, no_new_rows
-from dml.write.output_files import OutputFileFactory
-from dml.write.row_log import within_limit
-from dml.write.writer_spec import DELETE_FILE_VERSION, WriteJob, WriterSpec
+from dml.write.delta_rows import (
+    ChangeCursor,
+    DeltaCounts,
+    FileDelta,
+    OriginLog,
+    RowBuilder,
+    RowChanges,
+    check_live,
+    delta_runs,
+    misplaced,
+    within_limit,
+)
+from dml.write.file_layout import FileLayout, file_layout
+from dml.write.held_rows import HoldingDataWriter
+from dml.write.output_files import OutputFileFactory, TaskIdentity, current_task
+from dml.write.partition_values import PartitionRouter
+from dml.write.partitioning import open_data_writer
+from dml.write.splicing import Splicer
+from dml.write.writer_spec import DELETE_FILE_VERSION, DELETION_VECTOR_VERSION, WriteJob, WriterSpec, current_spec
 
-__all__ = ["DeltaWriter"]
+__all__ = [
+    "Choice",
+    "Choose",
+    "DeltaWriter",
+    "FileCounts",
+    "FileRewriter",
+    "RowMarker",
+    "StreamColumn",
+    "StreamRows",
+    "WriteTask",
+    "always_mark",
+    "always_rewrite",
+    "choose_by_counts",
+    "may_be_spliced",
+    "rows_to_mark",
+    "write_task",
+]
+
+
+class Choice(StrEnum):
+    """How the changes of a data file are written."""
+
+    REMOVE = "remove"
+    """All live rows are deleted: the file leaves the table unread."""
+
+    REWRITE = "rewrite"
+    """A new file replaces it; whatever can be copied undecoded is spliced."""
+
+    MARK = "mark"
+    """Deleted and updated rows are marked, new values go to a new file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCounts:
+    """A data file and its changes.
+
+    Attributes:
+        rows: All rows in the file, deleted ones included.
+        dead: Rows that earlier position deletes mark.
+        is_dead_exact: False if equality deletes may delete more rows: only reading the file would tell.
+        deleted: Live rows that the statement deletes.
+        updated: Live rows that the statement updates.
+        is_all: False if the file has more changes than were counted.
+        new_bytes_ratio: The share of the file's bytes that splicing would encode; None if it cannot be spliced.
+    """
+
+    rows: int
+    dead: int = 0
+    is_dead_exact: bool = True
+    deleted: int = 0
+    updated: int = 0
+    is_all: bool = True
+    new_bytes_ratio: float | None = None
+
+
+Choose = Callable[[Callable[[], FileCounts]], Choice]
+"""Chooses for one file. Counting holds changes in memory, so counts come as a function that constants never call."""
+
+
+def always_rewrite(_count: Callable[[], FileCounts]) -> Choice:
+    """Copy-on-write."""
+    return Choice.REWRITE
+
+
+def always_mark(_count: Callable[[], FileCounts]) -> Choice:
+    """Merge-on-read."""
+    return Choice.MARK
+
+
+def rows_to_mark(rows: int, dead: int, max_deleted_ratio: float) -> int:
+    """Return how many more rows of a data file may be marked; at least one row always stays live.
+
+    Args:
+        rows: All rows in the file.
+        dead: Rows that are deleted already.
+        max_deleted_ratio: The greatest share of deleted rows.
+    """
+    return min(int(rows * max_deleted_ratio), rows - 1) - dead
+
+
+def may_be_spliced(counts: FileCounts) -> bool:
+    """Return whether splicing may be cheaper than marking, so that reading the file's footer is worthwhile.
+
+    It is only if every row keeps its position: none is deleted, before or now.
+    """
+    unmoved = counts.is_all and counts.is_dead_exact and not counts.dead and not counts.deleted
+    return unmoved and counts.updated > 0 and counts.updated >= limits.MIN_SPLICED_ROW_RATIO * counts.rows
+
+
+def choose_by_counts(counts: FileCounts, max_deleted_ratio: float) -> Choice:
+    """Return the cheapest choice for one data file.
+
+    The first matching rule applies:
+
+    1. no live row is left: `REMOVE`;
+    2. enough rows of few enough columns are updated: `REWRITE`, which splices the file;
+    3. the file stays within `max_deleted_ratio`: `MARK`;
+    4. `REWRITE`.
+    """
+    changed = counts.deleted + counts.updated
+    if counts.is_all and counts.is_dead_exact and counts.deleted and counts.deleted == counts.rows - counts.dead:
+        return Choice.REMOVE
+    cheap = counts.new_bytes_ratio is not None and counts.new_bytes_ratio <= limits.MAX_SPLICED_BYTES_RATIO
+    if cheap and may_be_spliced(counts):
+        return Choice.REWRITE
+    if counts.is_all and changed <= rows_to_mark(counts.rows, counts.dead, max_deleted_ratio):
+        return Choice.MARK
+    return Choice.REWRITE
+
+
+class FileRewriter:
+    """Rewrites data files.
+
+    Args:
+        spec: The job.
+        layout: The columns of new files.
+        output: Opens new files.
+
+    Attributes:
+        splicer: Splices the files that allow it; None if the job rules it out for all files.
+        changed_files: The data files that were rewritten, or lost every row.
+        rows_carried: Rows copied unchanged.
+    """
+
+    def __init__(self, spec: WriterSpec, layout: FileLayout, output: OutputFileFactory) -> None:
+        assert spec.files is not None
+        self._files = spec.files
+        self._rows = RowBuilder(layout, spec.layout)
+        self._spec_id = spec.context.default_spec_id
+        self._origins = None
+        if spec.tracks_origins:
+            self._origins = OriginLog(max_encoded_bytes=min(limits.MAX_TASK_ORIGIN_BYTES, spec.max_report_bytes))
+        self.splicer = Splicer(spec, layout, output, self._origins) if spec.splices else None
+        self._writer = open_data_writer(spec, layout, output, self._origins)
+        self._router = PartitionRouter(current_spec(spec.context), layout.columns)
+        # Updates that assign no source of a partition value leave every row in its partition.
+        self._keeps_partition = self._router.source_ids.isdisjoint(spec.layout.assigned_ids)
+        self._new: list[pa.RecordBatch] = []
+        self._new_bytes = 0
+        self._holds_new = self.splicer is not None and self.splicer.gains_rows
+        metadata = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if spec.row_lineage else ()
+        self._metadata_columns = metadata
+        self._columns = tuple(column.field_id for column in layout.columns[: len(layout.columns) - len(metadata)])
+        self.changed_files: list[ChangedFile] = []
+        self.rows_carried = 0
+
+    @property
+    def removed_data_files(self) -> tuple[str, ...]:
+        """The paths of `changed_files`."""
+        return tuple(file.path for file in self.changed_files)
+
+    @property
+    def spliced_files(self) -> tuple[SplicedDataFile, ...]:
+        """Which columns of the new files are copied."""
+        return () if self.splicer is None else tuple(self.splicer.spliced_files)
+
+    def row_origins(self) -> tuple[RowOrigins, ...]:
+        """Where the rows of new files come from; empty if the job does not track it."""
+        return () if self._origins is None else self._origins.report()
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Complete all files."""
+        if self.splicer is None:
+            return tuple(self._writer.close())
+        for batch in self._new:
+            for partition, rows in self._router.split(batch):
+                if not self.splicer.append(self._spec_id, partition, rows):
+                    self._write_new(rows)
+        self.splicer.close()
+        return (*self._writer.close(), *self.splicer.data_files)
+
+    def abort(self) -> None:
+        """Close the open files, which the caller deletes."""
+        self._writer.abort()
+        if self.splicer is not None:
+            self.splicer.abort()
+
+    def rewrite(self, delta: FileDelta) -> None:
+        """Rewrite one data file; a file without changes stays.
+
+        Raises:
+            DataError: a new value breaks a rule, or two delta rows are for one row.
+            ExecutionError: the delta does not fit the file.
+        """
+        changes = ChangeCursor(delta.changes)
+        if changes.exhausted():
+            return
+        task = self._files.task(delta.ordinal)
+        spliced = None if self.splicer is None else self.splicer.splice(task, changes)
+        if spliced is not None:
+            self._report(delta, task, rows_before=spliced.rows_before, rows_carried=spliced.rows_carried)
+            return
+        partition = task.partition if self._keeps_partition and task.spec_id == self._spec_id else None
+        live = carried = 0
+        for rows in self._files.rows(delta.ordinal, columns=self._columns, metadata_columns=self._metadata_columns):
+            live += rows.batch.num_rows if rows.live is None else int(rows.live.sum())
+            carried += self._write(task, rows, changes.before(rows.start_position + rows.batch.num_rows), partition)
+        if not changes.exhausted():
+            raise misplaced(task, changes.next_position)
+        self._report(delta, task, rows_before=live, rows_carried=carried)
+
+    def remove(self, delta: FileDelta) -> None:
+        """Remove a data file unread.
+
+        Args:
+            delta: Deletes each of its live rows; already consumed.
+        """
+        task = self._files.task(delta.ordinal)
+        self._report(delta, task, rows_before=len(delta.log.deleted), rows_carried=0)
+
+    def _report(self, delta: FileDelta, task: ScanTask, *, rows_before: int, rows_carried: int) -> None:
+        log = delta.log.changed_file(task.path)
+        self.changed_files.append(replace(log, rows_before=rows_before, rows_carried=rows_carried))
+        self.rows_carried += rows_carried
+
+    def insert(self, values: pa.RecordBatch) -> None:
+        """Add new rows.
+
+        Raises:
+            DataError: a value breaks a rule.
+        """
+        batch = self._rows.inserted(values)
+        if not self._holds_new:
+            self._write_new(batch)
+            return
+        self._new.append(batch)
+        self._new_bytes += batch.nbytes
+        if self._new_bytes > limits.MAX_APPENDED_BYTES:
+            for held in self._new:
+                self._write_new(held)
+            self._new, self._holds_new = [], False
+
+    def _write_new(self, batch: pa.RecordBatch) -> None:
+        self._writer.write(batch if self._origins is None else self._origins.inserted(batch))
+
+    def _write(
+        self, task: ScanTask, rows: FileBatch, changes: RowChanges | None, partition: tuple[Any, ...] | None
+    ) -> int:
+        """Write the rows of a batch that stay; return how many are unchanged."""
+        batch, keep, updates = self._rows.changed(rows, changes)
+        if self._origins is not None:
+            batch = self._origins.carried(batch, task.file_ordinal, rows.start_position)
+        if keep is not None:
+            batch = batch.filter(pa.array(keep))
+        if batch.num_rows:
+            self._writer.write(batch, partition)
+        return int(batch.num_rows) - updates
+
+
+class NewRowsWriter:
+    """Writes updated and inserted rows to new files, or holds few of them for the driver.
+
+    Args:
+        spec: The job.
+        layout: The columns of new files.
+        output: Opens new files.
+    """
+
+    def __init__(self, spec: WriterSpec, layout: FileLayout, output: OutputFileFactory) -> None:
+        self._files = spec.files
+        self._rows = RowBuilder(layout, spec.layout)
+        self._writer = HoldingDataWriter(
+            partial(open_data_writer, spec, layout, output), spec.max_held_bytes(output.task.partition_id)
+        )
+        delta, row_lineage = spec.layout, spec.row_lineage
+        self._metadata_columns = (ROW_ID,) if row_lineage else ()
+        known = {ROW_ID_ID, LAST_UPDATED_SEQUENCE_NUMBER_ID, *delta.assigned_ids}
+        self._old_ids = tuple(column.field_id for column in layout.columns if column.field_id not in known)
+        self._read_ids = (*self._old_ids, *((ROW_ID_ID,) if row_lineage else ()))
+
+    def insert(self, values: pa.RecordBatch) -> None:
+        """Add new rows.
+
+        Raises:
+            DataError: a value breaks a rule.
+        """
+        self._writer.write(self._rows.inserted(values))
+
+    def update(self, ordinal: int, updates: RowChanges) -> None:
+        """Add updated rows of one data file.
+
+        Raises:
+            DataError: a value breaks a rule.
+            ExecutionError: the file does not have the rows.
+        """
+        if not self._read_ids:
+            self._writer.write(self._rows.updated(updates.values, {}))
+            return
+        assert self._files is not None
+        task = self._files.task(ordinal)
+        cursor = ChangeCursor(iter((updates,)))
+        for rows in self._files.rows(
+            ordinal, columns=self._old_ids, metadata_columns=self._metadata_columns, positions=updates.positions
+        ):
+            changes = cursor.before(rows.start_position + rows.batch.num_rows)
+            if changes is not None:
+                self._write(rows, changes)
+        if not cursor.exhausted():
+            raise misplaced(task, cursor.next_position)
+
+    def _write(self, rows: FileBatch, changes: RowChanges) -> None:
+        places = changes.positions - rows.start_position
+        check_live(rows, places)
+        taken = pa.array(places)
+        columns = zip(self._read_ids, rows.batch.columns, strict=True)
+        old = {field_id: column.take(taken) for field_id, column in columns}
+        self._writer.write(self._rows.updated(changes.values, old))
+
+    def held(self) -> bytes:
+        """Return the rows left to the driver, as an Arrow stream; empty if there are none."""
+        return self._writer.held()
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Complete all files."""
+        return self._writer.close()
+
+    def abort(self) -> None:
+        """Close the open files, which the caller deletes."""
+        self._writer.abort()
+
+
+class RowMarker:
+    """Marks deleted and updated rows as deleted; the new values of updated rows go to `NewRowsWriter`.
+
+    Args:
+        spec: The job.
+        output: Opens new files.
+        new_rows: Receives updated rows; None for a statement that only deletes.
+
+    Attributes:
+        changed_files: The data files whose rows were deleted or updated.
+    """
+
+    def __init__(self, spec: WriterSpec, output: OutputFileFactory, new_rows: NewRowsWriter | None) -> None:
+        self._deletes = open_delete_writer(spec, output)
+        self._new_rows = new_rows
+        self.changed_files: list[ChangedFile] = []
+
+    def mark(self, delta: FileDelta) -> None:
+        """Write the changes of one data file.
+
+        Raises:
+            DataError: a new value breaks a rule, or two delta rows are for one row.
+            ExecutionError: the delta does not fit the file.
+        """
+        for updates in gathered(updates_of(delta.changes), limits.UPDATE_BATCH_ROWS):
+            if self._new_rows is None:
+                raise no_new_rows()
+            self._new_rows.update(delta.ordinal, updates)
+        positions = delta.log.changed
+        if positions.is_empty:
+            return
+        written = self._deletes.delete(delta.ordinal, positions)
+        self.changed_files.append(
+            replace(delta.log.changed_file(written.path), deletes_before=written.before, deletes_after=written.after)
+        )
+
+    def close(self) -> DeleteResult:
+        """Complete all delete files."""
+        return self._deletes.close()
+
+
+def open_delete_writer(spec: WriterSpec, output: OutputFileFactory) -> DeleteWriter:
+    """Return a writer of deletion vectors from format version 3, of position delete files before."""
+    assert spec.files is not None
+    max_held_bytes = spec.max_held_bytes(output.task.partition_id)
+    if spec.context.format_version >= DELETION_VECTOR_VERSION:
+        return DeletionVectorWriter(files=spec.files, output=output, max_held_bytes=max_held_bytes)
+    options = delete_file_options(spec.context)
+    return PositionDeleteWriter(files=spec.files, options=options, output=output, max_held_bytes=max_held_bytes)
+
+
+def no_new_rows() -> ExecutionError:
+    """Return the error for a new row in a delta whose layout has none."""
+    return ExecutionError("Rows are updated or inserted by a statement that only deletes")
+
+
+def updates_of(changes: Iterator[RowChanges]) -> Iterator[RowChanges]:
+    """Yield the updates among changes."""
+    for part in changes:
+        updates = part.updated()
+        if len(updates):
+            yield updates
+
+
+def gathered(changes: Iterator[RowChanges], rows: int) -> Iterator[RowChanges]:
+    """Concatenate changes into parts of at least `rows` rows."""
+    pending: list[RowChanges] = []
+    held = 0
+    for part in changes:
+        pending.append(part)
+        held += len(part)
+        if held >= rows:
+            yield RowChanges.concat(pending)
+            pending, held = [], 0
+    if pending:
+        yield RowChanges.concat(pending)
 
 
 class DeltaWriter:
@@ -234,3 +666,107 @@ def hold_changes(changes: Iterator[RowChanges], held: list[RowChanges], rows: in
         if nbytes > max_bytes or (updated and number > rows):
             return HeldCounts(rows=number, updated=updated, is_all=False)
     return HeldCounts(rows=number, updated=updated, is_all=True)
+
+
+def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskIdentity) -> TaskCommit | TaskFailure:
+    """Write the rows of one task.
+
+    Args:
+        batches: The rows: new rows for `WriteJob.ROWS`, else delta rows.
+        spec: The job.
+        task: Which attempt of which task this is.
+
+    Returns:
+        The files; or, after deleting them, the failure, if another attempt would repeat it.
+
+    Raises:
+        Exception: the task failed and its files are deleted; another attempt may succeed.
+    """
+    output = OutputFileFactory(spec.context, task)
+    try:
+        commit = DeltaWriter(spec, output).write(batches)
+    except BaseException as error:
+        output.abort()
+        failure = final_failure(error, spec, task)
+        if failure is None:
+            raise
+        return TaskFailure(failure, attempt_number=task.attempt_number)
+    return replace(commit, attempt_number=task.attempt_number)
+
+
+def final_failure(error: BaseException, spec: WriterSpec, task: TaskIdentity) -> DmlError | None:
+    """Return the error to report to the driver; None if Spark should retry the task."""
+    if isinstance(error, DmlError) and not isinstance(error, ExecutionError):
+        return error
+    if not isinstance(error, Exception) or task.attempt_number + 1 < spec.max_failures:
+        return None  # a killed task is not reported; any other is retried
+    if isinstance(error, DmlError):
+        return error
+    return ExecutionError(
+        f"Writing failed in the task of partition {task.partition_id}: {type(error).__name__}: {error}",
+        partition_id=task.partition_id,
+        attempts=task.attempt_number + 1,
+    )
+
+
+class WriteTask:
+    """A picklable write job for `mapInArrow`.
+
+    Args:
+        spec: The job.
+    """
+
+    def __init__(self, spec: WriterSpec) -> None:
+        self.spec = spec
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row with one binary column: the task's report."""
+        freeze_imports()
+        yield report_batch(write_task(batches, self.spec, current_task()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamColumn:
+    """Where the values of a table's column come from.
+
+    Attributes:
+        place: The place of the query's column; None where it has none.
+        default: Then one value, which each row gets.
+    """
+
+    place: int | None = None
+    default: pa.Array | None = None
+
+    def values(self, batch: pa.RecordBatch) -> pa.Array:
+        """The column of a batch."""
+        if self.place is not None:
+            return batch.column(self.place)
+        assert self.default is not None
+        return pa.repeat(self.default[0], batch.num_rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRows:
+    """Writes the rows of a task of a micro-batch. It can be pickled.
+
+    Attributes:
+        task: Writes rows that have the table's columns.
+        columns: One for each column of the table, in its order.
+    """
+
+    task: WriteTask
+    columns: tuple[StreamColumn, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row with one binary column: the task's `TaskCommit`."""
+        return self.task(map(self.arranged, batches))
+
+    def left_out(self, table: Table) -> frozenset[int]:
+        """Ids of the table's columns that the rows have not."""
+        pairs = zip(table.schema().fields, self.columns, strict=True)
+        return frozenset(field.field_id for field, column in pairs if column.place is None)
+
+    def arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch with the table's columns, in its order."""
+        arrays = [column.values(batch) for column in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, names=[f"v{place}" for place in range(len(arrays))])

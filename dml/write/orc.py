@@ -28,9 +28,7 @@ from dml.errors import DataError, ErrorKind
 from dml.model.arrow_types import arrow_type_of, primitive_arrow_type
 from dml.options import ORC_COMPRESSION, WriteOptions
 from dml.write.column_metrics import BatchMetrics
-from dml.write.conversion import converted
-from dml.write.file_layout import FileLayout
-from dml.write.file_writer import FileStatistics, codec_of
+from dml.write.file_layout import FileLayout, FileStatistics, codec_of, converted
 
 __all__ = ["OrcFileWriter", "check_orc_codec"]
 

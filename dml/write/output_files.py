@@ -19,9 +19,8 @@ from pyiceberg.table.locations import load_location_provider
 
 from dml import limits
 from dml.errors import storage_failure
-from dml.files.deletion import delete_files
-from dml.files.file_io import file_io
-from dml.model.value_text import partition_path
+from dml.files.file_io import delete_files, file_io
+from dml.model.transforms import partition_path
 from dml.model.write_task import WriteContext
 from dml.options import WRITE_DATA_PATH
 

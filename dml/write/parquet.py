@@ -21,10 +21,9 @@ from pyiceberg.types import GeographyType, GeometryType, IcebergType, NestedFiel
 from dml import limits
 from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
 from dml.options import PARQUET_COMPRESSION, WriteOptions
-from dml.splice.variant_groups import with_annotated_footer
+from dml.splice.footer import with_annotated_footer
 from dml.write.column_metrics import Leaf, NanCounter, parquet_metrics
-from dml.write.file_layout import FileLayout
-from dml.write.file_writer import FileStatistics, codec_of
+from dml.write.file_layout import FileLayout, FileStatistics, codec_of
 from dml.write.variant_shredding import physical_columns, shredded_table, shreddings
 
 __all__ = [

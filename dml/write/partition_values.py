@@ -22,8 +22,7 @@ from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import IcebergType, NestedField, StructType
 
 from dml.errors import DataError, ErrorKind, NotSupportedError
-from dml.model.transforms import array_transform, exact_range, is_reproducible
-from dml.model.value_text import source_value_text
+from dml.model.transforms import array_transform, exact_range, is_reproducible, source_value_text
 
 __all__ = ["PartitionRouter"]
 

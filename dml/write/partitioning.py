@@ -1,29 +1,343 @@
-"""Write rows to the data files of their partitions. Worker.
+"""Write rows to data files: by partition, in the table's sort order, in files of the target size. Worker.
 
-Input: batches with rows of any partitions. Output: data files, each of one partition. `FanoutDataWriter` writes all
-partitions at once. `ClusteredDataWriter` writes one after the other, for rows that are clustered by partition.
+Input: batches of the file layout, with rows of any partitions in any order. Output: data files, each of one partition;
+none if there is no row. Spec: "Sorting".
+
+`FanoutDataWriter` writes all partitions at once. `ClusteredDataWriter` writes one after the other, for rows that are
+clustered by partition. `RollingDataWriter` writes the files of one partition.
+
+`SortingDataWriter` keeps the rows of a partition in memory up to a limit; beyond it they go, sorted, to a temporary
+file as a run. In the end only the keys of all runs are in memory: each piece of the result is a few neighbouring rows
+of every run, because runs are sorted.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
-from pyiceberg.table.sorting import SortOrder
+import pyarrow.compute as pc
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import UnknownTransform, VoidTransform
+from pyiceberg.types import NestedField
 
 from dml import limits
 from dml.deletes.delete_file_index import partition_key
-from dml.model.manifest import ContentFile, is_unpartitioned
-from dml.write.file_layout import FileLayout
-from dml.write.output_files import OutputFileFactory
-from dml.write.partition_values import PartitionRouter
-from dml.write.rolling import DataWriter, RollingDataWriter
-from dml.write.row_log import OriginLog
-from dml.write.sorting import SortingDataWriter, row_order
+from dml.files.scratch import scratch_folder
+from dml.model.manifest import ContentFile, FileContent, is_unpartitioned
+from dml.model.transforms import array_transform
+from dml.options import WriteOptions
+from dml.write.avro import AvroFileWriter
+from dml.write.delta_rows import OriginLog
+from dml.write.file_layout import DataFileWriter, FileLayout
+from dml.write.orc import OrcFileWriter
+from dml.write.output_files import OutputFile, OutputFileFactory, write_errors
+from dml.write.parquet import ParquetFileWriter
+from dml.write.partition_values import PartitionRouter, aligned, find_source, physical
 from dml.write.writer_spec import WriteJob, WriterSpec, current_spec
 
-__all__ = ["ClusteredDataWriter", "FanoutDataWriter", "PartitionWriter", "open_data_writer"]
+__all__ = [
+    "WRITERS",
+    "ClusteredDataWriter",
+    "DataWriter",
+    "FanoutDataWriter",
+    "RollingDataWriter",
+    "SortingDataWriter",
+    "open_data_writer",
+    "row_order",
+]
+
+
+class DataWriter(Protocol):
+    """Writes rows into data files; what was written before `abort` is deleted by the task's `OutputFileFactory`."""
+
+    def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
+        """Writes rows.
+
+        Args:
+            batch: The rows.
+            partition: The partition of all of them, where it is known; None works it out.
+        """
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Finishes all files."""
+
+    def abort(self) -> None:
+        """Gives up the open files."""
+
+
+WRITERS: Final[Mapping[str, Callable[[pa.NativeFile, FileLayout, WriteOptions], DataFileWriter]]] = {
+    "parquet": ParquetFileWriter,
+    "orc": OrcFileWriter,
+    "avro": AvroFileWriter,
+}
+"""By the format of new files."""
+
+CHECK_ROWS = 1000
+"""Rows between two checks of a file's size, as in Iceberg's `RollingFileWriter`."""
+
+
+class RollingDataWriter:
+    """Writes one partition; it closes a file and starts the next when the target size is reached.
+
+    Args:
+        layout: The files' columns.
+        options: Target size and format.
+        files: Opens them.
+        spec_id: Spec of the partition.
+        partition: Its tuple.
+        origins: Notes where rows come from; the last column of each batch says it then.
+    """
+
+    def __init__(
+        self,
+        layout: FileLayout,
+        options: WriteOptions,
+        files: OutputFileFactory,
+        spec_id: int,
+        partition: tuple[Any, ...],
+        origins: OriginLog | None = None,
+    ) -> None:
+        self._layout = layout
+        self._options = options
+        self._files = files
+        self._spec_id = spec_id
+        self._partition = partition
+        self._origins = origins
+        self._file: OutputFile | None = None
+        self._writer: DataFileWriter | None = None
+        self._done: list[ContentFile] = []
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of rows that are kept in memory."""
+        return 0 if self._writer is None else self._writer.buffered_bytes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is open."""
+        return self._writer is not None
+
+    def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
+        """Writes rows of the partition."""
+        assert partition is None or partition == self._partition
+        target = self._options.target_file_size
+        pieces = max(1, -(-batch.nbytes // target))
+        step = max(CHECK_ROWS, -(-batch.num_rows // pieces))
+        for start in range(0, batch.num_rows, step):
+            writer = self._writer or self._open()
+            rows = batch if step >= batch.num_rows else batch.slice(start, step)
+            if self._origins is not None and self._file is not None:
+                rows = self._origins.take(rows, self._file.location)
+            with write_errors(self._location):
+                writer.write(rows)
+            if writer.estimated_size >= target:
+                self.finish_file()
+
+    def flush(self) -> None:
+        """Writes the buffered rows, to free their memory."""
+        if self._writer is not None:
+            with write_errors(self._location):
+                self._writer.flush()
+
+    def finish_file(self) -> None:
+        """Closes the open file; later rows go to a new one."""
+        if self._writer is None or self._file is None:
+            return
+        with write_errors(self._location):
+            statistics = self._writer.close()
+        self._files.close(self._file)
+        metrics = statistics.metrics
+        self._done.append(
+            ContentFile(
+                content=FileContent.DATA,
+                path=self._file.location,
+                file_format=self._options.file_format,
+                spec_id=self._spec_id,
+                partition=self._partition,
+                record_count=statistics.record_count,
+                file_size_in_bytes=statistics.file_size_in_bytes,
+                split_offsets=statistics.split_offsets,
+                sort_order_id=self._layout.sort_order_id,
+                **{name: getattr(metrics, name) for name in metrics.__slots__},
+            )
+        )
+        self._writer = self._file = None
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Finishes the last file."""
+        self.finish_file()
+        return tuple(self._done)
+
+    def abort(self) -> None:
+        """Gives up the open file."""
+        if self._writer is not None:
+            self._writer.abort()
+        self._writer = self._file = None
+
+    @property
+    def _location(self) -> str:
+        return "" if self._file is None else self._file.location
+
+    def _open(self) -> DataFileWriter:
+        self._file = self._files.open(self._options.file_format, self._spec_id, self._partition)
+        self._writer = WRITERS[self._options.file_format](self._file.stream, self._layout, self._options)
+        return self._writer
+
+
+SortKeys = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortedBy:
+    """One field of a sort order: where its source is in a batch, and what becomes of it."""
+
+    field: SortField
+    path: tuple[int, ...]
+    transform: Any
+
+    def keys(self, batch: pa.RecordBatch | pa.Table, number: int) -> Iterator[tuple[str, str, pa.Array]]:
+        """Key columns with their names and directions: NULLs, then NaNs (the greatest value), then values."""
+        values = batch.column(self.path[0])
+        values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        for place in self.path[1:]:
+            values = pc.struct_field(values, [place])
+        values = physical(self.transform(aligned(values)))
+        direction = "ascending" if self.field.direction == SortDirection.ASC else "descending"
+        nulls_first = self.field.null_order == NullOrder.NULLS_FIRST
+        yield f"n{number}", "descending" if nulls_first else "ascending", pc.is_null(values)
+        if pa.types.is_floating(values.type):
+            yield f"f{number}", direction, pc.fill_null(pc.is_nan(values), fill_value=False)
+        yield f"v{number}", direction, values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOrder:
+    """A sort order over the columns of new files."""
+
+    fields: tuple[SortedBy, ...]
+
+    def keys(self, rows: pa.RecordBatch | pa.Table) -> tuple[pa.Table, SortKeys]:
+        """The key columns of rows, and how they sort."""
+        found = [key for number, field in enumerate(self.fields) for key in field.keys(rows, number)]
+        columns = {name: values for name, _, values in found}
+        return pa.table(columns), [(name, direction) for name, direction, _ in found]
+
+
+def row_order(order: SortOrder, columns: tuple[NestedField, ...]) -> RowOrder | None:
+    """The sort order over the columns of new files; None where rows cannot be, or need not be, sorted by it."""
+    fields = []
+    for field in order.fields:
+        found = find_source(field.source_id, columns)
+        if found is None or isinstance(field.transform, UnknownTransform):
+            return None
+        if not isinstance(field.transform, VoidTransform):
+            path, source = found
+            fields.append(SortedBy(field=field, path=path, transform=array_transform(field.transform, source)))
+    return RowOrder(fields=tuple(fields)) if fields else None
+
+
+class SortingDataWriter:
+    """Sorts the rows of one partition before they are written.
+
+    Args:
+        order: The order.
+        writer: Writes them.
+        max_buffered_bytes: How many bytes of rows may be kept in memory.
+    """
+
+    def __init__(self, order: RowOrder, writer: RollingDataWriter, *, max_buffered_bytes: int) -> None:
+        self._order = order
+        self._writer = writer
+        self._max_buffered_bytes = max_buffered_bytes
+        self._rows: list[pa.RecordBatch] = []
+        self._runs: list[pa.Table] = []
+        self._files = ExitStack()
+        self.buffered_bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are rows that are in no file yet."""
+        return bool(self._rows or self._runs)
+
+    def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:  # noqa: ARG002
+        """Takes rows of the partition."""
+        self._rows.append(batch)
+        self.buffered_bytes += batch.nbytes
+        if self.buffered_bytes > self._max_buffered_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Puts the rows that are in memory into a temporary file, as a run."""
+        if not self._rows:
+            return
+        run = self._sorted_rows()
+        folder = self._files.enter_context(scratch_folder())
+        path = f"{folder}/run.arrow"
+        with pa.ipc.new_file(path, run.schema) as sink:
+            sink.write_table(run, max_chunksize=limits.SORTED_BATCH_ROWS)
+        source = self._files.enter_context(pa.memory_map(path))
+        self._runs.append(pa.ipc.open_file(source).read_all())
+
+    def finish_file(self) -> None:
+        """Writes all rows; later ones go to a new file."""
+        if self._runs and self._rows:
+            self.flush()
+        pieces = merged(self._order, self._runs) if self._runs else self._memory_pieces()
+        for piece in pieces:
+            self._writer.write(piece)
+        self._writer.finish_file()
+        self._forget()
+
+    def close(self) -> tuple[ContentFile, ...]:
+        """Finishes the last file."""
+        self.finish_file()
+        return self._writer.close()
+
+    def abort(self) -> None:
+        """Gives up the rows and the open file."""
+        self._forget()
+        self._writer.abort()
+
+    def _forget(self) -> None:
+        self._rows, self._runs, self.buffered_bytes = [], [], 0
+        self._files.close()
+
+    def _sorted_rows(self) -> pa.Table:
+        rows = pa.Table.from_batches(self._rows).combine_chunks()
+        self._rows, self.buffered_bytes = [], 0
+        keys, directions = self._order.keys(rows)
+        return rows.take(pc.sort_indices(keys, sort_keys=directions))
+
+    def _memory_pieces(self) -> Iterator[pa.RecordBatch]:
+        if self._rows:
+            yield from self._sorted_rows().to_batches(max_chunksize=limits.SORTED_BATCH_ROWS)
+
+
+def merged(order: RowOrder, runs: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """The rows of sorted runs as one sorted sequence, piece by piece."""
+    keys = pa.concat_tables([order.keys(run)[0] for run in runs])
+    directions = order.keys(runs[0].slice(0, 0))[1]
+    places = pc.sort_indices(keys, sort_keys=directions).to_numpy()  # stable: rows of a run stay in its order
+    starts = np.cumsum([0, *(run.num_rows for run in runs)])
+    cursors = [0] * len(runs)
+    for begin in range(0, len(places), limits.SORTED_BATCH_ROWS):
+        piece = places[begin : begin + limits.SORTED_BATCH_ROWS]
+        of_run = np.searchsorted(starts, piece, side="right") - 1
+        parts, taken, offset = [], np.empty(len(piece), dtype=np.int64), 0
+        for number in np.unique(of_run).tolist():
+            mine = of_run == number
+            count = int(mine.sum())
+            parts.append(runs[number].slice(cursors[number], count))
+            taken[mine] = np.arange(offset, offset + count)
+            cursors[number] += count
+            offset += count
+        rows = pa.concat_tables(parts).combine_chunks().take(pa.array(taken))
+        yield from rows.to_batches()
 
 
 class PartitionWriter(DataWriter, Protocol):

@@ -23,9 +23,9 @@ from pyiceberg.types import BinaryType, DoubleType, FloatType, NestedField, Stru
 
 from dml import limits
 from dml.files.file_io import check_size, file_errors, file_io, open_file
+from dml.model.arrow_types import METADATA
 from dml.model.columns import DeltaLayout
 from dml.model.scan_task import ScanTask
-from dml.model.variants import METADATA
 from dml.pyiceberg_patch import VariantType
 from dml.splice.footer import (
     CHUNK_TYPE,

@@ -1,4 +1,4 @@
-"""Copy-on-write that copies bytes instead of decoding rows: splices data files. Worker.
+"""Copy-on-write that copies bytes instead of decoding rows: splices data files. Worker; `with_copied_metrics`: driver.
 
 Input: a data file and its changes. Output: a data file with the rows that stay, in their order. Spec: "Row Lineage".
 
@@ -10,42 +10,56 @@ whether that copies anything; all other files are rewritten. `FileSplice` then g
 - no row stays: nothing is read.
 
 New rows of a MERGE become the last row group of a spliced file of their partition, to avoid another small file.
+
+`NewColumns` encodes each new column to a Parquet file of its own, in memory: only the pages of one row group are there
+at a time.
+
+The worker knows the metrics of copied columns only from the footer, which has less than a manifest entry: it counts no
+NaNs, and other writers truncate values. `with_copied_metrics` completes them on the driver, from the manifest entry of
+the replaced file. Spec: "Manifests", fields 108 to 128 and 140.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.types import BinaryType, FixedType, IcebergType, StringType
 
 from dml import limits
 from dml.deletes.delete_file_index import partition_key
 from dml.files.file_io import file_errors
+from dml.manifests.read import entries_of, manifests_of
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import SplicedDataFile, WriteContext
 from dml.options import RowLevelOperationMode, WriteOptions
 from dml.read.reader import FileBatch, PieceReader
-from dml.splice.footer import MAGIC, Footer, Range, RowGroup
-from dml.splice.spliced_file import SplicedFile
+from dml.splice.footer import MAGIC, TRAILER_BYTES, Footer, Range, RowGroup, annotated, footer_length
+from dml.splice.spliced_file import ColumnFile, SplicedFile
 from dml.splice.thrift_compact import Fields
-from dml.write.column_chunks import NewColumns, written_footer
-from dml.write.column_metrics import ColumnMetrics, Leaf, MetricsMode, NanCounter, leaves, parquet_metrics
-from dml.write.delta_rows import ChangeCursor, misplaced
+from dml.write.column_metrics import (
+    ColumnMetrics,
+    Leaf,
+    MetricsMode,
+    NanCounter,
+    leaves,
+    metrics_modes,
+    parquet_metrics,
+)
+from dml.write.delta_rows import ChangeCursor, Mask, OriginLog, RowBuilder, misplaced
 from dml.write.file_layout import FileLayout
 from dml.write.output_files import OutputFile, OutputFileFactory, write_errors
-from dml.write.parquet import split_offsets
-from dml.write.row_builder import Mask, RowBuilder
-from dml.write.row_log import OriginLog
+from dml.write.parquet import dictionary_columns, geometry_schema, open_parquet, split_offsets
 from dml.write.splice_columns import (
     OldFile,
     SpliceColumns,
@@ -61,7 +75,269 @@ from dml.write.splice_columns import (
 )
 from dml.write.writer_spec import WriteJob, WriterSpec, current_spec
 
-__all__ = ["Splicer", "may_splice", "may_splice_statement"]
+__all__ = ["NewColumns", "Splicer", "copied_metrics", "may_splice", "may_splice_statement", "with_copied_metrics"]
+
+
+class PageSink:
+    """A write-only file in memory. `take` removes the bytes that were written so far."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._start = 0
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        """Append bytes."""
+        self._parts.append(bytes(data))
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Return the number of bytes written, including those that were taken."""
+        return self._size
+
+    def flush(self) -> None:
+        """Do nothing: there is no buffer."""
+
+    def close(self) -> None:
+        """Close the file. Bytes that were not taken stay."""
+        self.closed = True
+
+    def take(self) -> tuple[int, bytes]:
+        """Return the offset of the bytes since the last call, and these bytes."""
+        start, data = self._start, b"".join(self._parts)
+        self._start, self._parts = self._size, []
+        return start, data
+
+
+class NewColumns:
+    """Writes each column to a Parquet file of its own.
+
+    Args:
+        layout: All columns that may have new chunks.
+        options: Sizes and compression.
+    """
+
+    def __init__(self, layout: FileLayout, options: WriteOptions) -> None:
+        self._layout = layout
+        self._options = options
+        self._schema = stored_schema(layout)
+        self._files: dict[str, tuple[PageSink, pq.ParquetWriter]] = {}
+
+    def row_group(self, batches: Sequence[pa.RecordBatch]) -> dict[str, tuple[int, bytes]]:
+        """Write a row group of some columns.
+
+        Args:
+            batches: The rows, with exactly the columns that have new chunks in this row group.
+
+        Returns:
+            By column: the offset of its pages in its own file, and the pages.
+        """
+        table = pa.Table.from_batches(batches)
+        if self._layout.has_geometries:
+            table = table.cast(pa.schema([self._schema.field(name) for name in table.column_names]))
+        repeating: list[str] | None = None
+        pages = {}
+        for name in table.column_names:
+            if name not in self._files:
+                repeating = dictionary_columns(table) if repeating is None else repeating
+                self._open(name, repeating, table.num_rows)
+            sink, writer = self._files[name]
+            writer.write_table(table.select([name]), row_group_size=max(1, table.num_rows))
+            pages[name] = sink.take()
+        return pages
+
+    def _open(self, column: str, repeating: Sequence[str], rows: int) -> None:
+        sink = PageSink()
+        own = {name: part for name, part in self._layout.bloom_filters.items() if is_part(name, column)}
+        writer = open_parquet(
+            pa.PythonFile(sink, mode="w"),
+            pa.schema([self._schema.field(column)]),
+            self._options,
+            dictionary=[name for name in repeating if is_part(name, column)],
+            footer=[],
+            bloom_filters={name: {"ndv": max(1, rows), "fpp": probability} for name, probability in own.items()},
+        )
+        sink.take()  # Parquet's magic bytes
+        self._files[column] = sink, writer
+
+    def close(self) -> dict[str, ColumnFile]:
+        """Close the files of all columns.
+
+        Returns:
+            By column: its footer, and the bytes after its pages.
+        """
+        ids = self._layout.variant_ids
+        return {name: column_file(sink, writer, ids) for name, (sink, writer) in self._files.items()}
+
+    def abort(self) -> None:
+        """Drop the columns."""
+        for _, writer in self._files.values():
+            writer.is_open = False  # an open one writes its footer when it is garbage-collected
+
+
+def stored_schema(layout: FileLayout) -> pa.Schema:
+    """Return the schema for Arrow's Parquet writer."""
+    return geometry_schema(layout.columns) if layout.has_geometries else layout.arrow
+
+
+def written_footer(layout: FileLayout, options: WriteOptions) -> Footer:
+    """Return the footer of a file without rows, which has the physical types of the columns.
+
+    Args:
+        layout: The columns.
+        options: Sizes and compression.
+    """
+    sink = PageSink()
+    schema = stored_schema(layout)
+    open_parquet(pa.PythonFile(sink, mode="w"), schema, options, dictionary=False, footer=[]).close()
+    data = sink.take()[1]
+    length = footer_length(data[-TRAILER_BYTES:], len(data))
+    start = len(data) - TRAILER_BYTES - length
+    return Footer.of(annotated(data[start:-TRAILER_BYTES], layout.variant_ids), start)
+
+
+def is_part(name: str, column: str) -> bool:
+    """Return whether a dotted name is a column or a field inside it."""
+    return name == column or name.startswith(f"{column}.")
+
+
+def column_file(sink: PageSink, writer: Any, variant_ids: frozenset[int]) -> ColumnFile:
+    """Close the file of a column, and return its footer and the bytes after its pages."""
+    writer.close()
+    start, tail = sink.take()
+    length = footer_length(tail[-TRAILER_BYTES:], sink.tell())
+    end = sink.tell() - TRAILER_BYTES
+    footer = Footer.of(annotated(tail[-TRAILER_BYTES - length : -TRAILER_BYTES], variant_ids), end - length)
+    return ColumnFile(footer=footer, tail=tail, tail_start=start)
+
+
+def with_copied_metrics(
+    files: Sequence[ContentFile],
+    spliced_files: Sequence[SplicedDataFile],
+    table: Table,
+    snapshot_id: int | None,
+    data_manifests: Mapping[str, str],
+    context: WriteContext,
+) -> tuple[ContentFile, ...]:
+    """Return new data files, the spliced ones with the metrics and the sort order of their copied columns.
+
+    Args:
+        files: The new files.
+        spliced_files: Those that were spliced.
+        table: The table.
+        snapshot_id: The snapshot that was read.
+        data_manifests: The manifest of each data file that was read.
+        context: The write.
+
+    Raises:
+        CorruptFileError: a manifest is missing or broken.
+        ExecutionError: the storage failed.
+    """
+    if not spliced_files:
+        return tuple(files)
+    replaced = {file.replaces for file in spliced_files}
+    entries = entries_by_path(table, snapshot_id, {path: data_manifests[path] for path in replaced})
+    schema = Schema.model_validate_json(context.schema_json)
+    sorted_ids = [field.source_id for field in table.sort_order().fields]
+    modes = metrics_modes(schema, context.properties, sorted_ids)
+    spliced = {file.path: file for file in spliced_files}
+    return tuple(
+        copied_metrics(file, spliced[file.path], entries[spliced[file.path].replaces], modes, schema)
+        if file.path in spliced
+        else file
+        for file in files
+    )
+
+
+def entries_by_path(table: Table, snapshot_id: int | None, manifests: Mapping[str, str]) -> dict[str, ContentFile]:
+    """Return the manifest entries of data files; each manifest is decoded up to the last of them only.
+
+    Args:
+        table: The table.
+        snapshot_id: The snapshot that has the files.
+        manifests: The manifest of each file, by the file's path.
+    """
+    snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    wanted: dict[str, set[str]] = {}
+    for path, manifest_path in manifests.items():
+        wanted.setdefault(manifest_path, set()).add(path)
+    found: dict[str, ContentFile] = {}
+    for manifest in manifests_of(table.io, snapshot):
+        missing = wanted.get(manifest.manifest_path, set())
+        for entry in entries_of(manifest, table.io, live_only=True) if missing else ():
+            if entry.data_file.path in missing:
+                missing.remove(entry.data_file.path)
+                found[entry.data_file.path] = entry.data_file
+            if not missing:
+                break
+    return found
+
+
+COUNTS: Final = ("value_counts", "null_value_counts", "nan_value_counts")
+BOUNDS: Final = ("lower_bounds", "upper_bounds")
+
+
+def copied_metrics(
+    file: ContentFile,
+    spliced: SplicedDataFile,
+    entry: ContentFile,
+    modes: Mapping[int, MetricsMode],
+    schema: Schema,
+) -> ContentFile:
+    """Return a new file with the metrics of the old one for the columns that were copied.
+
+    Metrics that the old entry lacks, because the table's properties differed then, stay as in the footer; metrics that
+    the properties no longer ask for are dropped.
+
+    Args:
+        file: The new file; its metrics come from its footer.
+        spliced: What was copied.
+        entry: The old file.
+        modes: The metrics modes of the table's fields.
+        schema: The table's schema.
+    """
+    wanted = {field_id: modes[field_id] for field_id in spliced.copied_ids if field_id in modes}
+    counted = [field_id for field_id, mode in wanted.items() if mode.counts]
+    bounded = [field_id for field_id in counted if wanted[field_id].bounds]
+    values: dict[str, Any] = {name: merged(getattr(file, name), getattr(entry, name), counted) for name in COUNTS}
+    for name in BOUNDS:
+        old: Mapping[int, bytes] = getattr(entry, name)
+        fitting = [
+            field_id
+            for field_id in bounded
+            if field_id in old and fits(old[field_id], schema.find_type(field_id), wanted[field_id].length)
+        ]
+        values[name] = merged(getattr(file, name), old, fitting)
+    values["nan_value_counts"].update(changed_nans(spliced, entry, modes))
+    return replace(file, sort_order_id=entry.sort_order_id, **values)
+
+
+def changed_nans(
+    spliced: SplicedDataFile, entry: ContentFile, modes: Mapping[int, MetricsMode]
+) -> Iterator[tuple[int, int]]:
+    """Yield the NaN counts of columns that are new in a part of the file, by field id, as far as they are certain."""
+    for field_id, new in spliced.new_nans.items():
+        before = entry.nan_value_counts.get(field_id)
+        if before is None or field_id not in modes or not modes[field_id].counts:
+            continue
+        if spliced.old_nans is not None and before >= spliced.old_nans.get(field_id, 0):
+            yield field_id, before - spliced.old_nans.get(field_id, 0) + new
+        elif not before:
+            yield field_id, new
+
+
+def merged(new: Mapping[int, Any], old: Mapping[int, Any], ids: Iterable[int]) -> dict[int, Any]:
+    """Overwrite some columns' metrics with those of the old file, as far as it has them."""
+    return {**new, **{field_id: old[field_id] for field_id in ids if field_id in old}}
+
+
+def fits(bound: bytes, field_type: IcebergType, length: int | None) -> bool:
+    """Return whether a bound respects the length that the metrics mode allows."""
+    if length is None or not isinstance(field_type, StringType | BinaryType | FixedType):
+        return True
+    return len(bound.decode("utf-8", "replace") if isinstance(field_type, StringType) else bound) <= length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dml.model.variants import METADATA, TYPED_VALUE, VALUE, is_variant
+from dml.model.arrow_types import METADATA, TYPED_VALUE, VALUE, is_variant
 from dml.read.variant_values import (
     OBJECT,
     PRIMITIVE,

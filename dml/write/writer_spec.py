@@ -15,7 +15,7 @@ from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout
 from dml.model.write_task import WriteContext
 from dml.options import DEFAULT_FILE_FORMAT, DELETE_DEFAULT_FILE_FORMAT, WriteOptions
-from dml.read.target_files import TargetFiles
+from dml.read.reader import TargetFiles
 from dml.write.avro import check_avro_codec
 from dml.write.file_layout import file_layout
 from dml.write.orc import check_orc_codec

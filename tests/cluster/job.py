@@ -20,7 +20,7 @@ lake.sql(merge)
 
 def where(batches):
     """Yield the Python and the path from which a worker imports the package."""
-    import dml.write.run as found  # noqa: PLC0415
+    import dml.write.delta_writer as found  # noqa: PLC0415
 
     for batch in batches:
         yield batch.from_pydict({"python": [sys.executable] * len(batch), "module": [found.__file__] * len(batch)})

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 import dml
 from dml.errors import SetupError
-from dml.files.shared_folder import look_for
+from dml.files.scratch import look_for
 from dml.session import Session
-from dml.spark import shared_files
+from dml.spark import workers
 
 pytestmark = pytest.mark.spark
 
@@ -84,13 +84,13 @@ def test_a_shared_folder_is_used_and_asked_about_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    sightings = shared_files.sightings
+    sightings = workers.sightings
 
     def counted(*arguments):
         asked.append(arguments)
         return sightings(*arguments)
 
-    monkeypatch.setattr(shared_files, "sightings", counted)
+    monkeypatch.setattr(workers, "sightings", counted)
     lake = local_lake(spark, tmp_path)
     for write in WRITES.values():
         write(lake)
@@ -123,7 +123,7 @@ def test_a_worker_that_cannot_write_says_why(tmp_path: Path) -> None:
 def test_files_of_an_executor_that_joined_after_the_check_are_not_committed(
     spark: SparkSession, private: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_files, "check_once", lambda *_, **__: None)
+    monkeypatch.setattr(workers, "check_once", lambda *_, **__: None)
     lake = local_lake(spark, private)
     with pytest.raises(SetupError, match="the driver does not see the file; nothing was committed"):
         lake.sql("INSERT INTO db.t SELECT id, repeat(md5(CAST(id AS STRING)), 8) FROM range(0, 50000, 1, 2)")
@@ -136,8 +136,8 @@ def test_executors_on_new_hosts_are_asked_too(
     lake = local_lake(spark, tmp_path)
     hosts = {"first"}
     checked: list[int] = []
-    monkeypatch.setattr(shared_files, "executor_hosts", lambda _: frozenset(hosts))
-    monkeypatch.setattr(shared_files, "check_shared", lambda _, __, tasks: checked.append(tasks))
+    monkeypatch.setattr(workers, "executor_hosts", lambda _: frozenset(hosts))
+    monkeypatch.setattr(workers, "check_shared", lambda _, __, tasks: checked.append(tasks))
     for host, asked in (("first", 1), ("second", 2), ("second", 2), ("third", 3)):
         hosts.add(host)
         WRITES["insert"](lake)

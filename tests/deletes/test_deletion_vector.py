@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from dml.deletes import bitmap
+from dml.deletes import deletion_vector
 from dml.deletes.deletion_vector import decode, encode
 from dml.deletes.position_index import MAX_POSITION, PositionDeleteIndex
 from dml.errors import CorruptFileError, NotSupportedError
@@ -206,7 +206,7 @@ def test_position_beyond_any_file_does_not_bring_gigabytes_of_empty_bitmaps(posi
 
 
 def test_vector_too_long_for_other_readers_is_refused(monkeypatch):
-    monkeypatch.setattr(bitmap, "MAX_VECTOR_BYTES", 100)
+    monkeypatch.setattr(deletion_vector, "MAX_VECTOR_BYTES", 100)
     with pytest.raises(NotSupportedError, match="cannot be written: the greatest is 100"):
         encode(PositionDeleteIndex.from_positions(range(0, 1000, 2)))
 

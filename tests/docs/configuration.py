@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from dml.engine.engine import ICEBERG_SETTINGS
-from dml.engine.write_settings import PLACES
+from dml.engine.writes import PLACES
 
 __all__ = ["BEGIN", "END", "PAGE", "made", "places_table"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
-BEGIN = "<!-- made by tests/docs/configuration.py of dml/engine/write_settings.py -->\n"
+BEGIN = "<!-- made by tests/docs/configuration.py of dml/engine/writes.py -->\n"
 END = "<!-- end of what is made -->\n"
 
 

@@ -28,7 +28,6 @@ PRIVATE_NAMES_OF_LIBRARIES = {
     "dml/spark/jobs.py": "PySpark",
     "dml/spark/jvm.py": "PySpark",
     "dml/spark/launch.py": "PySpark",
-    "dml/spark/stream_calls.py": "PySpark",
     "dml/spark/versions.py": "PySpark",
     "dml/spark/workers.py": "PySpark",
     "dml/write/avro.py": "fastavro",

@@ -36,7 +36,7 @@ from dml.catalog import create_table
 from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit
 from dml.commit.new_manifests import pack_from_end
 from dml.errors import CorruptFileError
-from dml.files.snapshot_texts import parsed_metadata, with_known_texts
+from dml.files.table_metadata import parsed_metadata, with_known_texts
 from dml.iceberg import metadata_json, write_metadata
 from dml.manifests import write
 from dml.manifests.read import entries_of, manifests_of, read_manifest_list, reader_of, type_of_records

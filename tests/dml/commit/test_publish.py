@@ -13,8 +13,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement
 
 from dml.catalog import CommitBase
-from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit, snapshot_producer
-from dml.commit.outcome import has_passed
+from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit, publish
+from dml.commit.publish import has_passed
 from dml.commit.window import ManifestReader, open_window
 from dml.errors import (
     CommitConflictError,
@@ -158,7 +158,7 @@ def test_a_requirement_that_can_never_be_met_is_not_tried_again(
     def head_that_is_not(*_: Any) -> tuple[TableRequirement, ...]:
         return (AssertRefSnapshotId(ref="main", snapshot_id=5),)
 
-    monkeypatch.setattr(snapshot_producer, "requirements_of", head_that_is_not)
+    monkeypatch.setattr(publish, "requirements_of", head_that_is_not)
     with pytest.raises(ValidationFailedError, match=r"can never succeed.*branch or tag main is missing") as caught:
         commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
     assert (len(calls), caught.value.retryable) == (1, False)

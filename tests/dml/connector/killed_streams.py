@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import dml
-import dml.connector.stream_write
+import dml.connector.write
 from dml.merge_builder import MergeBuilder
 from tests.dml.connector.streams import Stream
 
@@ -53,7 +53,7 @@ def main() -> None:
     warehouse, folder, *how = sys.argv[1:]
     if how:
         together = threading.Barrier(2)
-        dml.connector.stream_write.commit_epoch = dying(dml.connector.stream_write.commit_epoch, 2, together)
+        dml.connector.write.commit_epoch = dying(dml.connector.write.commit_epoch, 2, together)
         # The first time it is planned over no rows.
         MergeBuilder.merge_rows = dying(MergeBuilder.merge_rows, 3, together)  # type: ignore[method-assign]
     settings = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}

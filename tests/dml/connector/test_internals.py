@@ -8,9 +8,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from dml import limits
-from dml.connector import functions, install, stream
+from dml.connector import catalog, install, stream
 from dml.errors import SetupError
-from dml.spark import internals, rebalanced, task_frames
+from dml.spark import internals, task_frames
 from dml.spark.java import struct_type
 from dml.spark.versions import Feature
 from dml.spark_scan import frames, known_values, scan_builder, vectorized, workers
@@ -178,25 +178,25 @@ def test_builders_of_scans_that_take_no_expressions_of_sparks(lake, table, spark
     assert len(warnings_of(caplog)) == 1
 
 
-@pytest.mark.parametrize("module", [task_frames, rebalanced])
-def test_plans_that_cannot_be_made_leave_rows_as_they_are(lake, table, spark, monkeypatch, caplog, module):
+@pytest.mark.parametrize("is_numbered", [True, False])
+def test_plans_that_cannot_be_made_leave_rows_as_they_are(lake, table, spark, monkeypatch, caplog, is_numbered):
     """Even if the class does not exist: a `JavaPackage` cannot be called."""
-    if module is task_frames:
+    if is_numbered:
         monkeypatch.setattr(task_frames, "LEAVES", type(task_frames.LEAVES)())
         monkeypatch.setattr(task_frames, "RANGE", UNKNOWN)
         numbers = [task_frames.known_numbers(spark, 3, 1000) for _ in range(2)]
         assert [sorted(row.id for row in frame.collect()) for frame in numbers] == [[0, 1, 2]] * 2
     else:
-        monkeypatch.setattr(rebalanced, "PLANS", UNKNOWN)
+        monkeypatch.setattr(task_frames, "PLANS", UNKNOWN)
         given = spark.range(5).repartition(2)
-        assert [rebalanced.rebalanced(given, 100) for _ in range(2)] == [given] * 2
+        assert [task_frames.rebalanced(given, 100) for _ in range(2)] == [given] * 2
     assert len(warnings_of(caplog)) == 1
 
 
 @pytest.mark.needs(Feature.CATALOG_FUNCTIONS)
 @pytest.mark.parametrize("constant", ["FUNCTION", "REPLACING_RULE"])
 def test_functions_of_iceberg_name_what_is_missing(lake, table, spark, monkeypatch, constant):
-    monkeypatch.setattr(functions, constant, UNKNOWN)
+    monkeypatch.setattr(catalog, constant, UNKNOWN)
     with pytest.raises(SetupError, match=UNKNOWN):
         spark.table(f"lake.{table}").selectExpr("lake.system.bucket(4, id)").collect()
 

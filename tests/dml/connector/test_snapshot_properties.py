@@ -8,7 +8,7 @@ from pyspark.sql.functions import lit
 
 import dml
 from dml.commit import is_reserved
-from dml.engine.snapshot_properties import properties_of_block
+from dml.engine.target import properties_of_block
 from dml.errors import AnalysisError
 from tests.dml.connector.streams import Stream
 

@@ -7,7 +7,7 @@ from pyiceberg.exceptions import BadRequestError
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import expr, lit
 
-from dml.connector import staged
+from dml import ddl
 from dml.errors import CommitStateUnknownError, DmlError
 
 pytestmark = pytest.mark.spark
@@ -68,7 +68,7 @@ def test_a_commit_of_unknown_outcome_keeps_its_files(lake, catalog, spark, monke
 
 def test_a_catalog_that_cannot_stage_tables_creates_them_first(lake, spark, monkeypatch):
     """And drops a new one again whose rows cannot be written."""
-    monkeypatch.setattr(staged.ddl, "stage_table", lambda *_, **__: None)
+    monkeypatch.setattr(ddl, "stage_table", lambda *_, **__: None)
     name = lake.new_name()
     frame(spark, range(3)).writeTo(f"lake.{name}").create()
     assert len(lake.rows(name)) == 3
@@ -86,7 +86,7 @@ def test_a_catalog_that_cannot_stage_tables_creates_them_first(lake, spark, monk
 def test_a_table_that_somebody_else_creates_meanwhile_stays_theirs(lake, catalog, spark, monkeypatch):
     """The write fails, and leaves no file beside their rows."""
     name = lake.new_name()
-    stage_table = staged.ddl.stage_table
+    stage_table = ddl.stage_table
 
     def slowly(*args, **kwargs):
         found = stage_table(*args, **kwargs)
@@ -94,7 +94,7 @@ def test_a_table_that_somebody_else_creates_meanwhile_stays_theirs(lake, catalog
         lake.session.sql(f"INSERT INTO {name} VALUES (77)")
         return found
 
-    monkeypatch.setattr(staged.ddl, "stage_table", slowly)
+    monkeypatch.setattr(ddl, "stage_table", slowly)
     with pytest.raises(DmlError):
         frame(spark, range(3)).writeTo(f"lake.{name}").create()
     assert lake.rows(name) == [(77,)]

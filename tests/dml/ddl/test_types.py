@@ -21,7 +21,7 @@ from dml.ddl import parse_type, schema_from_json, type_text
 from dml.ddl.new_schema import schema_of
 from dml.ddl.types import PRIMITIVES
 from dml.errors import AlreadyExistsError, AnalysisError, NotSupportedError
-from dml.model.type_names import NAMES
+from dml.model.arrow_types import NAMES
 from dml.sqlparse.quoting import quote_string, string_value
 
 PRIMITIVE = st.one_of(

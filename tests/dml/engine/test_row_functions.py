@@ -12,7 +12,7 @@ from pyspark.sql.functions import udf
 import dml
 from dml.errors import DataError, ErrorKind
 from dml.session import Session
-from dml.spark.built_ins import ORDER
+from dml.spark.jvm import ORDER
 from dml.spark.versions import Feature, has
 from tests.dml.engine.conftest import Lake
 from tests.dml.engine.test_scanned_rows import PAST_SPARK, by_spark, check_twins, explained

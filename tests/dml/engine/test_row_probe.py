@@ -4,10 +4,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dml import limits
-from dml.engine import row_probe
+from dml.engine import row_level_commit
 from dml.engine.row_level import delta_of
+from dml.engine.row_level_commit import statement_probe
 from dml.engine.row_level_plan import plan_statement
-from dml.engine.row_probe import statement_probe
 from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanContext
 from dml.scan.split import TaskGroups
@@ -24,13 +24,13 @@ BY_TEXT = "UPDATE {t} SET s = 'mine' WHERE upper(s) = 'MINE'"
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many files Spark was given to read, each time that it was."""
-    original, numbers = row_probe.dataframe, []
+    original, numbers = row_level_commit.dataframe, []
 
     def dataframe(spark: SparkSession, groups: TaskGroups, context: ScanContext) -> DataFrame:
         numbers.append(sum(map(len, groups)))
         return original(spark, groups, context)
 
-    monkeypatch.setattr(row_probe, "dataframe", dataframe)
+    monkeypatch.setattr(row_level_commit, "dataframe", dataframe)
     return numbers
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dml.engine.write_settings import output_spec, write_properties
+from dml.engine.writes import output_spec, write_properties
 from dml.errors import AnalysisError
 from dml.options import WriteOptions
 from tests.dml.commit.builders import new_table

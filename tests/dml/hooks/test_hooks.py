@@ -17,7 +17,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform,
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
 from dml.catalog import create_table
-from dml.commit import AppendFiles, commit, snapshot_producer
+from dml.commit import AppendFiles, commit, publish
 from dml.errors import AnalysisError
 from dml.hook_options import HookOptions
 from dml.hooks import Callbacks, Finished, after_statement, metrics
@@ -33,8 +33,8 @@ class Clock:
 
     def __init__(self, monkeypatch) -> None:
         self.now = datetime(2126, 11, 22, 12, tzinfo=UTC)
-        monkeypatch.setattr(snapshot_producer.time, "time", lambda: self.now.timestamp())  # noqa: PLW0108 - it changes
-        monkeypatch.setattr(snapshot_producer.time, "time_ns", lambda: int(self.now.timestamp() * 1000) * 1_000_000)
+        monkeypatch.setattr(publish.time, "time", lambda: self.now.timestamp())  # noqa: PLW0108 - it changes
+        monkeypatch.setattr(publish.time, "time_ns", lambda: int(self.now.timestamp() * 1000) * 1_000_000)
 
     def at(self, text: str) -> None:
         self.now = datetime.fromisoformat(text).replace(tzinfo=UTC)

@@ -19,7 +19,7 @@ from pyspark.sql import types as spark
 from dml.ddl import parse_type, type_text
 from dml.ddl.types import SPELLINGS
 from dml.errors import AnalysisError, NotSupportedError
-from dml.model.type_names import primitive_name
+from dml.model.arrow_types import primitive_name
 from dml.read.projection import arrow_type
 from dml.spark.store_assignment import Assign
 from dml.spark.types import shown_type, spark_type

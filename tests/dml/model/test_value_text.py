@@ -31,7 +31,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dml.model.value_text import date_text, partition_path, partition_value_text, timestamp_text
+from dml.model.transforms import date_text, partition_path, partition_value_text, timestamp_text
 
 LATE = 2_932_897  # +10000-01-01
 EARLY = -735_525  # -0044-03-15

@@ -11,7 +11,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Stru
 from dml.plan.names import SqlRules
 from dml.plan.plain_scan import PlainScan, plain_scan
 from dml.plan.row_delta_plan import ThroughSpark
-from dml.rows.expressions import TRUE, Arithmetic, Column, Comparison, Literal, Operator
+from dml.rows.program import TRUE, Arithmetic, Column, Comparison, Literal, Operator
 from dml.sqlparse import parse
 from dml.sqlparse.dialect import TreeReading
 

@@ -15,7 +15,7 @@ from dml.plan.names import SqlRules, TargetNames
 from dml.plan.predicates import pushable, row_value, uncomputed_text
 from dml.plan.row_functions import BUILDERS
 from dml.rows.evaluate import UncomputableValueError, evaluate
-from dml.rows.expressions import Column, TypeCast
+from dml.rows.program import Column, TypeCast
 from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, RowDeltaSpark, called, parse_expression
 from dml.sqlparse.statements import Fragment, Span
 from tests.dml.plan.test_row_terms import NAMES, SCHEMA, by_id, masked, rows

@@ -29,7 +29,7 @@ from dml.plan.names import SqlRules, TargetNames
 from dml.plan.predicates import pushable, row_value
 from dml.read.projection import arrow_field
 from dml.rows.evaluate import CompiledPredicate, UncomputableValueError, evaluate
-from dml.rows.expressions import TRUE
+from dml.rows.program import TRUE
 from dml.sqlparse.dialect import parse_expression
 
 SCHEMA = Schema(

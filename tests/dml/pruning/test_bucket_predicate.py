@@ -17,7 +17,7 @@ from dml.pruning.pruner import Pruner
 from dml.pruning.row_tests import Bounds, all_match, any_match
 from dml.read.row_predicates import RowSelection, select_rows
 from dml.rows.evaluate import CompiledPredicate
-from dml.rows.expressions import TRUE
+from dml.rows.program import TRUE
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -34,7 +34,7 @@ from dml import limits
 from dml.pruning.key_ranges import KeyRanges, range_between, ranges_of
 from dml.pruning.row_tests import Bounds, any_match
 from dml.read.row_predicates import select_rows
-from dml.rows.expressions import TRUE
+from dml.rows.program import TRUE
 
 DRAWN = random.Random(22)
 TIMES = pa.timestamp("us", tz="Asia/Kolkata")

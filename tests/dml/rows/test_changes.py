@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from dml.model.columns import BY_SOURCE, RowOperation
 from dml.rows.changes import ChangesRun
-from dml.rows.expressions import Arithmetic, Column, Comparison, Literal, Operator
-from dml.rows.program import Changes, Clause, Join, source_id
+from dml.rows.program import Arithmetic, Changes, Clause, Column, Comparison, Join, Literal, Operator, source_id
 
 LONG = pa.int64()
 KEY, NUMBER = 1, 2

@@ -14,13 +14,12 @@ from dml.dataframe_writers import CLASSIC_REPLACEMENTS, merge_replacement
 from dml.errors import ExecutionError, SqlError
 from dml.spark import handlers, replaced_methods
 from dml.spark.connect_calls import CONNECT_REPLACEMENTS
-from dml.spark.format_calls import format_replacements
+from dml.spark.format_calls import format_replacements, stream_replacements
 from dml.spark.handlers import Enabled, StatementHandler
 from dml.spark.interception import sql_replacement
 from dml.spark.internals import UnknownInternalsError
 from dml.spark.jvm import converting
 from dml.spark.replaced_methods import Replacement, replace_methods
-from dml.spark.stream_calls import stream_replacements
 
 
 def register_nothing(spark: SparkSession) -> None:

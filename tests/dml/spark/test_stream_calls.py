@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 import dml
 from dml.errors import DmlError, NotSupportedError
 from dml.model.summary_keys import EPOCH_ID
-from dml.spark.stream_calls import refuse
+from dml.spark.format_calls import refuse
 from dml.spark.versions import Feature, has
 from tests.dml.connector.streams import Stream
 

@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 import dml
-from dml.commit import Action, AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit, snapshot_producer
+from dml.commit import Action, AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit, publish
 from dml.commit.actions import RewriteFiles
 from dml.model.manifest import ContentFile
 from dml.options import Command, IsolationLevel
@@ -233,7 +233,7 @@ def with_files(
     summary: dict[str, str],
 ) -> None:
     """Commit with manifests that list other files than the summary counts: as an engine with a fault would."""
-    real = snapshot_producer.merged
+    real = publish.merged
 
     def merged(attempt: Any, content: Any, changes: Any, *others: Any) -> Any:
         data = tuple(other for file in changes.added_data_files for other in change(file))
@@ -241,7 +241,7 @@ def with_files(
         return real(attempt, content, replace(changes, added_data_files=data, added_delete_files=dropped), *others)
 
     with monkeypatch.context() as patched:
-        patched.setattr(snapshot_producer, "merged", merged)
+        patched.setattr(publish, "merged", merged)
         committed(table, action, summary)
 
 
@@ -279,13 +279,13 @@ def test_a_file_of_the_parent_that_got_lost_is_found(catalog: Catalog, monkeypat
     """A later commit forgot a manifest."""
     table = new_table(catalog, 2, **{"commit.manifest-merge.enabled": "false"})
     committed(table, AppendFiles(data_files=(data_file(table, [1, 2]),)), counts_of_rows(inserted=2))
-    real = snapshot_producer.new_snapshot
+    real = publish.new_snapshot
 
     def snapshot(attempt: object, manifests: tuple, summary: object) -> object:
         return real(attempt, manifests[:1], summary)
 
     with monkeypatch.context() as patched:
-        patched.setattr(snapshot_producer, "new_snapshot", snapshot)
+        patched.setattr(publish, "new_snapshot", snapshot)
         committed(table, AppendFiles(data_files=(data_file(table, [3]),)), counts_of_rows(inserted=1))
     found = verified(table)
     assert "deleted-records: the summary says 0, the files say 2" in found.problems

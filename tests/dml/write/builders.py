@@ -21,8 +21,8 @@ from dml.model.columns import DeltaLayout
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.model.write_task import TaskCommit, TaskFailure, WriteContext
 from dml.options import WriteOptions
+from dml.write.delta_writer import write_task
 from dml.write.output_files import TaskIdentity
-from dml.write.run import write_task
 from dml.write.writer_spec import WriteJob, WriterSpec
 
 SCHEMA = Schema(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.write.choice import (
+from dml.write.delta_writer import (
     Choice,
     FileCounts,
     always_mark,

@@ -38,8 +38,14 @@ from dml.errors import AnalysisError
 from dml.model.columns import DeltaLayout
 from dml.model.manifest import ContentFile
 from dml.model.write_task import TaskCommit
-from dml.write.bounds import truncated_above, truncated_bytes_above
-from dml.write.column_metrics import BatchMetrics, Leaf, MetricsMode, metrics_modes
+from dml.write.column_metrics import (
+    BatchMetrics,
+    Leaf,
+    MetricsMode,
+    metrics_modes,
+    truncated_above,
+    truncated_bytes_above,
+)
 from dml.write.file_layout import arrow_field
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import context, run

@@ -14,9 +14,8 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import ErrorKind
 from dml.model.columns import DeltaLayout, RowOperation
 from dml.model.write_task import TaskCommit, TaskFailure
-from dml.write.delta_rows import ChangeCursor, DeltaCounts, FileDelta, delta_runs
+from dml.write.delta_rows import ChangeCursor, DeltaCounts, FileDelta, RowBuilder, delta_runs
 from dml.write.file_layout import file_layout
-from dml.write.row_builder import RowBuilder
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import (
     BY_NAME,

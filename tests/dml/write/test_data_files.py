@@ -40,7 +40,7 @@ from pyiceberg.types import (
 from dml.errors import AnalysisError, DataError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout
 from dml.options import WriteOptions
-from dml.write.conversion import converted, null_check
+from dml.write.file_layout import converted, null_check
 from dml.write.parquet import dictionary_columns
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 from tests.dml.write.builders import (

@@ -23,9 +23,9 @@ from dml.model.columns import DeltaLayout, RowOperation
 from dml.model.write_task import TaskCommit, WriteContext, report_batch, report_from_bytes
 from dml.options import WriteOptions
 from dml.write import held_rows, output_files
+from dml.write.delta_writer import write_task
 from dml.write.held_rows import threads_for, write_joined_files
 from dml.write.output_files import TaskIdentity
-from dml.write.run import write_task
 from dml.write.writer_spec import WriteJob, WriterSpec
 from tests.dml.write.builders import BY_NAME, UNPARTITIONED, MemoryFiles, context, delta, read_back, stored_files, table
 
@@ -300,7 +300,7 @@ def test_an_error_that_no_attempt_can_mend_is_raised_at_once(tmp_path: Path, mon
         calls.append(args)
         raise DataError("no")
 
-    monkeypatch.setattr("dml.write.rolling.ParquetFileWriter.write", refuse)
+    monkeypatch.setattr("dml.write.partitioning.ParquetFileWriter.write", refuse)
     monkeypatch.setattr("dml.write.parquet.ParquetFileWriter.write", refuse)
     with pytest.raises(DataError, match="no"):
         write_joined_files(spec, commits)

@@ -19,7 +19,7 @@ from dml.model.manifest import FileContent
 from dml.model.scan_task import DeleteFileRef
 from dml.model.write_task import TaskCommit, TaskFailure
 from dml.write.delta_rows import RowChanges
-from dml.write.merge_on_read import gathered
+from dml.write.delta_writer import gathered
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 from tests.dml.write.builders import (
     BY_NAME,

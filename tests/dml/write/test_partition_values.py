@@ -53,8 +53,7 @@ from dml.model.columns import DeltaLayout
 from dml.write.file_layout import arrow_field, file_layout
 from dml.write.output_files import OutputFile, OutputFileFactory
 from dml.write.partition_values import PartitionRouter
-from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter
-from dml.write.rolling import RollingDataWriter
+from dml.write.partitioning import ClusteredDataWriter, FanoutDataWriter, RollingDataWriter
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import BY_NAME, SCHEMA, TASK, UNPARTITIONED, context, read_back, run, stored_files, table
 

@@ -18,8 +18,7 @@ from dml.errors import DmlError
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
 from dml.model.scan_task import DeleteFileRef
 from dml.model.write_task import TaskCommit, TaskFailure
-from dml.read.reader import PieceReader
-from dml.read.target_files import TargetFiles
+from dml.read.reader import PieceReader, TargetFiles
 from dml.splice.footer import Chunk, Footer, footer_length
 from dml.splice.thrift_compact import I16, I64, LIST, STRUCT, decode_struct, encode_struct, list_of, value_of
 from dml.write import splicing

@@ -15,8 +15,8 @@ from pyiceberg.transforms import IdentityTransform
 
 from dml.model.columns import DeltaLayout, RowOperation
 from dml.model.write_task import NEW_ROWS, RowOrigins, TaskCommit
-from dml.write import rolling
-from dml.write.row_log import OriginLog
+from dml.write import partitioning
+from dml.write.delta_rows import OriginLog
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import BY_NAME, UNPARTITIONED, MemoryFiles, context, delta, run, table
 
@@ -84,7 +84,7 @@ def test_every_carried_row_is_found(
     if ordered:
         write = replace(write, sort_order_json=DESCENDING.model_dump_json())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rolling, "CHECK_ROWS", roll)
+        patch.setattr(partitioning, "CHECK_ROWS", roll)
         rows = delta([*changes, *added], TYPES)
         commit = run(WriteJob.COPY_ON_WRITE, [rows], write, MERGE, files, tracks_origins=True, sorts_rows=ordered)
     assert isinstance(commit, TaskCommit), commit

@@ -13,12 +13,12 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dml.errors import DataError, DmlError, ErrorKind, ExecutionError
-from dml.files.deletion import delete_files
+from dml.files.file_io import delete_files
 from dml.model.columns import DeltaLayout, RowOperation
 from dml.model.write_task import REPORT_SCHEMA, TaskCommit, TaskFailure, report_from_bytes
 from dml.write import output_files
+from dml.write.delta_writer import WriteTask
 from dml.write.output_files import TaskIdentity, current_task
-from dml.write.run import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec
 from tests.dml.write.builders import (
     BY_NAME,

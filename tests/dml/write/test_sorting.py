@@ -27,12 +27,11 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType, Struc
 from dml import limits
 from dml.files.scratch import scratch_folder
 from dml.model.columns import DeltaLayout
-from dml.write import sorting
+from dml.write import partitioning
 from dml.write.delta_writer import DeltaWriter
 from dml.write.file_layout import file_layout
 from dml.write.output_files import OutputFileFactory
-from dml.write.rolling import RollingDataWriter
-from dml.write.sorting import SortingDataWriter, row_order
+from dml.write.partitioning import RollingDataWriter, SortingDataWriter, row_order
 from dml.write.writer_spec import WriteJob, WriterSpec
 from tests.dml.write.builders import TASK, context
 
@@ -161,7 +160,7 @@ def test_a_job_writes_sorted_files_that_say_so_and_leaves_no_temporary_file(
     spec = WriterSpec(job=WriteJob.ROWS, context=write, layout=ROWS, sorts_rows=True)
     rows = [{"d": None, "s": "ab"[value % 2], "i": value, "c": None} for value in (3, 8, 1, 6, 5, 2)]
     made = [batch.rename_columns(["v0", "v1", "v2", "v3"]) for batch in batches(rows, 2)]
-    with mock.patch.object(sorting, "scratch_folder", side_effect=scratch_folder) as spilled:
+    with mock.patch.object(partitioning, "scratch_folder", side_effect=scratch_folder) as spilled:
         commit = DeltaWriter(spec, OutputFileFactory(write, TASK)).write(made)
     assert spilled.call_count == (2 if partitioned else 3)
     assert {file.sort_order_id for file in commit.data_files} == {3}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.write.source_inserts import even_shares, pack_largest_first
+from dml.write.held_rows import even_shares, pack_largest_first
 
 
 @pytest.mark.parametrize(

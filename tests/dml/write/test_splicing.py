@@ -42,14 +42,13 @@ from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
 from dml.model.write_task import TaskCommit, TaskFailure
 from dml.options import WriteOptions
-from dml.read.target_files import TargetFiles
+from dml.read.reader import TargetFiles
 from dml.splice.footer import Footer, footer_length, is_old_writer
 from dml.splice.thrift_compact import decode_struct, encode_struct
 from dml.write import splice_columns, splicing
 from dml.write.column_metrics import NanCounter, parquet_metrics
-from dml.write.copied_metrics import copied_metrics
 from dml.write.file_layout import file_layout
-from dml.write.splicing import FileSplice, may_splice
+from dml.write.splicing import FileSplice, copied_metrics, may_splice
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import context, delta, read_back, run, stored_files
 

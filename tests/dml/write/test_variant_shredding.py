@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from dml.model.arrow_types import METADATA, TYPED_VALUE, VALUE, VARIANT_ARROW
 from dml.model.columns import DeltaLayout
-from dml.model.variants import METADATA, TYPED_VALUE, VALUE, VARIANT_ARROW
 from dml.pyiceberg_patch import VariantType
 from dml.read.variant_values import whole_variants
 from dml.write.variant_shredding import group_type, inferred, shredded

@@ -11,12 +11,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from dml.errors import DataError, NotSupportedError
+from dml.model.arrow_types import VARIANT_ARROW, VARIANT_FOR_SPARK
 from dml.model.columns import DeltaLayout
-from dml.model.variants import VARIANT_ARROW, VARIANT_FOR_SPARK
 from dml.pyiceberg_patch import VariantType
-from dml.splice.footer import TRAILER_BYTES, Footer, footer_length
-from dml.splice.variant_groups import with_annotated_footer
-from dml.write.conversion import converted
+from dml.splice.footer import TRAILER_BYTES, Footer, footer_length, with_annotated_footer
+from dml.write.file_layout import converted
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 from tests.dml.write.builders import context, run
 
