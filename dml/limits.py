@@ -270,6 +270,10 @@ MAX_APPENDED_BYTES: Final = 16 * 2**20
 """New rows of a task that are appended to spliced files, held until then. More justify a file of their own.
 Estimate."""
 
+MAX_JOINED_GROUP_BYTES: Final = 2 * 2**20
+"""Decoded size of the row groups at the end of a spliced file that are encoded again as one, so that a file to which
+small MERGEs append rows does not get thousands of row groups. Encoding takes about 10 ms. Estimate."""
+
 MAX_OPEN_SPLICED_FILES: Final = 16
 """Spliced files that wait for the new rows of their partition: each holds a reader and a writer. Estimate."""
 

@@ -93,6 +93,7 @@ class SpliceColumns:
         updated: The new columns in row groups with updates alone.
         rewritten: The new columns in row groups that lose rows: all columns.
         loses_rows: Whether rows may leave.
+        gains_rows: Whether new rows may be appended.
     """
 
     columns: tuple[SplicedColumn, ...]
@@ -100,6 +101,7 @@ class SpliceColumns:
     updated: FileLayout
     rewritten: FileLayout
     loses_rows: bool
+    gains_rows: bool
 
     def copies(self, layout: FileLayout) -> bool:
         """Return whether any column is copied if those of a layout are new."""
@@ -154,6 +156,7 @@ def splice_columns(
         updated=part_of(layout, always | {*delta.assigned_ids}),
         rewritten=part_of(layout, ids),
         loses_rows=loses_rows,
+        gains_rows=gains_rows,
     )
 
 

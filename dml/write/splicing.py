@@ -9,7 +9,8 @@ whether that copies anything; all other files are rewritten. `FileSplice` then g
 - rows leave: the rows that stay are encoded again, together with those of neighbouring row groups;
 - no row stays: nothing is read.
 
-New rows of a MERGE become the last row group of a spliced file of their partition, to avoid another small file.
+New rows of a MERGE become the last row group of a spliced file of their partition, to avoid another small file. Small
+row groups at the end of a file, from MERGEs before, are encoded again as one, together with the new rows.
 
 `NewColumns` encodes each new column to a Parquet file of its own, in memory: only the pages of one row group are there
 at a time.
@@ -444,6 +445,7 @@ class FileSplice:
         }
         self._new = NewColumns(columns.rewritten, job.context.options)
         self._pending = PendingRows(job.context.options)
+        self._first_joined = first_joined_group(old.footer, columns)
         self._output: OutputFile | None = None
         self._spliced: SplicedFile | None = None
         self._rows_before = self._rows_carried = self._rows_written = self._rows_added = 0
@@ -474,13 +476,13 @@ class FileSplice:
         """Return the fate of a row group; None if it has too many changes to decide before they are taken."""
         group = self._old.footer.row_groups[place]
         ahead = self._changes.ahead(start, start + group.rows, limits.MAX_HELD_CHANGE_BYTES)
-        if not self._columns.loses_rows:
+        if not self._columns.loses_rows and place < self._first_joined:
             return GroupFate.UNTOUCHED if ahead is not None and not len(ahead.positions) else GroupFate.UPDATED
         if ahead is None:
             return None
         dead = self._parts[GroupFate.REWRITTEN].reader.dead(start, group.rows)
         places = ahead.positions - start
-        if dead is None and ahead.updates == len(places):
+        if dead is None and ahead.updates == len(places) and place < self._first_joined:
             fate = GroupFate.UPDATED if len(places) else GroupFate.UNTOUCHED
             size = new_bytes(self._old.footer, group, self._parts[fate].layout)
             return fate if size <= self._max_new_bytes else GroupFate.REWRITTEN
@@ -517,7 +519,8 @@ class FileSplice:
                         self._rewrite(place)
                     case GroupFate.UNTOUCHED | GroupFate.UPDATED:
                         self._copy(place, start, fate)
-            self._write_pending()
+            if self._pending.bytes > limits.MAX_JOINED_GROUP_BYTES:
+                self._write_pending()
         except BaseException:
             self.abort()
             raise
@@ -738,12 +741,15 @@ class PendingRows:
 
     Args:
         options: The size of row groups.
+
+    Attributes:
+        bytes: The size of the buffered rows.
     """
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._held: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
+        self._rows = self.bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
         """Add rows; yield those of full row groups."""
@@ -754,14 +760,14 @@ class PendingRows:
             start += part.num_rows
             self._held.append(part)
             self._rows += part.num_rows
-            self._bytes += part.nbytes
-            if self._rows >= limit or self._bytes >= self._options.row_group_size:
+            self.bytes += part.nbytes
+            if self._rows >= limit or self.bytes >= self._options.row_group_size:
                 yield self.take()
 
     def take(self) -> list[pa.RecordBatch]:
         """Remove and return the buffered rows."""
         held, self._held = self._held, []
-        self._rows = self._bytes = 0
+        self._rows = self.bytes = 0
         return held
 
 
@@ -985,6 +991,26 @@ class Splicer:
         """Return the columns and metadata columns to read for new chunks."""
         ids = tuple(column.field_id for column in layout.columns)
         return ids[: len(ids) - len(self._job.lineage)], self._job.lineage
+
+
+def first_joined_group(footer: Footer, columns: SpliceColumns) -> int:
+    """Return the index of the first of the small row groups at the end of a file that become one.
+
+    Args:
+        footer: The footer of the file.
+        columns: Its columns.
+
+    Returns:
+        The number of row groups if none are joined: no rows may be appended, or less than two groups are small.
+    """
+    groups = footer.row_groups
+    first, size = len(groups), 0
+    while columns.gains_rows and first:
+        size += new_bytes(footer, groups[first - 1], columns.rewritten)
+        if size > limits.MAX_JOINED_GROUP_BYTES:
+            break
+        first -= 1
+    return first if first < len(groups) - 1 else len(groups)
 
 
 def is_too_large(footer: Footer, columns: SpliceColumns) -> bool:

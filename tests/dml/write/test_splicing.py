@@ -300,7 +300,9 @@ def test_new_rows_are_added_to_a_spliced_file(
     inserts = batch(delta([(RowOperation.INSERT, None, None)] * len(added)), added)
     files = target_files(path, schema, len(rows))
     order = (inserts, [changes]) if first else (changes, [inserts])
-    spliced = update(tmp_path, files, schema, order[0], ids, inserted=order[1], deletes=bool(gone))
+    joined = data.draw(st.sampled_from([0, 200, limits.MAX_JOINED_GROUP_BYTES]))
+    with mock.patch.object(limits, "MAX_JOINED_GROUP_BYTES", joined):
+        spliced = update(tmp_path, files, schema, order[0], ids, inserted=order[1], deletes=bool(gone))
     whole = update(tmp_path, files, schema, changes, ids, inserted=[inserts], deletes=bool(gone), splices=False)
     (mine,), (theirs,) = spliced.data_files, whole.data_files
     assert repr(plain(mine.path).to_pylist()) == repr(plain(theirs.path).to_pylist())
@@ -309,8 +311,8 @@ def test_new_rows_are_added_to_a_spliced_file(
     assert mine.record_count == theirs.record_count == len(rows) - len(gone) + len(added)
     (mine_origins,), (their_origins,) = spliced.row_origins, whole.row_origins
     assert [part.tolist() for part in mine_origins.decoded()] == [part.tolist() for part in their_origins.decoded()]
-    if not spliced.spliced_files:  # each row group loses rows
-        assert gone
+    if not spliced.spliced_files:  # each row group loses rows, or is joined with others
+        assert gone or joined
         return
     mine = published(spliced, entry_of(path, schema, tmp_path), schema, tmp_path)
     for leaf in file_layout(context(tmp_path, schema=schema), row_lineage=False).leaves:
@@ -319,6 +321,39 @@ def test_new_rows_are_added_to_a_spliced_file(
             if metric == "nan_value_counts" and gone:
                 continue  # rows that leave are not always looked at
             assert found == wanted, (metric, leaf)
+
+
+def test_row_groups_that_small_merges_append_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_JOINED_GROUP_BYTES", 400)
+    schema = Schema(*(SCHEMA.find_field(name) for name in ("id", "amount")))
+    path = tmp_path / "old.parquet"
+    rows = [{"id": number, "amount": 0.5} for number in range(1000)]
+    pq.write_table(arrow_table(schema, rows, tmp_path), path, row_group_size=500)
+    names = list(DeltaLayout(value_ids=(1, 3)).column_names)
+    groups = []
+    for number in range(1000, 1030):
+        changes = delta([(UPDATE, 0, 600)])
+        changed = [*changes.columns, pa.array([600]), pa.array([float(number)])]
+        insert = delta([(RowOperation.INSERT, None, None)])
+        new = [*insert.columns, pa.array([number]), pa.array([0.25])]
+        commit = update(
+            tmp_path,
+            target_files(path, schema, len(rows)),
+            schema,
+            pa.RecordBatch.from_arrays(changed, names=names),
+            (3,),
+            inserted=[pa.RecordBatch.from_arrays(new, names=names)],
+        )
+        assert len(commit.spliced_files) == 1
+        rows.append({"id": number, "amount": 0.25})
+        rows[600] = {"id": 600, "amount": float(number)}
+        assert read_back(commit) == rows
+        path = Path(commit.data_files[0].path.removeprefix("file://"))
+        metadata = pq.read_metadata(path)
+        groups.append([metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)])
+    assert groups[:4] == [[500, 500, 1], [500, 500, 1, 1], [500, 500, 3], [500, 500, 3, 1]]
+    assert max(map(len, groups)) <= 6
+    assert sum(groups[-1][2:]) == 30
 
 
 BY_FLAG = PartitionSpec(PartitionField(4, 1000, IdentityTransform(), "flag"))
@@ -340,6 +375,7 @@ def test_new_rows_go_to_the_last_spliced_file_of_their_partition(
 
     A column that old files lack has the values of the new rows.
     """
+    monkeypatch.setattr("dml.limits.MAX_JOINED_GROUP_BYTES", 0)
     for name, limit in limits.items():
         if name.startswith("dml."):
             monkeypatch.setattr(name, limit)
@@ -375,6 +411,7 @@ def test_no_spliced_file_stays_open_when_another_cannot_be_completed(
         abort(splice)
         raise OSError("nor can it be closed")
 
+    monkeypatch.setattr(limits, "MAX_JOINED_GROUP_BYTES", 0)
     monkeypatch.setattr(FileSplice, "close", failing_close)
     monkeypatch.setattr(FileSplice, "abort", noted)
     failure, _ = merged_by_partition(tmp_path, {})
