@@ -6,9 +6,9 @@ snapshot is there.
 
 - *Tags* of each commit, or of the last commit of each hour or day. The tag of a day is made by the first commit of a
   later one, at the last snapshot of the day, so it never moves. If that commit's own attempt failed, the next commits
-  make up for it. Tags that are too old, or too many, go with the next change. They are known by their names: the prefix,
-  and what this module would call their snapshot. Source: Paimon's documentation, "Manage Tags"; Iceberg specification,
-  "Snapshot References" (`max-ref-age-ms`).
+  make up for it. Tags that are too old, or too many, go with the next change. They are known by their names: the
+  prefix, and what this module would call their snapshot. Source: Paimon's documentation, "Manage Tags"; Iceberg
+  specification, "Snapshot References" (`max-ref-age-ms`).
 - *Partitions that are done*: their time is over, so that whoever waits for them may begin. The table's property
   `commit.mark-done.until` is the time before which all partitions are done, and with the action `success-file` each
   has a file `_SUCCESS` in its folder. A commit that adds rows to a partition which is done already writes its file
