@@ -7,23 +7,100 @@ from the package when a command runs, so that `--help` answers at once.
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final, TextIO, cast
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 import dml
-from dml.errors import DmlError, SetupError, SqlError
+from dml.errors import DmlError, ExecutionError, SetupError, SqlError
 from dml.hints import install_hint
-from dml.output import guarded_stdout
 
-__all__ = ["OutputFormat", "app", "main"]
+__all__ = ["app", "main"]
+
+BROKEN_PIPE: Final = 141
+"""The exit code that shells give a program which SIGPIPE ended, 128 + 13."""
+
+
+class GuardedOutput:
+    """A text stream whose failed writes end the program quietly (nobody reads any more) or are an error of ours.
+
+    Args:
+        stream: Where the text goes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text.
+
+        Raises:
+            SystemExit: the reader has closed the pipe.
+            ExecutionError: the text cannot be written.
+        """
+        if text == "":  # so typer tries what a stream takes, and would swallow the error
+            return 0
+        with self._explained():
+            return self._stream.write(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts; raises as `write` does, and what making them raises passes as it is."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Write what is buffered; raises as `write` does."""
+        with self._explained():
+            self._stream.flush()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError as error:
+            discard(self._stream)
+            raise SystemExit(BROKEN_PIPE) from error
+        except OSError as error:
+            discard(self._stream)
+            raise ExecutionError(
+                f"Standard output cannot be written: {error.strerror or error}",
+                hint="A statement that changes rows has been committed all the same",
+            ) from error
+        except UnicodeEncodeError as error:
+            raise ExecutionError(
+                f"Standard output is in {error.encoding}, which has no {error.object[error.start : error.end]!a}",
+                hint="Set PYTHONIOENCODING=utf-8. A statement that changes rows has been committed all the same",
+            ) from error
+
+
+def discard(stream: TextIO) -> None:
+    """Send what is still buffered nowhere: Python tries it once more when it ends, and would complain again."""
+    with suppress(OSError):  # not every stream is a file
+        null = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(null, stream.fileno())
+        finally:
+            os.close(null)
+
+
+@contextmanager
+def guarded_stdout() -> Iterator[GuardedOutput]:
+    """Guard what the enclosed code prints."""
+    guarded = GuardedOutput(sys.stdout)
+    with redirect_stdout(cast("TextIO", guarded)):
+        yield guarded
+
 
 INTERRUPTED = 130
 

@@ -1,12 +1,48 @@
-"""Make texts for hints: pages of the documentation, and the extra that installs a missing package. Any process.
+"""Texts for hints of errors: names near to one that is not there, pages of the documentation, extras to install.
 
-Input: the title of a page, or the name of a module or package. Output: text for the hint of an error.
+Input: names; the title of a page; the name of a module or package. Output: text. Pure; any process.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-__all__ = ["DOCUMENTATION", "EXTRAS", "install_hint", "page"]
+__all__ = ["DOCUMENTATION", "EXTRAS", "did_you_mean", "install_hint", "nearest", "page"]
+
+LISTED = 8
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence that names what could have been meant.
+
+    Args:
+        name: What was written.
+        known: The names that exist.
+
+    Returns:
+        `Did you mean 'id'?`, or the first names that exist where none is near.
+    """
+    names = list(dict.fromkeys(known))
+    near = nearest(name, names)
+    if near is not None:
+        return near
+    if not names:
+        return "There are none"
+    listed = ", ".join(f"'{candidate}'" for candidate in names[:LISTED])
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"There {'is only' if len(names) == 1 else 'are'} {listed}{more}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """As `did_you_mean`, where names that are not near are no help: None then."""
+    folded: dict[str, str] = {}
+    for candidate in known:
+        folded.setdefault(candidate.lower(), candidate)
+    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
+    if not close:
+        return None
+    return "Did you mean " + " or ".join(f"'{folded[match]}'" for match in close) + "?"
+
 
 DOCUMENTATION: Final = "https://rowdelta.readthedocs.io"
 

@@ -24,6 +24,7 @@ from dml.engine.ownership import parsed
 from dml.engine.row_level import delta_of
 from dml.engine.row_level_plan import plan_statement
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError
+from dml.hints import did_you_mean
 from dml.merge_builder import (
     Condition,
     MergeBuilder,
@@ -42,7 +43,6 @@ from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import DeleteStatement, MergeStatement
 from dml.streaming.server_side import engine_of, packed_catalogs, query_id_of
-from dml.suggestions import did_you_mean
 
 __all__ = ["StreamMerge", "StreamWhenMatched", "StreamWhenNotMatched", "stream_merge"]
 

@@ -5,11 +5,16 @@ of the tables that the text names, and leaves every other character as it is. `f
 whether a text is worth parsing.
 """
 
-from dml.sqlparse.parser import parse
+from dml.sqlparse.parser import ScriptStatement, parse, split_statements
 from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string, quoted, string_value, unquoted
-from dml.sqlparse.render import relation_aliases, render
-from dml.sqlparse.rewrites import bind_parameters, defaults_in_values, has_parameters, stars_without
-from dml.sqlparse.script import ScriptStatement, split_statements
+from dml.sqlparse.render import (
+    bind_parameters,
+    defaults_in_values,
+    has_parameters,
+    relation_aliases,
+    render,
+    stars_without,
+)
 from dml.sqlparse.statements import (
     AddColumns,
     AddPartitionField,

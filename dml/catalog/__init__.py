@@ -1,21 +1,19 @@
 """Catalogs, their namespaces and tables: PyIceberg's, with our errors, and format version 3 everywhere. Driver."""
 
 from dml.catalog.loading import load
-from dml.catalog.namespaces import (
-    change_namespace_properties,
-    create_namespace,
-    drop_namespace,
-    list_namespaces,
-    namespace_exists,
-    namespace_properties,
-)
 from dml.catalog.tables import (
     CommitBase,
     LoadState,
+    change_namespace_properties,
+    create_namespace,
     create_table,
+    drop_namespace,
     drop_table,
+    list_namespaces,
     list_tables,
     load_table,
+    namespace_exists,
+    namespace_properties,
     rename_table,
     stage_table,
     table_exists,

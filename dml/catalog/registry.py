@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from dml.catalog.translation import translated
 from dml.errors import NotFoundError
-from dml.suggestions import did_you_mean, nearest
+from dml.hints import did_you_mean, nearest
 
 __all__ = ["METADATA_TABLES", "CatalogRegistry", "ResolvedTable"]
 

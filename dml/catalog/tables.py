@@ -1,12 +1,12 @@
-"""Tables of a catalog: load, create, drop and rename. Driver.
+"""Tables and namespaces of a catalog: load, create, list, change, drop and rename. Driver.
 
 Input: a catalog and an identifier (namespace and name). Output: PyIceberg tables; `CommitBase`, a table as a commit
-finds it, which may be one that the same commit creates or replaces; our errors.
+finds it, which may be one that the same commit creates or replaces; our errors where PyIceberg has its own.
 Source: Iceberg specification, "Format Versioning".
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,24 +27,111 @@ from dml.catalog.file_access import check_new_location
 from dml.catalog.translation import translated
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, expired_at
 from dml.files.schemes import check_location
+from dml.hints import did_you_mean
 from dml.manifests.read import entries_of, read_manifest_list
 from dml.options import FORMAT_VERSION
-from dml.suggestions import did_you_mean
 
 __all__ = [
     "DEFAULT_FORMAT_VERSION",
-    "FORMAT_VERSIONS",
     "CommitBase",
     "LoadState",
+    "change_namespace_properties",
+    "create_namespace",
     "create_table",
+    "drop_namespace",
     "drop_table",
+    "list_namespaces",
     "list_tables",
     "load_table",
+    "namespace_exists",
+    "namespace_properties",
     "rename_table",
     "stage_table",
     "table_exists",
     "with_live_credentials",
 ]
+
+Namespace = tuple[str, ...]
+
+
+def create_namespace(
+    catalog: Catalog, namespace: Namespace, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
+) -> None:
+    """Create a namespace.
+
+    Args:
+        catalog: The catalog.
+        namespace: Its parts.
+        properties: Its properties.
+        exists_ok: Be content where it is there already.
+
+    Raises:
+        AlreadyExistsError: it is there already, and that is not fine.
+        DmlError: the catalog failed.
+    """
+    with translated(f"Creating the namespace '{shown(namespace)}'", catalog):
+        if exists_ok:
+            catalog.create_namespace_if_not_exists(namespace, dict(properties or {}))
+        else:
+            catalog.create_namespace(namespace, dict(properties or {}))
+
+
+def drop_namespace(catalog: Catalog, namespace: Namespace) -> None:
+    """Drop an empty namespace.
+
+    Raises:
+        NotFoundError: it is not there.
+        AnalysisError: it is not empty.
+        DmlError: the catalog failed.
+    """
+    with translated(f"Dropping the namespace '{shown(namespace)}'", catalog):
+        catalog.drop_namespace(namespace)
+
+
+def namespace_exists(catalog: Catalog, namespace: Namespace) -> bool:
+    """Whether the catalog has a namespace.
+
+    Raises:
+        DmlError: the catalog failed.
+    """
+    with translated(f"Looking for the namespace '{shown(namespace)}'", catalog):
+        return catalog.namespace_exists(namespace)
+
+
+def list_namespaces(catalog: Catalog, parent: Namespace = ()) -> list[Namespace]:
+    """The namespaces right below one, or the topmost, in order.
+
+    Raises:
+        NotFoundError: the parent is not there.
+        DmlError: the catalog failed.
+    """
+    with translated("Listing namespaces", catalog):
+        return sorted(tuple(namespace) for namespace in catalog.list_namespaces(parent))
+
+
+def namespace_properties(catalog: Catalog, namespace: Namespace) -> dict[str, str]:
+    """Properties of a namespace.
+
+    Raises:
+        NotFoundError: it is not there.
+        DmlError: the catalog failed.
+    """
+    with translated(f"Reading the namespace '{shown(namespace)}'", catalog):
+        return dict(catalog.load_namespace_properties(namespace))
+
+
+def change_namespace_properties(
+    catalog: Catalog, namespace: Namespace, updates: Mapping[str, str], removals: Iterable[str] = ()
+) -> None:
+    """Set and remove properties of a namespace.
+
+    Raises:
+        NotFoundError: it is not there.
+        DmlError: the catalog failed.
+    """
+    with translated(f"Changing the namespace '{shown(namespace)}'", catalog):
+        catalog.update_namespace_properties(namespace, set(removals), dict(updates))
+
 
 Identifier = tuple[str, ...]
 

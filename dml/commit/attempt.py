@@ -34,10 +34,10 @@ from dml.commit.validation import (
 )
 from dml.commit.window import CommitWindow, ManifestReader, open_window
 from dml.errors import AnalysisError, NotFoundError
+from dml.hints import did_you_mean
 from dml.model.manifest import DeleteFileKey, EntryStatus, ManifestContent, ManifestFile, unpartitioned_specs
 from dml.model.summary_keys import ROWS_VANISHED, UNKNOWN
 from dml.pruning.pruner import AnyFilter, FileFilter, PartitionSet
-from dml.suggestions import did_you_mean
 
 __all__ = ["CHECKS", "Attempt", "Check", "CommitRequest", "TargetBranch", "check", "parent_of", "requirements_of"]
 

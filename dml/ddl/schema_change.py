@@ -30,10 +30,10 @@ from pyiceberg.types import (
 from dml.ddl.new_schema import assign_field_ids, counting_ids, with_field
 from dml.ddl.types import type_text
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotSupportedError
+from dml.hints import did_you_mean
 from dml.options import DEFAULT_NAME_MAPPING
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import ColumnPosition
-from dml.suggestions import did_you_mean
 
 __all__ = [
     "add_field",

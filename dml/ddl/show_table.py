@@ -20,10 +20,10 @@ from dml.ddl.tables import DdlResult
 from dml.ddl.terms import sort_order_text, term_text
 from dml.ddl.types import type_text
 from dml.errors import AnalysisError, ErrorKind
+from dml.hints import did_you_mean
 from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
 from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string
 from dml.sqlparse.statements import Describe, ShowProperties
-from dml.suggestions import did_you_mean
 
 __all__ = ["describe_table", "show_create_table", "show_properties", "table_information", "view_information"]
 

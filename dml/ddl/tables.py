@@ -13,10 +13,10 @@ from pyiceberg.table import Table
 
 from dml import catalog as catalogs
 from dml.errors import AlreadyExistsError, NotFoundError, NotSupportedError
+from dml.hints import did_you_mean
 from dml.options import GC_ENABLED
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import DropTable
-from dml.suggestions import did_you_mean
 
 __all__ = ["NO_ROWS", "DdlResult", "drop_table", "existing_table", "load_table", "missing_namespace", "missing_table"]
 

@@ -27,11 +27,11 @@ from pyiceberg.types import NestedField
 from dml.ddl.schema_change import find_field
 from dml.ddl.types import type_text
 from dml.errors import AnalysisError, ErrorKind
+from dml.hints import did_you_mean
 from dml.options import DistributionMode
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import SetWriteOrder, TransformTerm
-from dml.suggestions import did_you_mean
 
 __all__ = [
     "AnyTransform",

@@ -36,10 +36,10 @@ from pyiceberg.types import (
 )
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.hints import did_you_mean
 from dml.model.arrow_types import primitive_name
 from dml.pyiceberg_patch import VariantType
 from dml.sqlparse.quoting import quote_identifier, quote_string, string_value, unquoted
-from dml.suggestions import did_you_mean
 
 __all__ = ["parse_type", "type_text"]
 

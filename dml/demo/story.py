@@ -2,30 +2,115 @@
 
 Input: a console, a folder. Output: two tables on the console, what each statement did and how long it took in each
 mode, and who agrees on the rows; then what two streams did whose driver was killed; an error if anybody does not agree.
+
+PyIceberg and DuckDB read the tables. Their rows are Arrow tables in one order and with one schema, so that they can be
+compared to the row with what the table should hold.
 """
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.table import StaticTable
 from rich.console import Console
 from rich.table import Table
 
 from dml.active_session import connect
 from dml.demo.flights import COLUMNS, corrections, load_flights, sql_columns
-from dml.demo.readers import check_equal, expected_rows, read_with_duckdb, read_with_pyiceberg, sorted_rows
 from dml.demo.streams import MERGED, TABLE, stream_days
+from dml.errors import SetupError, ValidationFailedError
+from dml.hints import install_hint
 from dml.result import Result
 from dml.session import Session
 from dml.spark.versions import Feature, has
 
-__all__ = ["STATEMENTS", "VARIANTS", "Correction", "Variant", "run"]
+__all__ = ["STATEMENTS", "Variant", "expected_rows", "run", "sorted_rows"]
+
+EXTENSIONS: Final = ("avro", "iceberg")
+
+
+def read_with_pyiceberg(metadata_location: str) -> pa.Table:
+    """The rows of a table as PyIceberg reads them, from the metadata file alone."""
+    return StaticTable.from_metadata(metadata_location).scan().to_arrow()
+
+
+def read_with_duckdb(metadata_location: str) -> pa.Table:
+    """The rows of a table as DuckDB reads them, from the metadata file alone.
+
+    Raises:
+        SetupError: DuckDB's extensions are not installed.
+    """
+    path = metadata_location.removeprefix("file://")
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for name in EXTENSIONS:
+            connection.load_extension(str(extension_file(name)))
+        return connection.execute("SELECT * FROM iceberg_scan(?)", [path]).to_arrow_table()
+
+
+def extension_file(name: str) -> Path:
+    """The file of a DuckDB extension that PyPI installed: the machine may have no way to download one."""
+    try:
+        package = distribution(f"duckdb-extension-{name}")
+    except PackageNotFoundError as error:
+        raise SetupError(
+            f"The demo needs the package 'duckdb-extension-{name}'", hint=install_hint(f"duckdb-extension-{name}")
+        ) from error
+    found = [file for file in package.files or () if file.name == f"{name}.duckdb_extension"]
+    return Path(str(package.locate_file(found[0])))
+
+
+def expected_rows(flights: pa.Table, corrections: pa.Table, statements: Iterable[str]) -> pa.Table:
+    """What the statements should leave: DuckDB runs them in memory, with no Iceberg and nothing of ours.
+
+    Args:
+        flights: The rows before.
+        corrections: The source of MERGE.
+        statements: SQL that names the tables `flights` and `corrections`.
+    """
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("all_flights", flights)
+        connection.register("all_corrections", corrections)
+        connection.execute("CREATE TABLE flights AS SELECT * FROM all_flights")
+        connection.execute("CREATE TABLE corrections AS SELECT * FROM all_corrections")
+        for statement in statements:
+            connection.execute(statement)
+        return connection.execute("SELECT * FROM flights").to_arrow_table()
+
+
+def sorted_rows(table: pa.Table, schema: pa.Schema, key: str) -> pa.Table:
+    """A table with its columns in a schema's order and types, rows in the order of a key."""
+    return table.select(schema.names).cast(schema).sort_by(key).combine_chunks()
+
+
+def check_equal(read: pa.Table, expected: pa.Table, reader: str, table: str) -> None:
+    """Compare two tables to the row; both are `sorted_rows`.
+
+    Raises:
+        ValidationFailedError: they differ; the message names the first difference.
+    """
+    if read.equals(expected):
+        return
+    if len(read) != len(expected):
+        difference = f"{len(read):,} rows instead of {len(expected):,}"
+    else:
+        name = next(name for name in expected.column_names if not read[name].equals(expected[name]))
+        pairs = zip(read[name].to_pylist(), expected[name].to_pylist(), strict=True)
+        row, (is_value, should_be) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+        difference = f"row {row:,} has {name} = {is_value} instead of {should_be}"
+    raise ValidationFailedError(
+        f"{reader} reads other rows from {table}: {difference}", hint="This is an error of RowDelta: please report it"
+    )
+
 
 NAMESPACE: Final = "demo"
 KEY: Final = "flight_id"

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from dml import ddl
 from dml.catalog.file_access import metadata_read_once
-from dml.catalog.namespaces import namespace_exists
+from dml.catalog.tables import namespace_exists
 from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
 from dml.commit import CommitKey
@@ -35,7 +35,7 @@ from dml.engine.query import create_view, run_query, temporary_view
 from dml.engine.row_level import run_row_level, run_truncate
 from dml.engine.target import start_statement
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
-from dml.hints import page
+from dml.hints import did_you_mean, page
 from dml.result import Result
 from dml.spark.errors import ended_with, spark_ended, translate
 from dml.spark.jvm import empty_frame
@@ -57,7 +57,6 @@ from dml.sqlparse.statements import (
     UpdateStatement,
     Use,
 )
-from dml.suggestions import did_you_mean
 
 __all__ = ["execute"]
 

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from dml.engine.engine import Engine
 from dml.errors import AnalysisError, Clues, DataError, DmlError, ErrorKind, NotFoundError, clues_of
+from dml.hints import did_you_mean, nearest
 from dml.model.columns import INTERNAL_PREFIX, METADATA_COLUMNS
 from dml.spark.errors import failure_of
 from dml.spark.handlers import names_without_namespace
@@ -38,7 +39,6 @@ from dml.sqlparse.statements import (
     UnknownStatement,
 )
 from dml.sqlparse.tokens import read_source
-from dml.suggestions import did_you_mean, nearest
 
 __all__ = ["located"]
 

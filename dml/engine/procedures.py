@@ -31,12 +31,12 @@ from pyspark.sql.types import (
 from dml.catalog.translation import translated
 from dml.engine.engine import Engine
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
+from dml.hints import did_you_mean
 from dml.maintenance import RemoveOrphanFiles, remove_orphan_files
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quoted, string_value
 from dml.sqlparse.statements import CallArgument, CallStatement, Span, TableReference
 from dml.sqlparse.tokens import TokenKind, read_source
-from dml.suggestions import did_you_mean
 from dml.verification import Verification, verify
 
 __all__ = ["PROCEDURES", "Parameter", "Procedure", "remove_orphans", "run_call", "table_of_call", "verify_table"]

@@ -26,6 +26,7 @@ from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.target import StatementStart, wap_enabled
 from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError, NotSupportedError
+from dml.hints import did_you_mean
 from dml.metadata_tables.frames import MetadataRead, metadata_frame
 from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
@@ -38,7 +39,6 @@ from dml.sqlparse import parse, stars_without
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
 from dml.sqlparse.tokens import first_place
-from dml.suggestions import did_you_mean
 from dml.views import StatementTables, StatementViews, TableFrame, views_of
 
 __all__ = [

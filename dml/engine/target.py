@@ -25,6 +25,7 @@ from dml.commit import CommitKey, StreamEpoch, is_reserved
 from dml.ddl.commit import SchemaEvolution, table_with
 from dml.engine.engine import ICEBERG_SETTINGS, Engine, StatementSettings
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
+from dml.hints import did_you_mean
 from dml.model.columns import INTERNAL_PREFIX
 from dml.options import WRITE_AUDIT_PUBLISH_ENABLED, boolean
 from dml.plan.names import TargetNames
@@ -32,7 +33,6 @@ from dml.spark.handlers import is_classic
 from dml.spark.jobs import local_property, set_local_property
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import TableReference
-from dml.suggestions import did_you_mean
 from dml.views import StatementTables
 
 __all__ = [

@@ -21,6 +21,7 @@ from dml import limits
 from dml.catalog.tables import load_table
 from dml.catalog.translation import translated
 from dml.errors import AnalysisError, CommitConflictError, ErrorKind, ExecutionError, NotSupportedError
+from dml.hints import did_you_mean
 from dml.maintenance.orphan_choice import (
     Equivalents,
     ListedFile,
@@ -31,11 +32,15 @@ from dml.maintenance.orphan_choice import (
     choose_orphans,
     is_inside,
 )
-from dml.maintenance.other_tables import folders_of, folders_of_others, outermost, refuse_shared_folders
-from dml.maintenance.reachable_files import ReachableFiles
+from dml.maintenance.reachable_files import (
+    ReachableFiles,
+    folders_of,
+    folders_of_others,
+    outermost,
+    refuse_shared_folders,
+)
 from dml.maintenance.storage import RealNames, Storage, storage_of
 from dml.options import GC_ENABLED, boolean
-from dml.suggestions import did_you_mean
 
 __all__ = ["RemoveOrphanFiles", "remove_orphan_files"]
 

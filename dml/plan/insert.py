@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pyiceberg.types import NestedField
 
 from dml.errors import AnalysisError, ErrorKind
+from dml.hints import did_you_mean
 from dml.plan.names import TargetNames
 from dml.plan.row_delta_plan import DefaultValue, RawValue, ValueSource, raw_name
 from dml.sqlparse import defaults_in_values
 from dml.sqlparse.statements import InsertStatement, PartitionValue, Span
-from dml.suggestions import did_you_mean
 
 __all__ = ["InsertPlan", "plan_insert", "query_with_defaults"]
 

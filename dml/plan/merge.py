@@ -57,6 +57,7 @@ from sqlglot import exp
 
 from dml import limits
 from dml.errors import AnalysisError, ErrorKind
+from dml.hints import did_you_mean
 from dml.model.columns import CLAUSE, FILE_ORDINAL, INTERNAL_PREFIX, POS, RowOperation
 from dml.options import Command
 from dml.plan.condition import EVERY_ROW, UNKNOWN, conjunction
@@ -109,7 +110,6 @@ from dml.sqlparse.statements import (
     WhenNotMatched,
     WhenNotMatchedBySource,
 )
-from dml.suggestions import did_you_mean
 
 __all__ = ["When", "described", "plan_merge", "whens"]
 

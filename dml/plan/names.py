@@ -7,10 +7,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from dml.errors import AnalysisError, ErrorKind
+from dml.hints import did_you_mean
 from dml.sqlparse.constants import TimeZone
 from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Span
-from dml.suggestions import did_you_mean
 
 __all__ = ["SqlRules", "TargetNames"]
 

@@ -6,8 +6,7 @@ it. On classic Spark `dml.connector` does the same for Spark's own planner.
 """
 
 from dml.engine.engine import Engine
-from dml.remote.catalog import catalog_calls
-from dml.remote.current import CurrentCatalog, whole_namespace_name, whole_table_name
+from dml.remote.catalog import CurrentCatalog, catalog_calls, whole_namespace_name, whole_table_name
 from dml.remote.reads import read_table
 from dml.remote.streams import start_stream
 from dml.remote.writes import write_rows_of

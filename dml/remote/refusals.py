@@ -11,7 +11,7 @@ from enum import Enum
 
 from pyspark.errors import PySparkException
 
-from dml.catalog.namespaces import namespace_exists
+from dml.catalog.tables import namespace_exists
 from dml.catalog.translation import is_unreachable, translate
 from dml.engine.engine import Engine
 from dml.errors import AlreadyExistsError, DmlError, NotFoundError

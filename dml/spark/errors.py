@@ -30,9 +30,9 @@ from dml.errors import (
     NotSupportedError,
     SqlError,
 )
+from dml.hints import did_you_mean
 from dml.spark.versions import java_failure, sql_failure
 from dml.sqlparse.quoting import quoted_parts
-from dml.suggestions import did_you_mean
 
 __all__ = ["SparkFailure", "condition_of", "ended_with", "failure_of", "raised_by_us", "spark_ended", "translate"]
 

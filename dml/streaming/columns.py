@@ -14,9 +14,9 @@ from pyiceberg.types import NestedField
 from pyspark.sql import types as spark
 
 from dml.errors import AnalysisError, ErrorKind
+from dml.hints import did_you_mean
 from dml.read.projection import constant_array
 from dml.spark.types import shown_type, spark_type
-from dml.suggestions import did_you_mean
 from dml.write.delta_writer import StreamColumn
 
 __all__ = ["stream_columns", "widens_to"]

@@ -21,6 +21,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from dml.commit.window import ancestors, walk_back
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
+from dml.hints import did_you_mean
 from dml.manifests.read import manifests_of
 from dml.model.scan_task import ScanTask
 from dml.scan.planner import delete_index, scan_task
@@ -34,7 +35,6 @@ from dml.streaming.source_options import (
     SourceOptions,
     fixed_state,
 )
-from dml.suggestions import did_you_mean
 
 __all__ = ["StreamedTable", "check_columns"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
-from dml.suggestions import did_you_mean
+from dml.hints import did_you_mean
 
 __all__ = ["FROM_SNAPSHOT", "SKIP_DELETES", "SKIP_OVERWRITES", "ReadLimits", "SourceOptions", "fixed_state"]
 

@@ -3,7 +3,6 @@
 `recount` reads: manifests, footers, delete files. `checks` compares, and reads nothing. `report` is what users get.
 """
 
-from dml.verification.report import Count, FileRole, Verification, VerifiedFile
-from dml.verification.verify import verify
+from dml.verification.verify import Count, FileRole, Verification, VerifiedFile, verify
 
 __all__ = ["Count", "FileRole", "Verification", "VerifiedFile", "verify"]

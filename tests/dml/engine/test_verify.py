@@ -4,7 +4,7 @@ import pytest
 
 import dml
 from dml.engine.procedures import PROCEDURES
-from dml.sqlparse.call import PROCEDURES as NAMES_OF_PROCEDURES
+from dml.sqlparse.catalog_statements import PROCEDURES as NAMES_OF_PROCEDURES
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark

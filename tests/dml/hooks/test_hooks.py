@@ -16,11 +16,12 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
+from dml import hooks
 from dml.catalog import create_table
 from dml.commit import AppendFiles, commit, publish
 from dml.errors import AnalysisError
 from dml.hook_options import HookOptions
-from dml.hooks import Callbacks, Finished, after_statement, metrics
+from dml.hooks import Callbacks, Finished, after_statement
 from dml.model.manifest import ContentFile
 from dml.result import PhaseSeconds, Result
 from tests.dml.commit.builders import data_file, new_table
@@ -132,7 +133,7 @@ def test_a_commit_in_a_day_that_has_begun_asks_the_catalog_for_nothing(catalog, 
     commits(table)
     clock.at("2126-11-21T09:00:00")
     commits(table)
-    monkeypatch.setattr("dml.hooks.run_hooks.commit_change", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr("dml.hooks.commit_change", lambda *_: pytest.fail("asked"))
     commits(table)
 
 
@@ -370,7 +371,7 @@ def test_secrets_of_the_catalog_are_not_in_a_warning(catalog, clock, caplog, mon
     def failing(*_: object) -> None:
         raise OSError("no answer from server?token=very-secret-value")
 
-    monkeypatch.setattr("dml.hooks.run_hooks.commit_change", failing)
+    monkeypatch.setattr("dml.hooks.commit_change", failing)
     commits(table)
     (record,) = caplog.records
     assert "no answer from server?token=***" in record.getMessage()
@@ -458,7 +459,7 @@ RESULT = Result(
 
 def test_a_statement_is_one_line_of_json(caplog):
     caplog.set_level(logging.INFO, logger="dml.metrics")
-    metrics.record_metrics(RESULT, trace=None)
+    hooks.record_metrics(RESULT, trace=None)
     (record,) = caplog.records
     assert "\n" not in record.getMessage()
     line = json.loads(record.getMessage())
@@ -479,14 +480,14 @@ def test_the_line_has_every_count_of_a_result():
     identity = {"snapshot_id"}
     counted = {name for name, value in RESULT.as_dict().items() if type(value) is int} - identity
     assert counted >= {"data_files_spliced", "data_files_marked"}
-    facts = metrics.facts_of(replace(RESULT, data_files_spliced=5, rows_matched=None), [])
+    facts = hooks.facts_of(replace(RESULT, data_files_spliced=5, rows_matched=None), [])
     assert counted <= facts.keys()
     assert (facts["data_files_spliced"], facts["rows_matched"]) == (5, None)
 
 
 def test_nothing_is_made_where_nobody_listens(caplog, monkeypatch):
-    monkeypatch.setattr(metrics, "facts_of", lambda *_: pytest.fail("made"))
-    metrics.record_metrics(RESULT, trace=None)
+    monkeypatch.setattr(hooks, "facts_of", lambda *_: pytest.fail("made"))
+    hooks.record_metrics(RESULT, trace=None)
     assert caplog.records == []
 
 
@@ -507,7 +508,7 @@ class Tracer:
 def test_a_statement_is_a_span():
     """As long as the statement took, with its numbers; attributes are plain values."""
     trace = Tracer()
-    metrics.record_metrics(RESULT, ["tag"], trace=trace)
+    hooks.record_metrics(RESULT, ["tag"], trace=trace)
     ((name, start, attributes, end),) = trace.spans
     assert name == "rowdelta MERGE"
     assert end - start == pytest.approx(1.75e9, abs=1e6)

@@ -19,7 +19,7 @@ from dml.maintenance.orphan_choice import (
     is_hidden,
     is_inside,
 )
-from dml.maintenance.other_tables import folders_of, is_below, outermost, overlap
+from dml.maintenance.reachable_files import folders_of, is_below, outermost, overlap
 
 NOW = 1_000_000
 PLAIN = Equivalents.of({}, {})

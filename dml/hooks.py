@@ -1,0 +1,678 @@
+"""What is done after a commit, and never fails it: tags, marks of done partitions, callbacks, metrics. Driver.
+
+Input: what a statement, a DataFrame's write or a micro-batch came to; the properties of its table, and the session's
+settings before them. `after_statement` does it all, in this order, and turns what goes wrong into a warning: the
+snapshot is there.
+
+- *Tags* of each commit, or of the last commit of each hour or day. The tag of a day is made by the first commit of a
+  later one, at the last snapshot of the day, so it never moves. If that commit's own attempt failed, the next commits
+  make up for it. Tags that are too old, or too many, go with the next change. They are known by their names: the
+  prefix, and what this module would call their snapshot. Source: Paimon's documentation, "Manage Tags"; Iceberg
+  specification, "Snapshot References" (`max-ref-age-ms`).
+- *Partitions that are done*: their time is over, so that whoever waits for them may begin. The table's property
+  `commit.mark-done.until` is the time before which all partitions are done, and with the action `success-file` each
+  has a file `_SUCCESS` in its folder. A commit that adds rows to a partition which is done already writes its file
+  anew, as its modification time tells. Files come before the property: what is interrupted is done again. Nothing
+  happens until the next commit: a partition becomes done with the first commit after its time and the delay. Source:
+  Paimon's documentation, "Partition Mark Done".
+- *Callbacks* run in a thread of their own, one after the other, while the statement's thread waits: a statement in one
+  of them reads the table as it is then, and not as the statement before read it. The statements of a callback call no
+  callbacks: they would call each other for ever.
+- *Metrics*: one line of JSON for each statement, a record of level INFO at the logger `dml.metrics`, and a span of
+  OpenTelemetry where its API is installed; neither is made where nobody listens. They hold counts, sizes, times and
+  names; no text of SQL, no values of rows, and of a snapshot's summary only the keys of streams, for users put there
+  what they like.
+"""
+
+import importlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemoveSnapshotRefUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
+from pyiceberg.types import DateType, StringType
+
+from dml.catalog.credentials import redact
+from dml.catalog.tables import load_table
+from dml.commit import ancestors
+from dml.ddl.commit import MetadataChange, commit_change
+from dml.errors import AnalysisError, ErrorKind
+from dml.hook_options import HookOptions, MarkDone, TagCreation
+from dml.manifests.read import entries_of, manifests_of
+from dml.manifests.write import partition_type
+from dml.model.manifest import ContentFile, ManifestContent, ManifestFile, Partition
+from dml.model.summary_keys import EPOCH_ID, QUERY_ID
+from dml.model.transforms import partition_path
+from dml.options import COMMIT_MARK_DONE, COMMIT_MARK_DONE_UNTIL, COMMIT_TAG_CREATION, WRITE_DATA_PATH
+from dml.result import Result
+from dml.spark.jobs import local_property, set_local_property
+
+__all__ = ["METRICS", "Callbacks", "Finished", "after_statement", "record_metrics"]
+
+METRICS: Final = logging.getLogger("dml.metrics")
+
+COUNTS: Final = tuple(
+    field.name for field in fields(Result) if field.type in {int, int | None} and field.name != "snapshot_id"
+)
+"""The counts of rows, files and bytes of a result, derived from its fields so that none is missing."""
+
+
+def tracer() -> Any:
+    """OpenTelemetry's tracer; None where its API is not installed."""
+    try:
+        return importlib.import_module("opentelemetry.trace").get_tracer("rowdelta")
+    except ImportError:
+        return None
+
+
+TRACER: Final = tracer()
+
+
+def record_metrics(result: Result, failed_hooks: Sequence[str] = (), *, trace: Any = TRACER) -> None:
+    """Tell whoever listens what a statement did.
+
+    Args:
+        result: What it did.
+        failed_hooks: What was to be done after its commit, and failed.
+        trace: OpenTelemetry's tracer; None where there is none.
+    """
+    listens = METRICS.isEnabledFor(logging.INFO)
+    if not listens and trace is None:
+        return
+    now = time.time()
+    facts = facts_of(result, failed_hooks)
+    if listens:
+        METRICS.info("%s", json.dumps({"time": datetime.fromtimestamp(now, UTC).isoformat(), **facts}))
+    if trace is not None:
+        attributes = {f"rowdelta.{key}": value for key, value in flat(facts).items() if value is not None}
+        started = int((now - result.seconds.total) * 1e9)
+        trace.start_span(f"rowdelta {result.command}", start_time=started, attributes=attributes).end(int(now * 1e9))
+
+
+def facts_of(result: Result, failed_hooks: Sequence[str]) -> dict[str, Any]:
+    """What a line says, without the time."""
+    stream = {"query_id": result.summary.get(QUERY_ID), "epoch_id": result.summary.get(EPOCH_ID)}
+    return {
+        "command": result.command,
+        "table": result.table,
+        "branch": result.branch,
+        "mode": result.mode,
+        "snapshot_id": result.snapshot_id,
+        "operation": result.summary.get("operation"),
+        "replayed": result.replayed,
+        **{name: getattr(result, name) for name in COUNTS},
+        "seconds": {
+            "plan": round(result.seconds.plan, 6),
+            "execute": round(result.seconds.execute, 6),
+            "commit": round(result.seconds.commit, 6),
+            "total": round(result.seconds.total, 6),
+        },
+        **{key: value for key, value in stream.items() if value is not None},
+        **({"failed_hooks": list(failed_hooks)} if failed_hooks else {}),
+    }
+
+
+def flat(facts: dict[str, Any]) -> dict[str, Any]:
+    """With the seconds of each phase beside the others: attributes of a span are not nested."""
+    return {
+        **{key: value for key, value in facts.items() if key != "seconds"},
+        **{f"seconds.{phase}": value for phase, value in facts["seconds"].items()},
+    }
+
+
+FORMATS = {TagCreation.HOURLY: "%Y-%m-%d-%H", TagCreation.DAILY: "%Y-%m-%d"}
+
+
+def tag_change(metadata: TableMetadata, snapshot_id: int, options: HookOptions, *, now_ms: int) -> MetadataChange:
+    """The tags to make and to remove after a commit.
+
+    Args:
+        metadata: The table as it is now.
+        snapshot_id: The snapshot that was committed.
+        options: What the table asks for.
+        now_ms: The time, in milliseconds since 1970.
+    """
+    found = tagged_snapshot(metadata, snapshot_id, options)
+    updates: list[TableUpdate] = []
+    requirements: list[TableRequirement] = []
+    mine = dict(automatic_tags(metadata, options))
+    if found is not None and not is_expired(found, options, now_ms):
+        name = tag_name(found, options)
+        if name not in metadata.refs:
+            mine[name] = found
+            requirements.append(AssertRefSnapshotId(ref=name, snapshot_id=None))
+            updates.append(
+                SetSnapshotRefUpdate(
+                    ref_name=name,
+                    type=SnapshotRefType.TAG,
+                    snapshot_id=found.snapshot_id,
+                    max_ref_age_ms=options.tag_max_age_ms,
+                    max_snapshot_age_ms=None,
+                    min_snapshots_to_keep=None,
+                )
+            )
+    for name in surplus(mine, options, now_ms):
+        if name in metadata.refs:
+            requirements.append(AssertRefSnapshotId(ref=name, snapshot_id=metadata.refs[name].snapshot_id))
+            updates.append(RemoveSnapshotRefUpdate(ref_name=name))
+    return MetadataChange(updates=tuple(updates), requirements=tuple(requirements))
+
+
+def is_tagged(metadata: TableMetadata, options: HookOptions, *, now_ms: int) -> bool:
+    """Whether nothing can be to do, as the table was before the commit: most commits are not the first of their day.
+
+    Args:
+        metadata: The table as the statement loaded it.
+        options: What the table asks for.
+        now_ms: The time, in milliseconds since 1970.
+    """
+    head = metadata.snapshot_by_name(MAIN_BRANCH)
+    if head is None or options.tag_creation not in FORMATS:
+        return False
+    now = local_time(now_ms, options.time_zone).strftime(FORMATS[options.tag_creation])
+    return period(head, options) == now and not tag_change(metadata, head.snapshot_id, options, now_ms=now_ms).updates
+
+
+def tagged_snapshot(metadata: TableMetadata, snapshot_id: int, options: HookOptions) -> Snapshot | None:
+    """The snapshot that gets a tag: the new one, or the last one of an hour or day before it."""
+    history = ancestors(metadata, snapshot_id)
+    newest = next(history, None)
+    if newest is None or options.tag_creation in {TagCreation.COMMIT, TagCreation.NONE}:
+        return newest
+    current = period(newest, options)
+    return next((snapshot for snapshot in history if period(snapshot, options) < current), None)
+
+
+def tag_name(snapshot: Snapshot, options: HookOptions) -> str:
+    """The name of a snapshot's tag."""
+    if options.tag_creation is TagCreation.COMMIT:
+        return f"{options.tag_prefix}{snapshot.snapshot_id}"
+    return f"{options.tag_prefix}{period(snapshot, options)}"
+
+
+def period(snapshot: Snapshot, options: HookOptions) -> str:
+    """The hour or day of a snapshot; later ones are greater texts."""
+    return local_time(snapshot.timestamp_ms, options.time_zone).strftime(FORMATS[options.tag_creation])
+
+
+def local_time(timestamp_ms: int, zone: ZoneInfo) -> datetime:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone(zone)
+
+
+def automatic_tags(metadata: TableMetadata, options: HookOptions) -> Iterator[tuple[str, Snapshot]]:
+    """The tags of a table that were made here, with their snapshots."""
+    for name, ref in metadata.refs.items():
+        snapshot = metadata.snapshot_by_id(ref.snapshot_id)
+        if is_tag(ref) and snapshot is not None and name == tag_name(snapshot, options):
+            yield name, snapshot
+
+
+def is_tag(ref: SnapshotRef) -> bool:
+    return ref.snapshot_ref_type is SnapshotRefType.TAG
+
+
+def surplus(tags: dict[str, Snapshot], options: HookOptions, now_ms: int) -> list[str]:
+    """The tags that are too old, and the oldest of those that are too many."""
+    newest_first = sorted(
+        tags, key=lambda name: (tags[name].timestamp_ms, tags[name].sequence_number or 0), reverse=True
+    )
+    kept = newest_first[: options.tag_num_retained]
+    return [name for name in newest_first if name not in kept or is_expired(tags[name], options, now_ms)]
+
+
+def is_expired(snapshot: Snapshot, options: HookOptions, now_ms: int) -> bool:
+    """Whether a tag of a snapshot is too old, by the snapshot's time, as Iceberg's expiration counts."""
+    return options.tag_max_age_ms is not None and now_ms - snapshot.timestamp_ms > options.tag_max_age_ms
+
+
+SUCCESS: Final = "_SUCCESS"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DonePartitions:
+    """What became done.
+
+    Attributes:
+        until: Partitions that end then or before are done.
+        moved: Whether that is later than the table says.
+        partitions: Those that became done, or got new files since.
+    """
+
+    until: datetime
+    moved: bool
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeField:
+    """The partition field of a spec that says when a partition ends.
+
+    Attributes:
+        position: Its place in the spec.
+        field: It.
+        options: With the time zone of dates.
+        is_text: Whether its values are texts.
+    """
+
+    position: int
+    field: PartitionField
+    options: HookOptions
+    is_text: bool
+
+    def end(self, value: Any) -> datetime | None:
+        """When the time of a partition is over; None where it has none."""
+        try:
+            return None if value is None else self._end(value)
+        except (OverflowError, ValueError):
+            return None  # after the year 9999
+
+    def _end(self, value: Any) -> datetime | None:
+        match self.field.transform:
+            case HourTransform():
+                return EPOCH + timedelta(hours=int(value) + 1)
+            case DayTransform():
+                return EPOCH + timedelta(days=int(value) + 1)
+            case MonthTransform():
+                return month_start(int(value) + 1)
+            case YearTransform():
+                return month_start(12 * (int(value) + 1))
+        day = day_of(value)
+        if day is None:
+            return None
+        following = day + timedelta(days=1)
+        return datetime(following.year, following.month, following.day, tzinfo=self.options.time_zone).astimezone(UTC)
+
+    def boundary(self, moment: datetime) -> datetime:
+        """The last end of a partition's time at or before a moment."""
+        match self.field.transform:
+            case HourTransform():
+                return moment.replace(minute=0, second=0, microsecond=0)
+            case DayTransform():
+                return midnight(moment)
+            case MonthTransform():
+                return midnight(moment).replace(day=1)
+            case YearTransform():
+                return midnight(moment).replace(month=1, day=1)
+        return midnight(moment.astimezone(self.options.time_zone)).astimezone(UTC)
+
+    @property
+    def fineness(self) -> int:
+        """Finer ones are less."""
+        order = (HourTransform, DayTransform, IdentityTransform, MonthTransform, YearTransform)
+        return next(number for number, kind in enumerate(order) if isinstance(self.field.transform, kind))
+
+
+def midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+
+
+def month_start(months: int) -> datetime:
+    """The beginning of the month of a number since January 1970."""
+    return datetime(1970 + months // 12, 1 + months % 12, 1, tzinfo=UTC)
+
+
+def day_of(value: Any) -> date | None:
+    """The day of an identity partition: days since 1970, or a text such as 2026-11-22 or 20261122."""
+    if isinstance(value, date):
+        return value
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else date(1970, 1, 1) + timedelta(days=int(value))
+    except (ValueError, OverflowError):
+        return None
+
+
+def time_field(spec: PartitionSpec, metadata: TableMetadata, options: HookOptions) -> TimeField | None:
+    """The finest partition field of a spec that is a time; None where there is none."""
+    found = []
+    for position, part in enumerate(spec.fields):
+        match part.transform:
+            case HourTransform() | DayTransform() | MonthTransform() | YearTransform():
+                found.append(TimeField(position, part, options, is_text=False))
+            case IdentityTransform():
+                kind = metadata.schema().find_field(part.source_id).field_type
+                if isinstance(kind, DateType | StringType):
+                    found.append(TimeField(position, part, options, is_text=isinstance(kind, StringType)))
+    return min(found, key=lambda time: time.fineness, default=None)
+
+
+def done_partitions(
+    table: Table, snapshot: Snapshot, added: Iterable[ContentFile], options: HookOptions, *, with_files: bool
+) -> DonePartitions:
+    """What a commit made done.
+
+    Args:
+        table: The table as it is now.
+        snapshot: The snapshot that was committed; its time is the time that counts.
+        added: The data files that it added.
+        options: What the table asks for.
+        with_files: Whether the partitions themselves are asked for.
+
+    Raises:
+        AnalysisError: the table is not partitioned by time.
+        DmlError: its manifests could not be read.
+    """
+    metadata = table.metadata
+    fields = {spec_id: time_field(spec, metadata, options) for spec_id, spec in metadata.specs().items()}
+    current = fields[metadata.default_spec_id]
+    if current is None:
+        raise AnalysisError(
+            "The table is not partitioned by hours, days, months, years, a date or a text that is a date",
+            kind=ErrorKind.INVALID_PROPERTY,
+            hint="Set 'commit.mark-done.action' to 'none', or partition the table by time",
+        )
+    moment = EPOCH + timedelta(milliseconds=snapshot.timestamp_ms - options.mark_done_delay_ms)
+    boundary, before = current.boundary(moment), known_until(metadata)
+    until = boundary if before is None else max(boundary, before)
+    done = set()
+    if with_files:
+        for file in added:
+            if ends_in(fields[file.spec_id], file.partition, None, until):
+                done.add((file.spec_id, file.partition))
+        if before is not None and before < until:
+            done |= set(ended_between(table, snapshot, fields, before, until))
+    return DonePartitions(until=until, moved=before is None or before < until, partitions=tuple(sorted(done, key=repr)))
+
+
+def known_until(metadata: TableMetadata) -> datetime | None:
+    """Until when partitions are done, as the table says; None where it does not."""
+    text = metadata.properties.get(COMMIT_MARK_DONE_UNTIL)
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None  # somebody's mistake: it is as if there were none
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def ends_in(field: TimeField | None, partition: tuple[Any, ...], after: datetime | None, until: datetime) -> bool:
+    """Whether the time of a partition ends after one moment and not after another."""
+    end = None if field is None else field.end(partition[field.position])
+    return end is not None and end <= until and (after is None or end > after)
+
+
+def ended_between(
+    table: Table, snapshot: Snapshot, fields: dict[int, TimeField | None], after: datetime, until: datetime
+) -> Iterator[Partition]:
+    """The partitions with files whose time ended between two moments."""
+    for manifest in manifests_of(table.io, snapshot):
+        field = fields[manifest.partition_spec_id]
+        if field is None or manifest.content is not ManifestContent.DATA or not manifest.has_live_files:
+            continue
+        if not may_end_between(manifest, field, table.metadata, after, until):
+            continue
+        for entry in entries_of(manifest, table.io, live_only=True):
+            if ends_in(field, entry.data_file.partition, after, until):
+                yield entry.data_file.spec_id, entry.data_file.partition
+
+
+def may_end_between(
+    manifest: ManifestFile, field: TimeField, metadata: TableMetadata, after: datetime, until: datetime
+) -> bool:
+    """Whether a manifest may have files of such partitions: what it says of its partitions is not against it."""
+    if manifest.partitions is None or field.is_text:
+        return True
+    summary = manifest.partitions[field.position]
+    if summary.lower_bound is None or summary.upper_bound is None:
+        return False
+    source = metadata.schema().find_field(field.field.source_id).field_type
+    kind: Any = field.field.transform.result_type(source)
+    first, last = (field.end(from_bytes(kind, bound)) for bound in (summary.lower_bound, summary.upper_bound))
+    return (first is None or first <= until) and (last is None or last > after)
+
+
+def until_change(metadata: TableMetadata, done: DonePartitions) -> MetadataChange:
+    """The table's property, moved; nothing where somebody else has moved it as far."""
+    before = known_until(metadata)
+    if before is not None and before >= done.until:
+        return MetadataChange()
+    value = done.until.isoformat().replace("+00:00", "Z")
+    return MetadataChange(updates=(SetPropertiesUpdate(updates={COMMIT_MARK_DONE_UNTIL: value}),))
+
+
+def write_success_files(table: Table, done: DonePartitions, *, now_ms: int) -> tuple[str, ...]:
+    """Write the file of each partition that is done.
+
+    Returns:
+        Their locations.
+
+    Raises:
+        OSError: the storage failed.
+    """
+    properties, metadata = table.properties, table.metadata
+    root = (properties.get(WRITE_DATA_PATH) or f"{table.location()}/data").rstrip("/")
+    specs = metadata.specs()
+    written = []
+    for spec_id, partition in done.partitions:
+        folder = partition_path(specs[spec_id], partition_type(specs[spec_id], metadata), partition)
+        location = f"{root}/{folder}/{SUCCESS}"
+        text = json.dumps({"creationTime": created(table, location, now_ms), "modificationTime": now_ms})
+        with table.io.new_output(location).create(overwrite=True) as stream:
+            stream.write(text.encode())
+        written.append(location)
+    return tuple(written)
+
+
+def created(table: Table, location: str, now_ms: int) -> int:
+    """When the file of a partition was written first; now where there is none, or none of ours."""
+    try:
+        with table.io.new_input(location).open() as stream:
+            return int(json.loads(stream.read())["creationTime"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return now_ms
+
+
+LOG: Final = logging.getLogger("dml.hooks")
+
+Callback = Callable[[Result], object]
+
+
+class Callbacks:
+    """The callbacks of a session, which any thread may add and remove."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: tuple[Callback, ...] = ()
+
+    def add(self, callback: Callback) -> Callable[[], None]:
+        """Call a function after each commit from now on.
+
+        Returns:
+            Ends it.
+
+        Raises:
+            AnalysisError: it is no function.
+        """
+        if not callable(callback):
+            raise AnalysisError(f"A callback is a function that takes a Result, not {type(callback).__name__}")
+        with self._lock:
+            self._known = (*self._known, callback)
+
+        def remove() -> None:
+            with self._lock:
+                rest = list(self._known)
+                if callback in rest:
+                    rest.remove(callback)
+                self._known = tuple(rest)
+
+        return remove
+
+    def __iter__(self) -> Iterator[Callback]:
+        return iter(self._known)
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A statement that has ended well.
+
+    Attributes:
+        result: What it did.
+        table: The table, as the statement loaded it.
+        identifier: Its name in its catalog.
+        staged: Whether its snapshot is staged, and on no branch.
+        settings: The session's settings, by the names of the table properties that they stand for.
+        added: The data files that it added.
+        callbacks: Of the session.
+    """
+
+    result: Result
+    table: Table = field(repr=False)
+    identifier: tuple[str, ...]
+    staged: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    added: Sequence[ContentFile] = field(default=(), repr=False)
+    callbacks: Callbacks = field(default_factory=Callbacks)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The table's catalog."""
+        return self.table.catalog
+
+
+def after_statement(finished: Finished) -> None:
+    """Do what is to be done after a statement: tags, marks, callbacks, metrics. Never fails."""
+    failed: list[str] = []
+    result = finished.result
+    if result.changed and not result.replayed:
+        if result.branch == MAIN_BRANCH and not finished.staged:
+            with warned("table properties", finished, failed):
+                options = options_of(finished)
+                if options.tag_creation is not TagCreation.NONE:
+                    with warned("tag", finished, failed):
+                        make_tags(finished, options)
+                if options.mark_done is not MarkDone.NONE:
+                    with warned("mark-done", finished, failed):
+                        mark_done(finished, options)
+        if finished.callbacks and not in_callback():
+            with warned("callback", finished, failed):
+                call_back(finished, failed)
+    with warned("metrics", finished, failed):
+        record_metrics(result, failed)
+
+
+NO_HOOKS: Final = HookOptions()
+
+
+def options_of(finished: Finished) -> HookOptions:
+    """What the table, or the session in its place, asks for.
+
+    Raises:
+        AnalysisError: a value that cannot be.
+    """
+    properties = {**finished.table.properties, **finished.settings}
+    asks = properties.keys() & {COMMIT_TAG_CREATION, COMMIT_MARK_DONE}
+    return HookOptions.from_properties(properties) if asks else NO_HOOKS
+
+
+@contextmanager
+def warned(hook: str, finished: Finished, failed: list[str]) -> Iterator[None]:
+    """Turn what goes wrong inside into a warning."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the snapshot is there, whatever fails now
+        failed.append(hook)
+        result = finished.result
+        LOG.warning(
+            "After snapshot %s of %s was committed, the hook '%s' failed: %s",
+            result.snapshot_id,
+            result.table,
+            hook,
+            redact(f"{type(error).__name__}: {error}", finished.catalog.properties),
+        )
+
+
+def make_tags(finished: Finished, options: HookOptions) -> None:
+    """The table's tags, as one change of its metadata."""
+    snapshot_id, now_ms = finished.result.snapshot_id, time.time_ns() // 1_000_000
+    assert snapshot_id is not None
+    if is_tagged(finished.table.metadata, options, now_ms=now_ms):
+        return
+    commit_change(
+        finished.catalog,
+        finished.identifier,
+        lambda metadata: tag_change(metadata, snapshot_id, options, now_ms=now_ms),
+    )
+
+
+def mark_done(finished: Finished, options: HookOptions) -> None:
+    """The files and the property of partitions whose time is over."""
+    table = load_table(finished.catalog, finished.identifier)
+    snapshot = table.metadata.snapshot_by_id(finished.result.snapshot_id or 0)
+    if snapshot is None:
+        return  # it has expired already
+    with_files = options.mark_done is MarkDone.SUCCESS_FILE
+    done = done_partitions(table, snapshot, finished.added, options, with_files=with_files)
+    if done.partitions:
+        write_success_files(table, done, now_ms=time.time_ns() // 1_000_000)
+    if done.moved:
+        commit_change(finished.catalog, finished.identifier, lambda metadata: until_change(metadata, done))
+
+
+# ---- callbacks
+
+IN_CALLBACK: Final = ContextVar("IN_CALLBACK", default=False)
+STREAM_QUERY_ID: Final = "sql.streaming.queryId"
+NO_QUERY: Final = "none"
+PROPERTY: Final = "spark.rowdelta.callback"
+"""The same for the JVM's thread: Spark calls a DataFrame's write back in another thread of Python."""
+
+
+def in_callback() -> bool:
+    """Whether this thread, or that for which the JVM calls it, runs a callback."""
+    # A stream that a callback has started inherits the property, and is none of it: its threads have another query.
+    return IN_CALLBACK.get() or local_property(PROPERTY) == (local_property(STREAM_QUERY_ID) or NO_QUERY)
+
+
+def call_back(finished: Finished, failed: list[str]) -> None:
+    """Call the session's callbacks, and wait for them."""
+    thread = threading.Thread(target=run_callbacks, args=(finished, failed), name="rowdelta-callbacks", daemon=True)
+    thread.start()
+    thread.join()
+
+
+def run_callbacks(finished: Finished, failed: list[str]) -> None:
+    """Call them one after the other; what one raises is a warning with its traceback."""
+    IN_CALLBACK.set(True)
+    set_local_property(PROPERTY, local_property(STREAM_QUERY_ID) or NO_QUERY)
+    try:
+        for callback in finished.callbacks:
+            try:
+                callback(finished.result)
+            except BaseException:
+                failed.append("callback")
+                LOG.warning(
+                    "After snapshot %s of %s was committed, the callback %s failed",
+                    finished.result.snapshot_id,
+                    finished.result.table,
+                    getattr(callback, "__qualname__", repr(callback)),
+                    exc_info=True,
+                )
+    finally:
+        set_local_property(PROPERTY, None)
