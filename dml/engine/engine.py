@@ -14,9 +14,9 @@ from dml.hooks import Callbacks
 from dml.model import summary_keys
 from dml.plan.names import SqlRules
 from dml.spark.jvm import replaces_any, settings_below, settings_of
-from dml.spark.master import SettingReader, max_task_failures, number, parallel_tasks
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has
+from dml.spark.workers import SettingReader, max_task_failures, number, parallel_tasks
 from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, TreeReading, called
 
 __all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings"]

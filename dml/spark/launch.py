@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from dml import limits
 from dml.errors import SetupError
 from dml.spark.extension import extend, is_remote
-from dml.spark.master import is_local
 from dml.spark.versions import MINIMUM_JAVA, Feature, query_loggers, require
+from dml.spark.workers import is_local
 
 __all__ = ["active_session", "check_java", "check_python", "default_settings", "spark_session"]
 

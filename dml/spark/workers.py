@@ -1,4 +1,8 @@
-"""What workers have: a Python with this package, and a view of the local files of a table. Driver; classic and Connect.
+"""Where tasks run and what is there: a Python with this package, and a view of the local files of a table. Driver.
+
+A Spark master URL and settings, as `get(key, default)`, tell whether tasks run in the driver's JVM, how often they are
+tried, and how many run at once. No session is needed, so code that starts a session can use it too. Source: Spark
+documentation, "Submitting Applications" (master URLs), "Configuration" and "Dynamic Allocation".
 
 A session that somebody else made may run its workers with another Python than the driver: PySpark takes `python3` from
 PATH where `PYSPARK_PYTHON` is not set, and a driver that was started as `venv/bin/python job.py` is not in PATH. What a
@@ -18,6 +22,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shutil
 import sys
 import threading
@@ -48,9 +53,81 @@ from dml.model.write_task import WriteContext
 from dml.spark.handlers import is_classic, session_key
 from dml.spark.internals import FAILURES, warn_degraded
 from dml.spark.jvm import classic_session, jvm_view
-from dml.spark.master import is_local
 
-__all__ = ["check_files", "check_reads", "check_workers", "check_writes", "scratch_folder", "shares_files"]
+__all__ = [
+    "SettingReader",
+    "check_files",
+    "check_reads",
+    "check_workers",
+    "check_writes",
+    "is_local",
+    "max_task_failures",
+    "number",
+    "parallel_tasks",
+    "scratch_folder",
+    "shares_files",
+]
+
+SettingReader = Callable[[str, str | None], str | None]
+"""Returns the value of a setting by its key, or the default."""
+
+LOCAL: Final = re.compile(r"local(\[\s*[\d*]+\s*(,\s*(?P<failures>\d+)\s*)?\])?")
+"""Masters whose tasks run in the driver's JVM. `local-cluster[...]` is not one: it starts separate processes."""
+
+TASK_FAILURES: Final = 4
+SHUFFLE_PARTITIONS: Final = 200
+LEAST_PARALLELISM: Final = 2
+
+
+def is_local(master: str | None) -> bool:
+    """Return whether tasks run in the driver's JVM: they see its files and run its Python."""
+    return LOCAL.fullmatch((master or "").strip()) is not None
+
+
+def max_task_failures(get: SettingReader) -> int:
+    """Return how many attempts Spark gives a task: one with a local master, unless its URL gives another number."""
+    local = LOCAL.fullmatch((get("spark.master", None) or "").strip())
+    if local is not None:
+        return int(local["failures"] or 1)
+    return number(get, "spark.task.maxFailures", TASK_FAILURES)
+
+
+def parallel_tasks(get: SettingReader, live: int) -> int:
+    """Return how many concurrent tasks to divide work into.
+
+    An explicit `spark.default.parallelism` takes precedence. On a local master it is the number of cores. A cluster may
+    still be starting its executors, so configured executors count as well as live ones. With dynamic allocation the
+    number of live executors follows from the number of waiting tasks: dividing work by it would keep a cluster at its
+    current size. There `spark.sql.shuffle.partitions` limits the tasks of a stage, as it does for Spark's own shuffles.
+
+    Args:
+        get: Reads a setting.
+        live: `SparkContext.defaultParallelism`: the cores of the executors that have registered.
+    """
+    explicit = number(get, "spark.default.parallelism", 0)
+    if explicit:
+        return explicit
+    if is_local(get("spark.master", None)):
+        return max(1, live)
+    slots = max(1, number(get, "spark.executor.cores", 1) // max(1, number(get, "spark.task.cpus", 1)))
+    executors = number(get, "spark.executor.instances", 0)
+    if (get("spark.dynamicAllocation.enabled", None) or "").strip().lower() != "true":
+        return max(LEAST_PARALLELISM, live, executors * slots)
+    started = max(
+        executors,
+        number(get, "spark.dynamicAllocation.minExecutors", 0),
+        number(get, "spark.dynamicAllocation.initialExecutors", 0),
+    )
+    width = number(get, "spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
+    most = number(get, "spark.dynamicAllocation.maxExecutors", 0) * slots
+    return max(LEAST_PARALLELISM, live, started * slots, min(most, width) if most else width)
+
+
+def number(get: SettingReader, key: str, default: int) -> int:
+    """Return a setting as an integer, or the default if it is not set or not an integer (`infinity`)."""
+    text = (get(key, None) or "").strip()
+    return int(text) if text.isdecimal() else default
+
 
 DISTRIBUTION: Final = "rowdelta"
 UNKNOWN: Final = "?"

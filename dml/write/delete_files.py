@@ -21,10 +21,9 @@ import pyarrow as pa
 from pyiceberg.types import LongType, NestedField, StringType
 
 from dml.deletes.delete_file_index import partition_key
-from dml.deletes.deletion_vector import encode
+from dml.deletes.deletion_vector import BlobMetadata, PuffinWriter, deletion_vector_blob, encode
 from dml.deletes.position_delete_file import FILE_PATH, FILE_PATH_ID, POS, POS_ID, bounds, table_of
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.deletes.puffin import BlobMetadata, PuffinWriter, deletion_vector_blob
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
 from dml.model.write_task import HeldDeletes, WriteContext

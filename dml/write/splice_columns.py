@@ -43,8 +43,7 @@ from dml.splice.footer import (
     RowGroup,
     footer_length,
 )
-from dml.splice.pages import decoded_bytes, offset_indexes
-from dml.splice.spliced_file import SplicedColumn
+from dml.splice.spliced_file import SplicedColumn, decoded_bytes, offset_indexes
 from dml.splice.thrift_compact import I32, I64, STRUCT, Fields, list_of, value_of
 from dml.write.column_metrics import Leaf, leaves
 from dml.write.file_layout import FileLayout

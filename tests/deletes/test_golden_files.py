@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dml.deletes.deletion_vector import decode, encode
+from dml.deletes.deletion_vector import PuffinWriter, decode, deletion_vector_blob, encode
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.deletes.puffin import PuffinWriter, deletion_vector_blob
 
 FOLDER = Path(__file__).parent / "golden"
 GOLDEN = json.loads((FOLDER / "golden.json").read_text())

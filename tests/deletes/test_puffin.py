@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.table.puffin import PuffinFile
 
-from dml.deletes.puffin import Blob, PuffinWriter, deletion_vector_blob
+from dml.deletes.deletion_vector import Blob, PuffinWriter, deletion_vector_blob
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)

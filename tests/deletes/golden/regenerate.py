@@ -5,9 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dml.deletes.deletion_vector import encode
+from dml.deletes.deletion_vector import PuffinWriter, deletion_vector_blob, encode
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.deletes.puffin import PuffinWriter, deletion_vector_blob
 
 FOLDER = Path(__file__).parent
 

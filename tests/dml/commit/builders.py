@@ -19,9 +19,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from dml.catalog import create_table
-from dml.deletes.deletion_vector import encode
+from dml.deletes.deletion_vector import PuffinWriter, deletion_vector_blob, encode
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.deletes.puffin import PuffinWriter, deletion_vector_blob
 from dml.model.manifest import ContentFile, FileContent
 
 SCHEMA = Schema(

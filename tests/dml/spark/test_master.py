@@ -2,7 +2,7 @@
 
 import pytest
 
-from dml.spark.master import is_local, max_task_failures, parallel_tasks
+from dml.spark.workers import is_local, max_task_failures, parallel_tasks
 
 
 def settings(**chosen):
