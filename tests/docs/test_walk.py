@@ -1,4 +1,4 @@
-"""The way of a MERGE through the code is the one that the page about the engine describes."""
+"""A MERGE and a SELECT pass through the code as the page about the engine describes."""
 
 import re
 import sys
@@ -41,19 +41,27 @@ def first_calls() -> Iterator[list[tuple[str, str]]]:
         found.extend(calls)
 
 
+MERGE = (
+    "MERGE INTO db.flights t USING (VALUES (2, 5.0), (3, 1.0)) AS s (id, delay) ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET delay = s.delay + abs(t.delay) WHEN NOT MATCHED THEN INSERT *"
+)
+SELECT = "SELECT id, delay FROM db.flights WHERE id > 1"
+
+
 @pytest.mark.spark
-def test_a_merge_passes_through_the_files_in_the_order_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
-    steps = [(step["path"], step["function"]) for step in STEP.finditer(PAGE.read_text(encoding="utf-8"))]
-    assert len(steps) > 10
+@pytest.mark.parametrize(("title", "statement"), [("One MERGE", MERGE), ("One SELECT", SELECT)])
+def test_a_statement_passes_through_the_files_in_the_order_of_the_page(
+    spark: SparkSession, tmp_path: Path, title: str, statement: str
+) -> None:
+    section = PAGE.read_text(encoding="utf-8").partition(f"## {title} through the code")[2].partition("\n## ")[0]
+    steps = [(step["path"], step["function"]) for step in STEP.finditer(section)]
+    assert len(steps) >= 10
     with dml.connect(str(tmp_path), spark=spark, progress=False) as lake:
         lake.sql("CREATE NAMESPACE db")
         lake.sql("CREATE TABLE db.flights (id BIGINT, delay DOUBLE)")
         lake.sql("INSERT INTO db.flights VALUES (1, 1.0), (2, 2.0)")
         with first_calls() as calls:
-            lake.sql(
-                "MERGE INTO db.flights t USING (VALUES (2, 5.0), (3, 1.0)) AS s (id, delay) ON t.id = s.id "
-                "WHEN MATCHED THEN UPDATE SET delay = s.delay + abs(t.delay) WHEN NOT MATCHED THEN INSERT *"
-            )
+            lake.sql(statement)
         lake.disable()
     missing = [step for step in steps if step not in calls]
     assert not missing
