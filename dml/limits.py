@@ -42,6 +42,9 @@ MAX_CLUSTER_SOURCE_BYTES: Final = 64 * 2**20
 MAX_SOURCE_ROW_BYTES: Final = 1024
 """Bytes of text in a source row. Spark passes 10,000 rows to a task at once, however long they are."""
 
+MAX_DRIVER_SOURCE_BYTES: Final = 2 * 2**20
+"""Files of a source that the driver reads itself. Above it, tasks read them in parallel. Estimate."""
+
 MAX_RANGE_SOURCE_BYTES: Final = 16 * 2**20
 """Sources whose new rows are one range, which one task writes. Above it, Spark joins and makes the ranges."""
 

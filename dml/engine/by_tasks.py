@@ -17,13 +17,19 @@ from pyspark.sql import SparkSession
 
 from dml import limits
 from dml.engine.sent_source import SentSource
-from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, failures_of, task_reports, with_live_storage, written_by
+from dml.engine.writes import (
+    TASK_COMMIT_SCHEMA,
+    WriteOutcome,
+    checked_reports,
+    task_reports,
+    with_live_storage,
+    written_by,
+)
 from dml.model.scan_task import ScanContext, ScanTask
-from dml.model.write_task import SourceMatches, TaskReport, report_from_bytes
+from dml.model.write_task import SourceMatches, TaskReport
 from dml.options import DistributionMode
 from dml.rows.program import Changes, Program, column_ids
 from dml.scan.table_scan import Scan
-from dml.spark.jobs import ended_on_failure
 from dml.spark.task_frames import task_frame
 from dml.spark.workers import check_writes
 from dml.tasks.row_task import RowTask, discard
@@ -247,9 +253,5 @@ class MergeJobs:
             sink=discard,
             reports_matches=True,
         )
-        with ended_on_failure(self.spark):
-            rows = task_frame(self.spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups)).collect()
-        reports = [report_from_bytes(bytes(row[0])) for row in rows]
-        for failure in failures_of(reports):
-            raise failure.error
-        return matches_of(reports)
+        frame = task_frame(self.spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
+        return matches_of(checked_reports(frame))

@@ -13,6 +13,7 @@ from dml.engine.insert import planned_insert
 from dml.engine.query import query_views
 from dml.engine.row_level import Delta, delta_of
 from dml.engine.row_level_plan import InTasks, PlannedStatement, Unchanged, WholeFiles, plan_statement
+from dml.engine.sent_source import SentSource
 from dml.options import RowLevelOperationMode, WriteOptions
 from dml.plan.row_delta_plan import DefaultValue, ThroughSpark
 from dml.pruning.filter_text import filter_text
@@ -142,8 +143,12 @@ def way_lines(delta: Delta) -> Iterator[str]:
             yield "  rows: deleted with their data files, which are not opened"
         case InTasks(source=None):
             yield "  rows: changed by the tasks that read them; they do not go through Spark"
-        case InTasks():
+        case InTasks(source=SentSource(through_spark=through)):
             yield "  rows: matched by the tasks that read them, which receive the source; they do not go through Spark"
+            if through is None:
+                yield "  source: read by RowDelta's own scan; its rows do not go through Spark"
+            else:
+                yield f"  source: through Spark, because {through.reason}"
         case ThroughSpark(reason=reason):
             yield through_spark(reason)
             yield f"  shuffle: {'none, as files stay whole' if delta.whole_files else 'rows by data file'}"

@@ -24,6 +24,7 @@ from dml.commit import (
     StreamEpoch,
     conservation_summary,
 )
+from dml.engine.by_tasks import write_by_tasks
 from dml.engine.delta_query import value_sql
 from dml.engine.distribution import distribute_rows, orders_rows, scatters, sorts
 from dml.engine.engine import Engine, StatementSettings
@@ -32,7 +33,7 @@ from dml.engine.query import statement_views
 from dml.engine.replaced_rows import Replaced, replaced_rows
 from dml.engine.row_level_commit import check_rows
 from dml.engine.row_level_plan import run_or_fall_back
-from dml.engine.scanned_rows import ScannedRows, plain_targets, scanned_rows, write_scanned_rows
+from dml.engine.scanned_rows import ScannedRows, plain_targets, scanned_rows
 from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fitted_insert
 from dml.engine.target import SNAPSHOT_PROPERTY, StatementStart, Target, check_snapshot_properties, start_statement
 from dml.engine.writes import (
@@ -486,7 +487,8 @@ def write_rows(write: RowsWrite, rows: DataFrame | ScannedRows) -> Result:
     engine, target, table = write.engine, write.target, write.target.table
     with progress_bar(engine.spark, f"{write.command} {target.resolved.name}", enabled=engine.progress):
         if isinstance(rows, ScannedRows):
-            written = write_scanned_rows(engine.spark, rows, table, write.task.spec)
+            spec = replace(write.task.spec, layout=DeltaLayout(value_ids=rows.value_ids))
+            written = write_by_tasks(engine.spark, rows.program, rows.context, rows.groups, table, spec)
         else:
             rows = distribute_rows(rows, table, write.context.properties)
             written = run_writer(rows, write.task, table, write.task.spec)

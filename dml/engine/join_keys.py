@@ -64,6 +64,7 @@ class PruningKey:
 
     Attributes:
         column: The target's column or nested field.
+        name: The source's column, quoted.
         sql: The source's value in the type of the column (a UUID as its 16 bytes); NULL if no value equals it.
         is_exact: Whether a value of the column equals the source's value if and only if it equals that of the SQL, NULL
             included if `null_safe`.
@@ -72,6 +73,7 @@ class PruningKey:
     """
 
     column: TableColumn
+    name: str
     sql: str
     is_exact: bool
     margin: int = 0
@@ -182,12 +184,12 @@ def pruning_key(name: str, source: spark.DataType, column: TableColumn, *, null_
     if casts_exactly(source, column.field_type):
         sql = exact_sql(name, source, column.field_type)
         is_exact = not null_safe or widens(source, column.field_type)
-        return PruningKey(column=column, sql=sql, is_exact=is_exact, null_safe=null_safe)
+        return PruningKey(column=column, name=name, sql=sql, is_exact=is_exact, null_safe=null_safe)
     found = enclosing_sql(name, source, column.field_type)
     if found is None:
         return None
     sql, margin = found
-    return PruningKey(column=column, sql=sql, is_exact=False, margin=margin, null_safe=null_safe)
+    return PruningKey(column=column, name=name, sql=sql, is_exact=False, margin=margin, null_safe=null_safe)
 
 
 def enclosing_sql(name: str, source: spark.DataType, kind: IcebergType) -> tuple[str, int] | None:

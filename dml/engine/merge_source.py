@@ -5,6 +5,7 @@ the source, so that of the target only rows that can match cross into the JVM, a
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,12 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.types import (
+    BinaryType,
     BooleanType,
     DateType,
+    DecimalType,
     DoubleType,
+    FloatType,
     IcebergType,
     IntegerType,
     LongType,
@@ -31,12 +35,13 @@ from pyspark.sql import types as spark
 from dml import limits
 from dml.engine.delta_query import lacks_fields
 from dml.engine.join_keys import PruningKey, pruning_key
+from dml.engine.scanned_rows import PlainRows
 from dml.engine.target import refuse_internal_names
 from dml.model.columns import INTERNAL_PREFIX
 from dml.model.scan_task import KeyFilter
 from dml.plan.merge import whens
 from dml.plan.predicates import equi_keys
-from dml.plan.row_delta_plan import JoinKey, MergeSource, PlanContext
+from dml.plan.row_delta_plan import JoinKey, MergeSource, PlanContext, ThroughSpark
 from dml.spark.handlers import is_classic
 from dml.spark.jobs import cancelled_on_interrupt
 from dml.spark.task_frames import estimated_bytes, local_rows
@@ -53,6 +58,7 @@ __all__ = [
     "MergeSourceFrame",
     "SourceKeys",
     "prepared_source",
+    "source_fragment",
     "source_fragments",
     "source_frame",
     "source_keys",
@@ -87,6 +93,7 @@ class MergeSourceFrame:
     Attributes:
         described: Its placeholder, alias and columns.
         frame: Its rows.
+        scan: The same rows as RowDelta's own scan reads them, or why only Spark can.
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
         pruning_keys: The keys by which the equalities prune files, those of `pushable` first.
         may_be_kept: Whether to cache the rows if they may be read twice: nothing else caches them.
@@ -98,6 +105,7 @@ class MergeSourceFrame:
 
     described: MergeSource
     frame: DataFrame
+    scan: PlainRows | ThroughSpark
     pushable: tuple[tuple[NestedField, str], ...] = ()
     pruning_keys: tuple[PruningKey, ...] = ()
     may_be_kept: bool = False
@@ -163,7 +171,11 @@ def forget(frame: DataFrame) -> None:
 
 
 def prepared_source(
-    statement: MergeStatement, context: PlanContext, views: StatementViews, target_bytes: int
+    statement: MergeStatement,
+    context: PlanContext,
+    views: StatementViews,
+    scan: PlainRows | ThroughSpark,
+    target_bytes: int,
 ) -> MergeSourceFrame:
     """The source of a statement as a DataFrame.
 
@@ -174,6 +186,7 @@ def prepared_source(
         statement: The statement.
         context: Its context.
         views: Its views.
+        scan: As in `MergeSourceFrame`.
         target_bytes: The size of the target's data files, 0 if unknown.
     """
     frame = source_frame(statement, views)
@@ -189,7 +202,7 @@ def prepared_source(
             limits.MAX_PRUNING_SOURCE_BYTES, target_bytes // limits.PRUNING_SOURCE_DIVISOR
         ):
             keys = ()
-    known_rows = local_rows(frame) if keys else None
+    known_rows = local_rows(frame) if keys and isinstance(scan, ThroughSpark) else None
     return MergeSourceFrame(
         described=MergeSource(
             view=views.free_placeholder(),
@@ -197,7 +210,7 @@ def prepared_source(
             columns=tuple(frame.columns),
             qualifiers=source_qualifiers(statement, views),
             lacking=lacking_columns(statement, context, frame),
-            types={context.names.folded(name): kind for name, kind in computed_types(frame).items()},
+            fields=source_fields(frame, context),
             keys=tuple(
                 JoinKey(
                     field_id=column.field_id,
@@ -208,6 +221,7 @@ def prepared_source(
             ),
         ),
         frame=frame,
+        scan=scan,
         pushable=pairs,
         pruning_keys=keys,
         may_be_kept=bool(keys) and known_rows is None and not frame.is_cached and not kept_already(frame),
@@ -216,22 +230,36 @@ def prepared_source(
     )
 
 
-COMPUTED: Final[dict[type[spark.DataType], IcebergType]] = {
+TYPES: Final[dict[type[spark.DataType], IcebergType]] = {
+    spark.BinaryType: BinaryType(),
+    spark.BooleanType: BooleanType(),
+    spark.DateType: DateType(),
+    spark.DoubleType: DoubleType(),
+    spark.FloatType: FloatType(),
     spark.IntegerType: IntegerType(),
     spark.LongType: LongType(),
-    spark.DoubleType: DoubleType(),
-    spark.DateType: DateType(),
-    spark.TimestampType: TimestamptzType(),
     spark.TimestampNTZType: TimestampType(),
+    spark.TimestampType: TimestamptzType(),
 }
-"""Types whose values tasks compute with as Spark does, and strings that are compared by their bytes."""
 
 
-def computed_types(frame: DataFrame) -> dict[str, IcebergType]:
-    """The columns of a source with which tasks can compute, and their types."""
-    found = {field.name: COMPUTED.get(type(field.dataType)) for field in frame.schema.fields}
-    texts = {field.name: StringType() for field in frame.schema.fields if field.dataType == spark.StringType()}
-    return {name: kind for name, kind in found.items() if kind is not None} | texts
+def source_fields(frame: DataFrame, context: PlanContext) -> tuple[NestedField, ...]:
+    """Return the columns of a source that have a primitive type of Iceberg, as `MergeSource.fields`."""
+    columns = frame.schema.fields
+    names = Counter(context.names.folded(column.name) for column in columns)
+    kinds = ((place, column.name, iceberg_type(column.dataType)) for place, column in enumerate(columns, start=1))
+    return tuple(
+        NestedField(place, name, kind, required=False)
+        for place, name, kind in kinds
+        if kind is not None and names[context.names.folded(name)] == 1  # Spark reports the others as ambiguous
+    )
+
+
+def iceberg_type(kind: spark.DataType) -> IcebergType | None:
+    """Return the primitive Iceberg type of a Spark type; None if there is none, as for strings with a collation."""
+    if isinstance(kind, spark.DecimalType):
+        return DecimalType(kind.precision, kind.scale)
+    return StringType() if kind == spark.StringType() else TYPES.get(type(kind))
 
 
 def lacking_columns(statement: MergeStatement, context: PlanContext, frame: DataFrame) -> frozenset[str]:

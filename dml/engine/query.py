@@ -159,6 +159,7 @@ def table_frame(
         columns=read.field_ids,
         metadata_columns=read.metadata_columns,
         row_filter=read.row_filter,
+        row_predicate=read.row_predicate,
         rules=settings.rules,
         parallelism=settings.parallelism,
     )

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 
 from dml.commit import CommitKey
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.merge_source import MergeSourceFrame, prepared_source, source_fragments, source_frame
+from dml.engine.merge_source import MergeSourceFrame, prepared_source, source_fragment, source_fragments, source_frame
 from dml.engine.query import statement_views
+from dml.engine.scanned_rows import PlainRows, plain_rows
 from dml.engine.schema_evolution import evolves, merged_target
 from dml.engine.sent_source import SentSource
-from dml.engine.target import Target, start_statement
+from dml.engine.target import StatementStart, Target, start_statement
 from dml.errors import ErrorKind, NotSupportedError
 from dml.model.scan_task import ScanTask
 from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
@@ -238,7 +239,8 @@ def plan_statement(
         case UpdateStatement():
             plan = plan_update(statement, context)
         case MergeStatement():
-            source = prepared_source(statement, context, views, data_bytes(target))
+            scan = source_rows(engine, start, statement, sql)
+            source = prepared_source(statement, context, views, scan, data_bytes(target))
             views = views.with_frame(source.described.view, source.frame)
             try:
                 plan = plan_merge(statement, context, source.described)
@@ -254,6 +256,13 @@ def plan_statement(
         target_view=target_view,
         source=source,
     )
+
+
+def source_rows(engine: Engine, start: StatementStart, statement: MergeStatement, sql: str) -> PlainRows | ThroughSpark:
+    """Return the source of a MERGE as RowDelta's own scan reads it, or the reason why only Spark can."""
+    if statement.ctes is not None:
+        return ThroughSpark(reason="the statement has a WITH clause")
+    return plain_rows(engine, start.settings, start.tables, source_fragment(statement, sql))
 
 
 def data_bytes(target: Target) -> int:

@@ -1,4 +1,4 @@
-"""INSERT ... SELECT from a table in tasks: they read, compute and write the rows. Driver.
+"""Queries of one table whose rows bypass Spark: INSERT ... SELECT in tasks, and the source of a MERGE. Driver.
 
     INSERT INTO archive SELECT id, amount * 2, 'old' FROM lake.db.orders WHERE id % 10 = 3
 
@@ -6,27 +6,24 @@ Spark analyzes the statement like any other, so errors and column types are Spar
 statement falls back to Spark if tasks might compute different values (`dml.plan.plain_scan`) or rows must be moved.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField
-from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import DataType, StructType
 
-from dml.engine.by_tasks import write_by_tasks
 from dml.engine.distribution import groups_in_place
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.query import snapshot_to_read
-from dml.engine.writes import WriteOutcome
-from dml.model.columns import FILE_ORDINAL, DeltaLayout
+from dml.model.columns import FILE_ORDINAL
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.plan.insert import InsertPlan
-from dml.plan.plain_scan import NOT_PLAIN, plain_scan
+from dml.plan.plain_scan import NOT_PLAIN, PlainScan, plain_scan
 from dml.plan.row_delta_plan import DefaultValue, RawValue, ThroughSpark, raw_place
 from dml.plan.row_terms import stored_value
 from dml.read.projection import arrow_type, constant_array
@@ -36,9 +33,17 @@ from dml.spark.store_assignment import StoreAssignmentPolicy, is_assignable, sam
 from dml.spark.types import spark_field, spark_type
 from dml.sqlparse.statements import Fragment
 from dml.views import StatementTables
-from dml.write.writer_spec import WriterSpec
 
-__all__ = ["ScannedRows", "Targets", "plain_targets", "scanned_rows", "write_scanned_rows"]
+__all__ = [
+    "PlainRows",
+    "ScannedRows",
+    "Targets",
+    "has_type",
+    "plain_rows",
+    "plain_targets",
+    "scanned_rows",
+    "stored_in",
+]
 
 
 Targets = Sequence[tuple[NestedField, int | Literal]]
@@ -57,6 +62,78 @@ COMPUTED: Final = {
     pa.timestamp("us", tz="UTC"): spark_types.TimestampType(),
 }
 """Spark's type for each Arrow type that tasks compute. Strings have the default collation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainRows:
+    """The rows of a query that a scan of one table can read, filter and compute.
+
+    Attributes:
+        table: The table.
+        snapshot_id: The snapshot that the query reads; None for a table without snapshots.
+        schema: The schema under which it is read.
+        plain: The values of the query's columns, and its condition.
+        case_sensitive: How names in the condition match.
+        parallelism: The number of concurrent tasks.
+    """
+
+    table: Table
+    snapshot_id: int | None
+    schema: Schema
+    plain: PlainScan
+    case_sensitive: bool
+    parallelism: int
+
+    def scan(self, values: Iterable[Value]) -> TableScan:
+        """Return the scan that reads what values need. At least one column is read."""
+        read = dict.fromkeys(field_id for value in values for field_id in sorted(column_ids(value)))
+        return TableScan(
+            table=self.table,
+            snapshot_id=self.snapshot_id,
+            schema=self.schema,
+            columns=tuple(read),
+            metadata_columns=() if read else (FILE_ORDINAL,),  # a batch without columns has no rows
+            row_filter=self.plain.condition.pruning,
+            row_predicate=self.plain.condition.rows,
+            case_sensitive=self.case_sensitive,
+        )
+
+
+def plain_rows(
+    engine: Engine, settings: StatementSettings, tables: StatementTables, query: Fragment
+) -> PlainRows | ThroughSpark:
+    """Return the rows of a query, or the reason why only Spark can compute them.
+
+    Args:
+        engine: The session and its catalogs.
+        settings: The session's settings.
+        tables: Finds the table, which the statement has loaded.
+        query: The query, or the name of a table.
+    """
+    if not query.tables:
+        return ThroughSpark(reason="the query reads no table")
+    if len(query.tables) > 1:
+        return NOT_PLAIN
+    if settings.quoted_regex:
+        return ThroughSpark(reason="names in backquotes are patterns")
+    (reference,) = query.tables
+    resolved = tables.resolve(reference)
+    if resolved is None:
+        return ThroughSpark(reason="the query does not read a RowDelta table")
+    if resolved.metadata_table is not None:
+        return ThroughSpark(reason="the query reads a metadata table")
+    snapshot_id, schema = snapshot_to_read(engine, settings, tables.statement, resolved, reference)
+    plain = plain_scan(query, reference, schema, settings.rules)
+    if isinstance(plain, ThroughSpark):
+        return plain
+    return PlainRows(
+        table=resolved.table,
+        snapshot_id=snapshot_id,
+        schema=schema,
+        plain=plain,
+        case_sensitive=settings.case_sensitive,
+        parallelism=settings.parallelism,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,36 +177,14 @@ def scanned_rows(
         properties: Its properties, overridden by the statement's options.
         policy: The rules of store assignment.
     """
-    if not query.tables:
-        return ThroughSpark(reason="the query reads no table")
-    if len(query.tables) > 1:
-        return NOT_PLAIN
-    if settings.quoted_regex:
-        return ThroughSpark(reason="names in backquotes are patterns")
-    (reference,) = query.tables
-    resolved = tables.resolve(reference)
-    if resolved is None:
-        return ThroughSpark(reason="the query does not read a RowDelta table")
-    if resolved.metadata_table is not None:
-        return ThroughSpark(reason="the query reads a metadata table")
-    snapshot_id, schema = snapshot_to_read(engine, settings, tables.statement, resolved, reference)
-    plain = plain_scan(query, reference, schema, settings.rules)
-    if isinstance(plain, ThroughSpark):
-        return plain
-    values = stored_values(plain.values, [column.dataType for column in found.fields], schema, targets, policy)
+    rows = plain_rows(engine, settings, tables, query)
+    if isinstance(rows, ThroughSpark):
+        return rows
+    kinds = [column.dataType for column in found.fields]
+    values = stored_values(rows.plain.values, kinds, rows.schema, targets, policy)
     if isinstance(values, ThroughSpark):
         return values
-    read = dict.fromkeys(field_id for value in values.values() for field_id in sorted(column_ids(value)))
-    scan = TableScan(
-        table=resolved.table,
-        snapshot_id=snapshot_id,
-        schema=schema,
-        columns=tuple(read),
-        metadata_columns=() if read else (FILE_ORDINAL,),  # a batch without columns has no rows
-        row_filter=plain.condition.pruning,
-        row_predicate=plain.condition.rows,
-        case_sensitive=settings.case_sensitive,
-    )
+    scan = rows.scan(values.values())
     tasks = scan.plan().tasks
     groups = groups_in_place(tasks, scan, settings, values, target, properties)
     if isinstance(groups, ThroughSpark):
@@ -165,19 +220,37 @@ def stored_values(
         if isinstance(source, Literal):
             values[column.field_id] = source
             continue
-        value, kind, target = selected[source], kinds[source], spark_type(column.field_type)
-        stored: Value | None = None
-        if has_type(value, kind, schema):
-            if same_type(kind, target) and not isinstance(value, Literal):
-                stored = value
-            elif is_assignable(kind, target, policy):
-                narrows = policy is StoreAssignmentPolicy.ANSI
-                stored = stored_value(value, arrow_type(column.field_type, spark=True), narrows=narrows)
-        if stored is None:
-            conversion = f"{kind.simpleString()} into {target.simpleString()}"
-            return ThroughSpark(reason=f"tasks cannot store {conversion} ('{column.name}') as Spark does")
+        stored = stored_in(selected[source], kinds[source], schema, column, policy)
+        if isinstance(stored, ThroughSpark):
+            return stored
         values[column.field_id] = stored
     return values
+
+
+def stored_in(
+    value: Value, kind: DataType, schema: Schema, column: NestedField, policy: StoreAssignmentPolicy
+) -> Value | ThroughSpark:
+    """Return a value as it is stored in a column, or the reason why Spark must convert it.
+
+    Args:
+        value: The value.
+        kind: Its type, from Spark.
+        schema: The schema of the columns that it reads.
+        column: The target column.
+        policy: The rules of store assignment.
+    """
+    target = spark_type(column.field_type)
+    stored: Value | None = None
+    if has_type(value, kind, schema):
+        if same_type(kind, target) and not isinstance(value, Literal):
+            stored = value
+        elif is_assignable(kind, target, policy):
+            narrows = policy is StoreAssignmentPolicy.ANSI
+            stored = stored_value(value, arrow_type(column.field_type, spark=True), narrows=narrows)
+    if stored is None:
+        conversion = f"{kind.simpleString()} into {target.simpleString()}"
+        return ThroughSpark(reason=f"tasks cannot store {conversion} ('{column.name}') as Spark does")
+    return stored
 
 
 def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
@@ -215,22 +288,3 @@ def plain_targets(plan: InsertPlan) -> Targets | ThroughSpark:
             case _:
                 return ThroughSpark(reason=f"'{column.name}' is filled field by field")
     return targets
-
-
-def write_scanned_rows(spark: SparkSession, rows: ScannedRows, target: Table, spec: WriterSpec) -> WriteOutcome:
-    """Write the rows. No files are left behind on an error.
-
-    Args:
-        spark: The session.
-        rows: The rows.
-        target: The target table.
-        spec: The writer's settings; `layout` is replaced.
-
-    Raises:
-        SetupError: The workers run a Python without this package.
-        UncomputableValueError: Only Spark can compute a value.
-        DmlError: Reading or writing failed.
-        PySparkException: Spark failed.
-    """
-    spec = replace(spec, layout=DeltaLayout(value_ids=rows.value_ids))
-    return write_by_tasks(spark, rows.program, rows.context, rows.groups, target, spec)

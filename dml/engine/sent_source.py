@@ -3,11 +3,15 @@
 Input: the source, and the columns that a plan needs. Output: its keys and columns, which tasks receive with their
 function, in a file on their machine, or by a broadcast variable; or the reason why not: it has too many bytes or a
 duplicate key, or Spark cannot compute all of it. The limit is in bytes; the number of rows does not matter.
+
+A query of one RowDelta table bypasses Spark: tasks scan the table, or the driver if its files are small. Spark computes
+the other sources.
 """
 
 import logging
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, cast
 
@@ -16,25 +20,34 @@ import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BooleanType, DateType, NumericType, TimestampNTZType, TimestampType
+from pyspark.sql.types import BooleanType, DataType, DateType, NumericType, TimestampNTZType, TimestampType
 
 from dml import limits
 from dml.engine.delta_query import value_sql
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys, key_name, source_keys
+from dml.engine.source_scan import SourceProgram, source_program
+from dml.engine.writes import TASK_COMMIT_SCHEMA, checked_reports
 from dml.errors import DmlError
 from dml.model.columns import INTERNAL_PREFIX
+from dml.model.scan_task import ScanTask
+from dml.model.write_task import SourcePart
 from dml.plan.row_delta_plan import RawValue, SentSourcePlan, SourceColumn, ThroughSpark, raw_name
 from dml.read.projection import arrow_type
+from dml.read.reader import TaskReader
+from dml.rows.evaluate import UncomputableValueError
 from dml.rows.lookup import KeyLookup
-from dml.rows.program import Changes
+from dml.rows.program import Changes, Projection
+from dml.scan.table_scan import spark_schema
 from dml.spark.handlers import is_classic
-from dml.spark.jobs import cancelled_on_interrupt, ended_on_failure, was_cancelled
+from dml.spark.jobs import cancelled_on_interrupt, was_cancelled
 from dml.spark.store_assignment import Assign, default_sql
-from dml.spark.task_frames import estimated_bytes
+from dml.spark.task_frames import estimated_bytes, task_frame
 from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
-from dml.spark.workers import check_workers, scratch_folder, shares_files
+from dml.spark.workers import check_reads, check_workers, scratch_folder, shares_files
 from dml.sqlparse.quoting import quoted
+from dml.tasks.row_task import RowTask, project
+from dml.tasks.task_input import TaskInput
 from dml.views import StatementViews
 from dml.write.sent_rows import (
     BroadcastBatch,
@@ -68,6 +81,7 @@ class SentSource:
         row_count: The number of rows.
         row_bytes: The mean size of a row, in bytes.
         is_repeatable: Whether the source has the same rows when Spark reads it again.
+        through_spark: Why Spark computed the rows; None if RowDelta's own scan read them.
     """
 
     program: Changes
@@ -76,6 +90,7 @@ class SentSource:
     row_count: int
     row_bytes: float
     is_repeatable: bool
+    through_spark: ThroughSpark | None
 
 
 def send_source(
@@ -99,17 +114,41 @@ def send_source(
         Py4JError: The job was cancelled, as PySpark reports it for rows that are collected as Arrow.
     """
     try:
-        frame = source_frame(plan, source, views, assign)
-        with cancelled_on_interrupt(frame.sparkSession):
-            columns = computed_columns(source, frame, most_bytes)
+        expressions = source_expressions(plan, source, views)
+        with cancelled_on_interrupt(expressions.sparkSession):
+            columns, through_spark = source_columns(plan, source, expressions, assign, most_bytes)
         if columns is None:
             return ThroughSpark(reason="the source, or one of its rows, is too large to send to each task")
-        return sent(plan, source, columns)
+        return sent(plan, source, columns, through_spark)
     except (PySparkException, Py4JError, DmlError, pa.ArrowException, OSError) as error:
         if was_cancelled(error):
             raise
         LOG.debug("The source of a MERGE cannot be sent to tasks: %s", error)
         return ThroughSpark(reason="Spark could not compute every row of the source before the join")
+
+
+def source_columns(
+    plan: SentSourcePlan, source: MergeSourceFrame, expressions: DataFrame, assign: Assign, most_bytes: int
+) -> tuple[list[pa.ChunkedArray] | None, ThroughSpark | None]:
+    """Compute the keys and columns of a source by RowDelta's own scan, or through Spark.
+
+    Args:
+        plan: The columns.
+        source: The source.
+        expressions: As from `source_expressions`.
+        assign: The rules of store assignment.
+        most_bytes: The limit for the rows.
+
+    Returns:
+        The keys and columns, or None if all rows, or a single one, exceed their limit; and why Spark computed them.
+    """
+    program = source_program(plan, source, types_of(expressions), assign.policy)
+    if isinstance(program, SourceProgram):
+        try:
+            return scanned_columns(expressions.sparkSession, program, most_bytes), None
+        except UncomputableValueError as error:
+            program = ThroughSpark(reason=str(error))
+    return computed_columns(source, stored_frame(plan, source, expressions, assign), most_bytes), program
 
 
 def computed_columns(source: MergeSourceFrame, frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray] | None:
@@ -135,7 +174,7 @@ def computed_columns(source: MergeSourceFrame, frame: DataFrame, most_bytes: int
         source.keep()
     elif size <= limits.MAX_CACHED_SOURCE_BYTES:
         source.keep()
-    return columns_of_parts(frame, most_bytes) if most_bytes else None
+    return columns_of_frame(frame, most_bytes) if most_bytes else None
 
 
 def default_limit(spark: SparkSession, tasks: int) -> int:
@@ -163,33 +202,130 @@ def literal_columns(frame: DataFrame) -> list[pa.ChunkedArray] | None:
     return columns
 
 
-def columns_of_parts(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray] | None:
+def columns_of_frame(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray] | None:
     """Let tasks compute the columns of a source; None if they exceed the limit, or a row is too long.
 
     Spark's estimates may be far off: text in a file may be compressed, or computed by an expression.
     """
-    spark, fits = frame.sparkSession, FITS if FITS in frame.columns else ""
-    check_workers(spark)
+    fits = FITS if FITS in frame.columns else ""
+    check_workers(frame.sparkSession)
+    found = columns_of_parts(
+        frame.sparkSession,
+        lambda write: frame.mapInArrow(cast("Any", write), TASK_COMMIT_SCHEMA),
+        most_bytes,
+        fits,
+    )
+    if found == []:
+        found = arrow_table(frame.limit(0)).columns
+        del found[len(found) - bool(fits) :]
+    return found
+
+
+def columns_of_parts(
+    spark: SparkSession, job: Callable[[PartWriter], DataFrame], most_bytes: int, fits: str = ""
+) -> list[pa.ChunkedArray] | None:
+    """Run a job whose tasks send rows to the driver.
+
+    Args:
+        spark: The session.
+        job: Returns the reports of tasks that pass their rows to the writer.
+        most_bytes: The limit for the rows.
+        fits: As in `PartWriter`.
+
+    Returns:
+        The columns, an empty list if there are no rows; None if they exceed the limit, or a row is too long.
+
+    Raises:
+        DmlError: A task failed.
+        PySparkException: Spark failed.
+    """
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder(spark.sparkContext)) if shares_files(spark) else ""
         write = PartWriter(folder=folder, most_bytes=most_bytes, held_bytes=limits.MAX_INLINE_SOURCE_BYTES, fits=fits)
-        stack.enter_context(ended_on_failure(spark))
-        parts = frame.mapInArrow(cast("Any", write), "path STRING, rows BINARY, fits BOOLEAN").collect()
+        parts = [part for part in checked_reports(job(write)) if isinstance(part, SourcePart)]
         if not all(part.fits for part in parts):
             return None
         found = part_columns(parts)
-    if not found:
-        found = arrow_table(frame.limit(0)).columns
-        del found[len(found) - bool(fits) :]
     return None if sum(column.nbytes for column in found) > most_bytes else found
 
 
-def source_frame(plan: SentSourcePlan, source: MergeSourceFrame, views: StatementViews, assign: Assign) -> DataFrame:
-    """The keys and columns of a source, not yet evaluated."""
+def scanned_columns(spark: SparkSession, program: SourceProgram, most_bytes: int) -> list[pa.ChunkedArray] | None:
+    """Read a source by RowDelta's own scan, and compute its keys and columns; None if they exceed the limit.
+
+    Args:
+        spark: The session.
+        program: What to compute.
+        most_bytes: The limit for the rows.
+
+    Raises:
+        UncomputableValueError: Only Spark can compute a value.
+        DmlError: A file cannot be read.
+        PySparkException: Spark failed.
+    """
+    if not most_bytes:
+        return None
+    rows, values = program.rows, program.fields
+    scan = rows.scan(values)
+    tasks = scan.plan().tasks
+    context = replace(scan.context(tasks), decides_rows=True)  # Spark does not filter the rows again
+    size = scan.size(tasks, spark_schema(context)).size
+    if not is_classic(spark) or size is None or size > most_bytes:
+        most_bytes = min(most_bytes, limits.MAX_TRIED_SOURCE_BYTES)
+    found: list[pa.ChunkedArray] | None
+    if sum(map(bytes_read, tasks)) <= limits.MAX_DRIVER_SOURCE_BYTES:
+        reader = TaskReader(context)
+        batches = (batch for task in tasks for batch in reader.read(task))
+        found = columns_of_batches((project(batch, context, values) for batch in batches), most_bytes)
+    else:
+        check_reads(spark, rows.table)
+        groups = scan.groups(tasks, rows.parallelism)
+        task = RowTask(input=TaskInput.of(groups, context), program=Projection(values=values))
+        found = columns_of_parts(
+            spark,
+            lambda write: task_frame(spark, len(groups), replace(task, sink=write), TASK_COMMIT_SCHEMA, len(groups)),
+            most_bytes,
+        )
+    if found is None:
+        return None
+    found = found or [pa.chunked_array([], value.type) for value in values]
+    columns = program.computed([as_array(column) for column in found])
+    if sum(column.nbytes for column in columns) > most_bytes:
+        return None
+    return [pa.chunked_array([column]) for column in columns]
+
+
+def bytes_read(task: ScanTask) -> int:
+    """Return the bytes of a data file and of its delete files."""
+    deletes = (*task.position_deletes, *task.equality_deletes, *filter(None, (task.deletion_vector,)))
+    return task.length + sum(delete.content_size_in_bytes or delete.file_size_in_bytes for delete in deletes)
+
+
+def columns_of_batches(batches: Iterable[pa.RecordBatch], most_bytes: int) -> list[pa.ChunkedArray] | None:
+    """Return the columns of batches, an empty list if there are none; None if they exceed a limit."""
+    held, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > most_bytes:
+            return None
+        held.append(batch)
+    columns: list[pa.ChunkedArray] = pa.Table.from_batches(held).columns if held else []
+    return columns
+
+
+def source_expressions(plan: SentSourcePlan, source: MergeSourceFrame, views: StatementViews) -> DataFrame:
+    """The keys of a source and the expressions of its columns, in the types that Spark finds for them."""
     raws = ", ".join(f"{column.sql} AS {raw_name(place)}" for place, column in enumerate(plan.columns) if column.sql)
     keys = ", ".join(f"{key} AS {key_name(place)}" for place, key in enumerate(source.key_expressions))
-    inner = views.sql(f"SELECT {', '.join(filter(None, (keys, raws)))} FROM {plan.source}")
-    types = {field.name: field.dataType for field in inner.schema.fields}
+    return views.sql(f"SELECT {', '.join(filter(None, (keys, raws)))} FROM {plan.source}")
+
+
+def types_of(frame: DataFrame) -> dict[str, DataType]:
+    return {field.name: field.dataType for field in frame.schema.fields}
+
+
+def stored_frame(plan: SentSourcePlan, source: MergeSourceFrame, expressions: DataFrame, assign: Assign) -> DataFrame:
+    """The keys of a source, and its columns as they are stored."""
+    types = types_of(expressions)
 
     def stored(place: int, column: SourceColumn) -> str:
         if column.value_of is None:
@@ -211,7 +347,7 @@ def source_frame(plan: SentSourcePlan, source: MergeSourceFrame, views: Statemen
         if known is None
         else max(limits.MAX_SOURCE_ROW_BYTES, limits.MAX_TRIED_SOURCE_BYTES // (known + 1))
     )
-    return bounded(inner.selectExpr(*names, *columns), most)
+    return bounded(expressions.selectExpr(*names, *columns), most)
 
 
 def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
@@ -228,13 +364,19 @@ def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
     return named.selectExpr(*columns, FITS)
 
 
-def sent(plan: SentSourcePlan, source: MergeSourceFrame, columns: list[pa.ChunkedArray]) -> SentSource | ThroughSpark:
+def sent(
+    plan: SentSourcePlan,
+    source: MergeSourceFrame,
+    columns: list[pa.ChunkedArray],
+    through_spark: ThroughSpark | None,
+) -> SentSource | ThroughSpark:
     """A source as it is sent, if no key comes twice.
 
     Args:
-        plan: What Spark has computed.
+        plan: What was computed.
         source: The source.
         columns: Its keys and columns. They are taken out of the list one by one, so that none is held twice.
+        through_spark: As in `SentSource`.
     """
     keys = [as_array(columns.pop(0)).cast(arrow_type(column.field_type, spark=False)) for column, _ in source.pushable]
     others = [as_array(columns.pop(0)) for _ in source.pruning_keys[len(keys) :]]
@@ -262,7 +404,8 @@ def sent(plan: SentSourcePlan, source: MergeSourceFrame, columns: list[pa.Chunke
         keys=source_keys(source, known),
         row_count=rows.num_rows,
         row_bytes=rows.nbytes / max(1, rows.num_rows),
-        is_repeatable=source.known_rows is not None or source.frame.is_cached,
+        is_repeatable=through_spark is None or source.known_rows is not None or source.frame.is_cached,
+        through_spark=through_spark,
     )
 
 

@@ -86,7 +86,7 @@ __all__ = [
     "UncommittedFiles",
     "WriteOutcome",
     "change_distribution",
-    "failures_of",
+    "checked_reports",
     "output_spec",
     "run_writer",
     "task_reports",
@@ -392,6 +392,24 @@ def task_reports(reports: DataFrame, table: Table, spec: WriterSpec) -> list[Tas
 def commits_of(reports: Iterable[TaskReport]) -> list[TaskCommit]:
     """Return the commits among reports."""
     return [report for report in reports if isinstance(report, TaskCommit)]
+
+
+def checked_reports(frame: DataFrame) -> list[TaskReport]:
+    """Run tasks that write no data files, and return what they report.
+
+    Args:
+        frame: Of `TASK_COMMIT_SCHEMA`.
+
+    Raises:
+        DmlError: The first failure that a task reported.
+        PySparkException: Spark failed.
+    """
+    with ended_on_failure(frame.sparkSession):
+        rows = frame.collect()
+    reports = [report_from_bytes(bytes(row[0])) for row in rows]
+    for failure in failures_of(reports):
+        raise failure.error
+    return reports
 
 
 def failures_of(reports: Iterable[TaskReport]) -> list[TaskFailure]:

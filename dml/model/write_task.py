@@ -24,6 +24,7 @@ __all__ = [
     "Numbers",
     "RowOrigins",
     "SourceMatches",
+    "SourcePart",
     "SplicedDataFile",
     "TaskCommit",
     "TaskFailure",
@@ -294,6 +295,21 @@ class SourceMatches:
     rows: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePart:
+    """The rows of a MERGE's source that a task computed.
+
+    Attributes:
+        path: An Arrow file of them; empty if there is none.
+        rows: An Arrow stream of them; empty without rows, or with a file.
+        fits: Whether they stay within the limits. If not, there are no rows.
+    """
+
+    path: str = ""
+    rows: bytes = field(default=b"", repr=False)
+    fits: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
     """The error of a task that has deleted its files. A retry would fail in the same way.
@@ -307,7 +323,7 @@ class TaskFailure:
     attempt_number: int = 0
 
 
-TaskReport = TaskCommit | SourceMatches | TaskFailure
+TaskReport = TaskCommit | SourceMatches | SourcePart | TaskFailure
 """What a task reports to the driver, one row each."""
 
 REPORT_SCHEMA: Final = pa.schema([pa.field("task_commit", pa.binary(), nullable=False)])

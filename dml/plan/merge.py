@@ -20,8 +20,9 @@ By tasks (`plan_sent_source`), each task that reads the target gets all rows of 
     WHEN MATCHED AND s.at > t.at THEN UPDATE SET n = t.n + s.n, v = upper(s.v)
     WHEN NOT MATCHED THEN INSERT *
 
-Spark computes what reads the source alone (`s.op = 'd'`, `upper(s.v)`, the inserted values) for each of its rows, all
-in one query. Tasks have to compute what reads both sides (`dml.plan.row_terms`), or the statement runs through Spark. A
+Expressions over the source alone (`s.op = 'd'`, `upper(s.v)`, the inserted values) are computed before the join, for
+each row of the source: by Spark in one query, whatever they are, or, if RowDelta's scan reads the source, as row
+expressions. Tasks compute expressions over both sides (`dml.plan.row_terms`), or the statement runs through Spark. A
 value of the source is also computed for rows whose clause is not reached: if that fails, the statement runs through
 Spark too, so that the error is one of the statement.
 """
@@ -33,6 +34,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -60,7 +62,7 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.hints import did_you_mean
 from dml.model.columns import CLAUSE, FILE_ORDINAL, INTERNAL_PREFIX, POS, RowOperation
 from dml.options import Command
-from dml.plan.condition import EVERY_ROW, UNKNOWN, conjunction
+from dml.plan.condition import EVERY_ROW, UNKNOWN, Condition, computed, conjunction
 from dml.plan.condition_checks import (
     check_merge_condition,
     check_value,
@@ -70,6 +72,7 @@ from dml.plan.condition_checks import (
     reads_clock,
     target_columns,
 )
+from dml.plan.names import TargetNames
 from dml.plan.predicates import Converter, split_conjuncts, target_only_pushdown
 from dml.plan.row_delta_plan import (
     ALWAYS,
@@ -94,9 +97,21 @@ from dml.plan.row_delta_plan import (
     old_columns,
     only_spark,
 )
-from dml.plan.row_terms import sql_text, uncomputed_part, value_term
+from dml.plan.row_terms import selected_value, sql_text, uncomputed_part, value_term
 from dml.read.projection import arrow_type
-from dml.rows.program import TRUE, Changes, Clause, Column, Comparison, Join, Literal, Predicate, Value, source_id
+from dml.rows.program import (
+    TRUE,
+    Changes,
+    Clause,
+    Column,
+    Comparison,
+    IsNull,
+    Join,
+    Literal,
+    Predicate,
+    Value,
+    source_id,
+)
 from dml.sqlparse import quoted
 from dml.sqlparse.statements import (
     Assignment,
@@ -111,7 +126,7 @@ from dml.sqlparse.statements import (
     WhenNotMatchedBySource,
 )
 
-__all__ = ["When", "described", "plan_merge", "whens"]
+__all__ = ["OnlySparkError", "When", "described", "plan_merge", "whens"]
 
 When = WhenMatched | WhenNotMatched | WhenNotMatchedBySource
 
@@ -249,22 +264,26 @@ CARRIED: Final = (
 """Types of values that come from the source as Arrow has them, by themselves or inside of others."""
 
 
+COMPUTED: Final = (BooleanType, DateType, DoubleType, IntegerType, LongType, StringType, TimestampType, TimestamptzType)
+"""Types of the source's columns with which tasks compute as Spark does; strings are compared by bytes."""
+
+
 class OnlySparkError(Exception):
     """Only Spark can compute the statement. The message is the reason of a `ThroughSpark`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SourceColumns:
-    """Collects what Spark computes of the source; what is asked for twice is one column.
+    """Collects what is computed from the source; what is needed twice is one column.
 
     Attributes:
         source: The source.
-        folded: How its names are compared.
+        rows: Expressions over its fields.
         columns: The columns.
     """
 
     source: MergeSource
-    folded: Callable[[str], str]
+    rows: Converter
     columns: list[SourceColumn] = field(default_factory=list)
 
     def place(self, column: SourceColumn) -> int:
@@ -275,11 +294,30 @@ class SourceColumns:
 
     def operand(self, name: str) -> NestedField | None:
         """A column of the source that tasks compute with; None where they cannot."""
-        kind = self.source.types.get(self.folded(name))
-        if kind is None:
+        found = self.rows.names.column(name)
+        if found is None or not isinstance(found.field_type, COMPUTED):
             return None
-        place = self.place(SourceColumn(sql=f"{quoted(self.source.alias)}.{quoted(name)}"))
-        return NestedField(source_id(place), name, kind, required=False)
+        place = self.place(SourceColumn(sql=self.sql(name), value=self.named(name)))
+        return NestedField(source_id(place), name, found.field_type, required=False)
+
+    def sql(self, name: str) -> str:
+        """The SQL of a column."""
+        return f"{quoted(self.source.alias)}.{quoted(name)}"
+
+    def named(self, name: str) -> Value | None:
+        """The value of a column; None for one that is not among the fields."""
+        found = self.rows.names.column(name)
+        return None if found is None else Column(field_id=found.field_id, type=arrow_type(found.field_type, spark=True))
+
+    def value(self, fragment: Fragment) -> Value | None:
+        """The value of an expression over the source; None if only Spark can compute it."""
+        tree = fragment.ast
+        return None if tree is None or not self.rows.trees.holds(tree) else selected_value(tree, self.rows.scope)
+
+    def predicate(self, fragment: Fragment) -> Predicate | None:
+        """A condition over the source; None if only Spark can evaluate it."""
+        found = self.rows.condition(fragment.ast)
+        return found.rows if found.rows_are_exact else None
 
 
 class JoinedRows(Converter):
@@ -301,6 +339,22 @@ class JoinedRows(Converter):
         found = self.top_level(node)
         name = self.source_column(node) if found is None else None
         return self.columns.operand(name) if name is not None else found
+
+    def computed(self, node: exp.Expression, *, negated: bool) -> Condition:
+        """What tasks can compute of a predicate: also whether a column of the source is NULL, or is true."""
+        asked = node.this if isinstance(node, exp.Is) else node
+        name = self.source_column(asked) if isinstance(asked, exp.Column | exp.Dot) else None
+        column = None if name is None else self.columns.operand(name)
+        if column is None:
+            return super().computed(node, negated=negated)
+        value = Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
+        match node:
+            case exp.Is(expression=exp.Null()):
+                return computed(IsNull(column=value, negated=negated))
+            case exp.Column() | exp.Dot() if isinstance(column.field_type, BooleanType):
+                flag = Literal(value=not negated, type=value.type)
+                return computed(Comparison(operator="=", left=value, right=flag, type=value.type))
+        return super().computed(node, negated=negated)
 
     def decided(self, conjuncts: Sequence[exp.Expression]) -> Predicate:
         """Translate a condition for tasks.
@@ -345,7 +399,9 @@ def plan_sent_source(
     for column in columns:
         if not is_carried(column.field_type):
             return ThroughSpark(reason=f"tasks cannot receive values of type {column.field_type} ('{column.name}')")
-    found = SourceColumns(source=source, folded=context.names.folded)
+    qualifiers = ((source.alias,), *source.qualifiers)
+    names = TargetNames(schema=Schema(*source.fields), qualifiers=qualifiers, rules=context.names.rules)
+    found = SourceColumns(source=source, rows=Converter(names, None))
     planner = Planner(
         rows=JoinedRows(context, source, found),
         target_rows=JoinedRows(context, None, found),
@@ -461,7 +517,8 @@ class Planner:
         if not self.is_of_source(fragment, clause):
             return self.rows_of(clause).decided(list(split_conjuncts(fragment.ast))), None
         sql = f"({condition_sql(fragment, self.render(fragment))})"
-        place = self.found.place(SourceColumn(sql=sql, is_condition=True))
+        value = self.found.predicate(fragment)
+        place = self.found.place(SourceColumn(sql=sql, value=value, is_condition=True))
         flag = Column(field_id=source_id(place), type=pa.bool_())
         true = Literal(value=True, type=pa.bool_())
         return Comparison(operator="=", left=flag, right=true, type=pa.bool_()), place
@@ -520,18 +577,19 @@ class Planner:
         return self.stored(column, value, guard)
 
     def stored(self, column: NestedField, value: AssignedValue | str, guard: int | None) -> Value:
-        """A value that Spark computes of the source, and stores into a column."""
+        """A value computed from the source, as it is stored into a column."""
+        computed: Value | None
         match value:
             case str(name) if name not in self.found.source.lacking:
-                sql, span = f"{quoted(self.found.source.alias)}.{quoted(name)}", None
+                sql, computed, span = self.found.sql(name), self.found.named(name), None
             case AssignedExpression(fragment=fragment):
-                sql, span = f"({self.render(fragment)})", fragment.span
+                sql, computed, span = f"({self.render(fragment)})", self.found.value(fragment), fragment.span
             case AssignedDefault():
                 place = self.found.place(SourceColumn(sql=None, value_of=column))
                 return Column(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
             case _:
                 raise OnlySparkError(f"fields of '{column.name}' are missing in the source or assigned one by one")
-        place = self.found.place(SourceColumn(sql=sql, value_of=column, span=span, guard=guard))
+        place = self.found.place(SourceColumn(sql=sql, value=computed, value_of=column, span=span, guard=guard))
         return Column(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
 
 

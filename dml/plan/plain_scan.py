@@ -2,8 +2,8 @@
 
     SELECT id, amount * 2, 'new' FROM lake.db.orders WHERE id % 10 = 3
 
-Input: a query fragment and the one table that it names. Output: a `PlainScan`, or `ThroughSpark` for every other query
-and for an expression whose value in Spark is not certain.
+Input: a query fragment, or a bare table, and the one table that it names. Output: a `PlainScan`, or `ThroughSpark` for
+every other query and for an expression whose value in Spark is not certain.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from dml.plan.names import SqlRules, TargetNames
 from dml.plan.predicates import Converter, pushable
 from dml.plan.row_delta_plan import ThroughSpark, only_spark
 from dml.plan.row_terms import selected_value, sql_text, uncomputed_part
-from dml.plan.table_read import is_alone, table_names, table_node
+from dml.plan.table_read import is_alone, named_columns, table_names, table_node
 from dml.read.projection import arrow_type
 from dml.rows.program import Column, Value
 from dml.sqlparse.statements import Fragment, TableReference
@@ -52,22 +52,25 @@ def plain_scan(
     """Return the values that a query selects, or the reason why Spark must compute them.
 
     Args:
-        fragment: The query.
+        fragment: The query, or a table of which the named columns are selected.
         reference: The table in it.
         schema: The schema under which the table is read.
         rules: Rules for the names and literals of the query.
     """
-    tree = fragment.ast
-    if not isinstance(tree, exp.Select) or not is_alone(fragment, reference) or reference.column_aliases:
-        return NOT_PLAIN
-    table = table_node(fragment, reference)
-    if table is None or not parts(tree) <= SELECT_PARTS or not parts(table) <= TABLE_PARTS:
-        return NOT_PLAIN
-    if not rules.trees.holds(tree):
-        return ThroughSpark(reason="a setting or a function of the session changes how Spark reads the query")
     names = table_names(reference, schema, rules)
     if len(names.fields_by_name) < len(schema.fields):
         return ThroughSpark(reason="column names differ only in case")  # Spark reports those that are ambiguous
+    if reference.span == fragment.span:
+        return PlainScan(values=tuple(map(column_value, named_columns(fragment, schema))), condition=EVERY_ROW)
+    tree, table = query_tree(fragment), table_node(fragment, reference)
+    if not isinstance(tree, exp.Select) or table is None or reference.column_aliases:
+        return NOT_PLAIN
+    if not parts(tree) <= SELECT_PARTS or not parts(table) <= TABLE_PARTS:
+        return NOT_PLAIN
+    if not is_alone(replace(fragment, ast=tree), reference):
+        return NOT_PLAIN
+    if not rules.trees.holds(tree):
+        return ThroughSpark(reason="a setting or a function of the session changes how Spark reads the query")
     where = tree.args.get("where")
     condition = EVERY_ROW if where is None else pushable(where.this, names)
     if condition.needs_spark:
@@ -79,6 +82,14 @@ def plain_scan(
             return found
         values.extend(found)
     return PlainScan(values=tuple(values), condition=condition)
+
+
+def query_tree(fragment: Fragment) -> exp.Expression | None:
+    """Return the tree of a query, without parentheses around it."""
+    tree: exp.Expression | None = fragment.ast
+    while isinstance(tree, exp.Subquery) and parts(tree) == {"this"}:
+        tree = tree.this
+    return tree
 
 
 def parts(node: exp.Expression) -> frozenset[str]:
@@ -97,11 +108,15 @@ def selected(item: exp.Expression, names: TargetNames) -> Sequence[Value] | Thro
     if isinstance(star, exp.Star):
         if parts(star) or not (star is item or is_of_table(item, names)):
             return only_spark(sql_text(item))
-        fields = names.schema.fields
-        return [Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True)) for field in fields]
+        return list(map(column_value, names.schema.fields))
     scope = replace(Converter(names, None).scope, columns=partial(column_of, names))
     value = selected_value(item, scope)
     return only_spark(sql_text(uncomputed_part(item, scope))) if value is None else [value]
+
+
+def column_value(field: NestedField) -> Value:
+    """Return the value of a column."""
+    return Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True))
 
 
 def column_of(names: TargetNames, node: exp.Expression) -> NestedField | None:

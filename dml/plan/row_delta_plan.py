@@ -22,14 +22,14 @@ from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, NestedField, StructType
+from pyiceberg.types import NestedField, StructType
 
 from dml.errors import ErrorKind
 from dml.model.columns import BY_SOURCE, INTERNAL_PREFIX, RowOperation
 from dml.options import Command
 from dml.plan.condition import UNKNOWN, Condition
 from dml.plan.names import TargetNames
-from dml.rows.program import Changes
+from dml.rows.program import Changes, Predicate, Value
 from dml.sqlparse import quoted
 from dml.sqlparse.statements import Assignment, Fragment, Span
 
@@ -370,7 +370,7 @@ class MergeSource:
         columns: Names of its columns.
         qualifiers: Further ways to qualify its columns: the name and its tails of a table without an alias.
         lacking: Columns in which structs lack fields of the target's, where the statement allows that.
-        types: The types of those of its columns that tasks can compute with, by name as it is compared.
+        fields: Its columns of primitive types that Iceberg has, with their places, counted from 1, as field ids.
         keys: The keys of the join that tasks can look up.
     """
 
@@ -379,7 +379,7 @@ class MergeSource:
     columns: tuple[str, ...]
     qualifiers: tuple[tuple[str, ...], ...] = ()
     lacking: frozenset[str] = frozenset()
-    types: Mapping[str, IcebergType] = field(default_factory=dict)
+    fields: tuple[NestedField, ...] = ()
     keys: tuple[JoinKey, ...] = ()
 
 
@@ -438,10 +438,11 @@ class DeltaQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceColumn:
-    """A column that Spark computes of the source of a MERGE, for tasks that join it with the target themselves.
+    """A column computed from the source of a MERGE, for tasks that join it with the target themselves.
 
     Attributes:
         sql: The expression, over the source; None for the default of the table's column.
+        value: The same expression over `MergeSource.fields`; None if only Spark can compute it.
         value_of: The table's column that is to get it; None for a condition, or for what tasks compute with.
         span: The place of the user's expression behind it.
         guard: Which column has to be true where it matters.
@@ -449,6 +450,7 @@ class SourceColumn:
     """
 
     sql: str | None
+    value: Value | Predicate | None = None
     value_of: NestedField | None = None
     span: Span | None = None
     guard: int | None = None
@@ -478,7 +480,7 @@ class SentSourcePlan:
     Attributes:
         program: What the tasks run.
         source: SQL for the source's rows, under its alias.
-        columns: What Spark computes of them: the columns with `source_id`s, in order.
+        columns: What is computed from them: the columns with `source_id`s, in order.
     """
 
     program: Changes

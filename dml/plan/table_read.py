@@ -7,10 +7,11 @@ join's ON drops them, whatever they are joined with.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
 from typing import Final
 
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -20,6 +21,7 @@ from pyiceberg.types import (
     DoubleType,
     IntegerType,
     LongType,
+    NestedField,
     StringType,
     StructType,
     TimestampType,
@@ -29,11 +31,23 @@ from sqlglot import exp
 
 from dml import limits
 from dml.model.columns import METADATA_COLUMNS
+from dml.plan.condition import EVERY_ROW, Condition, conjunction
 from dml.plan.names import SqlRules, TargetNames
 from dml.plan.predicates import pushable, split_conjuncts
+from dml.rows.program import TRUE, Predicate
 from dml.sqlparse.statements import Fragment, TableReference
 
-__all__ = ["COUNTED", "EXACT", "SUMMED", "TableRead", "is_alone", "table_names", "table_node", "table_read"]
+__all__ = [
+    "COUNTED",
+    "EXACT",
+    "SUMMED",
+    "TableRead",
+    "is_alone",
+    "named_columns",
+    "table_names",
+    "table_node",
+    "table_read",
+]
 
 FILTERING_JOINS: Final = frozenset({"", "INNER", "CROSS"})
 
@@ -65,6 +79,7 @@ class TableRead:
         field_ids: Top-level columns, in the schema's order.
         metadata_columns: Metadata columns that the query names.
         row_filter: Rows for which it is not true cannot matter.
+        row_predicate: Nor can rows for which this is False: conditions on computed values, which prune no files.
         is_all_known: Whether an optimizer could leave out no more, for it is all that the query is made of.
         is_grouped: Whether the query makes groups of the table's rows, or one of all of them: tasks may compute their
             part, where no condition has to be asked of rows.
@@ -76,6 +91,7 @@ class TableRead:
     field_ids: tuple[int, ...]
     metadata_columns: tuple[str, ...] = ()
     row_filter: BooleanExpression
+    row_predicate: Predicate = TRUE
     is_all_known: bool = False
     is_grouped: bool = False
     is_filtered: bool = False
@@ -101,25 +117,29 @@ def table_read(
         row_lineage: Whether the table's rows have ids.
         every_column: Whether names cannot be trusted to tell which columns are read.
     """
-    everything = fragment.has_star or every_column
-    field_ids = tuple(
-        column.field_id for column in schema.fields if everything or column.name.lower() in fragment.names
-    )
+    fields = schema.fields if every_column else named_columns(fragment, schema)
     own = {column.name.lower() for column in schema.fields}
     metadata = tuple(
         name
         for name in METADATA_COLUMNS
         if name in fragment.names and name not in own and (row_lineage or name not in METADATA_COLUMNS[4:])
     )
+    needed = needed_rows(fragment, reference, table_names(reference, schema, rules))
     return TableRead(
-        field_ids=field_ids,
+        field_ids=tuple(column.field_id for column in fields),
         metadata_columns=metadata,
-        row_filter=row_filter(fragment, reference, table_names(reference, schema, rules)),
+        row_filter=needed.pruning,
+        row_predicate=needed.rows,
         is_all_known=is_alone(fragment, reference) and not counts_rows(fragment),
         is_grouped=is_alone(fragment, reference) and makes_groups(fragment, schema),
         is_filtered=fragment.ast is None or fragment.ast.args.get("where") is not None,
         extremes=shown_extremes(fragment) if is_alone(fragment, reference) else (),
     )
+
+
+def named_columns(fragment: Fragment, schema: Schema) -> tuple[NestedField, ...]:
+    """Return the columns of a table that a fragment may name."""
+    return tuple(column for column in schema.fields if fragment.has_star or column.name.lower() in fragment.names)
 
 
 def table_names(reference: TableReference, schema: Schema, rules: SqlRules) -> TargetNames:
@@ -221,15 +241,14 @@ def shown_extremes(fragment: Fragment) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def row_filter(fragment: Fragment, reference: TableReference, names: TargetNames) -> BooleanExpression:
-    """The conditions of the SELECT around a table that its rows alone must meet."""
-    found: BooleanExpression = AlwaysTrue()
+def needed_rows(fragment: Fragment, reference: TableReference, names: TargetNames) -> Condition:
+    """Return the conditions of the SELECT around a table that its rows alone must meet."""
     table = table_node(fragment, reference)
     if table is None:
-        return found
+        return EVERY_ROW
     select, single = select_around(table)
     if select is None:
-        return found
+        return EVERY_ROW
     structs = frozenset(
         column.name.lower() for column in names.schema.fields if isinstance(column.field_type, StructType)
     )
@@ -239,9 +258,8 @@ def row_filter(fragment: Fragment, reference: TableReference, names: TargetNames
         for conjunct in split_conjuncts(condition)
         if speaks_of(conjunct, table_alias(reference), structs, single=single)
     )
-    for conjunct in islice(spoken, limits.MAX_CONDITION_DEPTH):
-        found = And(found, pushable(conjunct, names).pruning)
-    return found
+    parts = (pushable(conjunct, names) for conjunct in islice(spoken, limits.MAX_CONDITION_DEPTH))
+    return reduce(conjunction, parts, EVERY_ROW)
 
 
 def table_node(fragment: Fragment, reference: TableReference) -> exp.Table | None:

@@ -57,7 +57,7 @@ class SparkRead(TableScan):
     @property
     def identity(self) -> tuple[object, ...]:
         """What two scans of the same rows have in common."""
-        return (*self.version, self.columns, self.metadata_columns, repr(self.row_filter))
+        return (*self.version, self.columns, self.metadata_columns, repr(self.row_filter), repr(self.row_predicate))
 
 
 class SparkScan(Proxy):

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from dml import limits
 from dml.model.columns import METADATA_COLUMNS
 from dml.plan.condition import Condition
+from dml.rows.program import TRUE, all_of
 from dml.scan.planner import ScanPlan
 from dml.spark.internals import works
 from dml.spark.java import array, java_class, simple_name
@@ -64,7 +65,7 @@ class SparkScanBuilder(Proxy):
         self.spark = spark
         self.read = read
         self.make_scan = make_scan
-        self.is_whole = isinstance(read.row_filter, AlwaysTrue)
+        self.is_whole = isinstance(read.row_filter, AlwaysTrue) and read.row_predicate == TRUE
         self.known: KnownRow | None = None
         self.groups: AggregatedScan | None = None
         self.plan: ScanPlan | None = None
@@ -83,8 +84,12 @@ class SparkScanBuilder(Proxy):
         return array(FILTER_PREDICATE, ()) if self.is_whole else predicates
 
     def _ask(self, found: Condition) -> None:
-        """Read only files in which a row may be for which conditions are true."""
-        self.read = replace(self.read, row_filter=both(self.read.row_filter, found.pruning))
+        """Read only rows for which conditions may be true, and only files that may have such rows."""
+        self.read = replace(
+            self.read,
+            row_filter=both(self.read.row_filter, found.pruning),
+            row_predicate=all_of((self.read.row_predicate, found.rows)),
+        )
         self.plan = self.read.plan(find_whole_files=found.pruning_is_exact)
         self.is_whole = found.pruning_is_exact and self.plan.covers_whole_files
 

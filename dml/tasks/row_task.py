@@ -29,7 +29,7 @@ from dml.rows.lookup import Places
 from dml.rows.program import Changes, Groups, Program, Projection, Value
 from dml.tasks.task_input import TaskInput
 
-__all__ = ["RowTask", "Sink", "SourceRows", "discard", "inserted_batch", "pack_places"]
+__all__ = ["RowTask", "Sink", "SourceRows", "discard", "inserted_batch", "pack_places", "project"]
 
 Sink = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Consumes the rows of a task and returns reports (`dml.model.write_task.report_batch`). It can be pickled."""

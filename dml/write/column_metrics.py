@@ -499,7 +499,7 @@ def plain(values: pa.Array) -> pa.Array:
 
 
 def ordinal_value(value: pa.Scalar) -> Any:
-    """Convert an extreme to what `dml.write.bounds` takes: decimals as unscaled integers."""
+    """Convert an extreme to what `dml.write.column_metrics` takes: decimals as unscaled integers."""
     found = value.as_py()
     # Not `scaleb`: it rounds to the 28 digits of the default context.
     return decimal_to_unscaled(found) if pa.types.is_decimal(value.type) else found

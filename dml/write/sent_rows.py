@@ -11,15 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dml.errors import DmlError, ExecutionError
+from dml.model.write_task import SourcePart, TaskFailure, TaskReport, report_batch
 from dml.write.output_files import current_task
 
 __all__ = [
-    "PART_SCHEMA",
     "BroadcastBatch",
     "MappedBatch",
     "PartWriter",
@@ -28,10 +29,6 @@ __all__ = [
     "part_columns",
     "stream_bytes",
 ]
-
-PART_SCHEMA: Final = pa.schema(
-    [pa.field("path", pa.string()), pa.field("rows", pa.binary()), pa.field("fits", pa.bool_())]
-)
 
 FULL: Final = "full"
 """The name of the file by which a task tells the others that the limit is exceeded."""
@@ -131,7 +128,18 @@ class PartWriter:
     fits: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row of `PART_SCHEMA`: the task's rows or a file of them, and whether all of them fit."""
+        """Yield one report. A failure that another attempt would repeat is reported, not raised."""
+        report: TaskReport
+        try:
+            report = self.part(batches)
+        except DmlError as error:
+            if isinstance(error, ExecutionError):
+                raise
+            report = TaskFailure(error)
+        yield report_batch(report)
+
+    def part(self, batches: Iterable[pa.RecordBatch]) -> SourcePart:
+        """Write or hold the rows of the task."""
         number = current_task().partition_id
         path, fits, held, size = "", True, list[pa.RecordBatch](), 0
         with ExitStack() as stack:
@@ -155,8 +163,7 @@ class PartWriter:
                 held.clear()
         if not fits and self.folder:
             Path(self.folder, FULL).touch()
-        rows = stream_bytes(held, held[0].schema) if held and fits else b""
-        yield pa.record_batch([pa.array([path]), pa.array([rows], pa.binary()), pa.array([fits])], schema=PART_SCHEMA)
+        return SourcePart(path=path, rows=stream_bytes(held, held[0].schema) if held and fits else b"", fits=fits)
 
     def fits_all(self, batch: pa.RecordBatch) -> bool:
         """Return whether all rows of a batch are short enough."""
@@ -195,16 +202,14 @@ def stream_bytes(batches: Sequence[pa.RecordBatch], schema: pa.Schema, compressi
     return found
 
 
-def part_columns(parts: Iterable[Any]) -> list[pa.ChunkedArray]:
+def part_columns(parts: Iterable[SourcePart]) -> list[pa.ChunkedArray]:
     """Return the columns of all parts, with files mapped into memory; an empty list if there are no rows.
 
     Args:
-        parts: Rows of `PART_SCHEMA`. Their files may be deleted afterwards.
+        parts: The parts. Their files may be deleted afterwards.
     """
     tables = [
-        pa.ipc.open_file(pa.memory_map(part.path)).read_all()
-        if part.path
-        else pa.ipc.open_stream(bytes(part.rows)).read_all()
+        pa.ipc.open_file(pa.memory_map(part.path)).read_all() if part.path else pa.ipc.open_stream(part.rows).read_all()
         for part in parts
         if part.path or part.rows
     ]

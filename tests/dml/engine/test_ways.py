@@ -68,6 +68,8 @@ def explained(lake: Lake, statement: str, name: str) -> tuple[str, str]:
         way = f"{way.split()[0]} in tasks"
     if reason:
         way += f" ({reason})"
+    if "source: read by RowDelta's own scan" in plan:
+        way += ", source scanned"
     if "shuffle: rows by data file" in plan:
         way += ", shuffled"
     if "splicing: " in plan:

@@ -8,6 +8,7 @@ from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
+from dml.engine.merge_source import source_fragment
 from dml.plan.names import SqlRules
 from dml.plan.plain_scan import PlainScan, plain_scan
 from dml.plan.row_delta_plan import ThroughSpark
@@ -49,6 +50,29 @@ def test_columns_as_they_are(query, field_ids):
     scan = found(query)
     assert isinstance(scan, PlainScan)
     assert tuple(value.field_id for value in scan.values) == field_ids
+
+
+@pytest.mark.parametrize(
+    ("source", "field_ids"),
+    [
+        ("db.t", (1,)),
+        ("db.t AS s (a, b, c)", ALL),
+        ("db.t VERSION AS OF 3 y", (1,)),
+        ("(SELECT id, id FROM db.t) s (a, b)", (1, 1)),
+        ("((SELECT x.* FROM db.t x WHERE id + 1 > 3)) s", ALL),
+        ("(SELECT s.id FROM db.t AS s (id, name, other)) s", None),
+        ("(SELECT id FROM db.t UNION ALL SELECT 1) s", None),
+        ("(WITH q AS (SELECT 1) SELECT id FROM db.t) s", None),
+        ("(SELECT id FROM (SELECT id FROM db.t)) s", None),
+    ],
+)
+def test_sources_of_a_merge(source, field_ids):
+    sql = f"MERGE INTO x USING {source} ON x.id = 1 WHEN MATCHED THEN DELETE"
+    fragment = source_fragment(parse(sql), sql)
+    (reference,) = fragment.tables
+    scan = plain_scan(fragment, reference, SCHEMA, SqlRules())
+    assert isinstance(scan, ThroughSpark if field_ids is None else PlainScan)
+    assert field_ids is None or tuple(value.field_id for value in scan.values) == field_ids
 
 
 ID = Column(field_id=1, type=pa.int64())

@@ -1,4 +1,4 @@
-"""Which queries make groups of one table's rows, of which tasks can compute a part."""
+"""Which rows a query needs of a table, and which queries make groups of which tasks can compute a part."""
 
 import pytest
 from pyiceberg.schema import Schema
@@ -6,7 +6,9 @@ from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, Nested
 
 from dml.plan.names import SqlRules
 from dml.plan.table_read import TableRead, table_read
+from dml.rows.program import TRUE
 from dml.sqlparse import parse
+from dml.sqlparse.dialect import TreeReading
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -71,3 +73,37 @@ def test_conditions_may_hold_for_whole_files():
     read = found("SELECT name, max(i) FROM db.t WHERE id = 3 GROUP BY name")
     assert read.is_grouped
     assert read.is_filtered
+
+
+ABOVE = "Comparison(operator='>', left=RowCall(function=<RowFunction.ABS"
+
+
+@pytest.mark.parametrize(
+    ("query", "is_computed"),
+    [
+        ("SELECT id FROM db.t WHERE abs(i) > 3", True),
+        ("SELECT id FROM db.t x WHERE id = 7 AND abs(x.i) > 3 AND initcap(name) = 'A'", True),
+        ("SELECT count(*) FROM db.t WHERE abs(i) > 3 GROUP BY id", True),
+        ("SELECT 1 FROM other o JOIN db.t ON o.id = t.id AND abs(t.i) > 3", True),
+        ("SELECT 1 FROM other o, db.t WHERE abs(t.i) > 3 AND abs(o.i) > 4", True),
+        ("SELECT 1 FROM other o LEFT JOIN db.t ON abs(t.i) > 3", False),
+        ("SELECT 1 FROM other o LEFT JOIN db.t ON o.id = t.id WHERE abs(t.i) > 3", False),
+        ("SELECT 1 FROM other o JOIN db.t ON o.id = t.id WHERE abs(i) > 3", False),
+        ("SELECT id FROM db.t WHERE abs(i) > 3 OR initcap(name) = 'A'", False),
+        ("SELECT id FROM db.t HAVING abs(max(i)) > 3", False),
+        ("SELECT abs(i) > 3 FROM db.t", False),
+    ],
+)
+def test_computed_conditions_select_rows(query, is_computed):
+    fragment = parse(query).fragment
+    (reference,) = (table for table in fragment.tables if table.parts == ("db", "t"))
+    read = table_read(fragment, reference, SCHEMA, SqlRules())
+    assert (ABOVE in repr(read.row_predicate)) is is_computed
+    assert is_computed or read.row_predicate == TRUE
+
+
+def test_functions_that_a_user_replaced_select_no_rows():
+    fragment = parse("SELECT id FROM db.t WHERE abs(i) > 3").fragment
+    (reference,) = fragment.tables
+    read = table_read(fragment, reference, SCHEMA, SqlRules(trees=TreeReading.OTHERWISE))
+    assert read.row_predicate == TRUE

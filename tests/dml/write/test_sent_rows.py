@@ -7,16 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dml.model.write_task import SourcePart, report_from_bytes
 from dml.write import sent_rows
 from dml.write.output_files import TaskIdentity
 from dml.write.sent_rows import BroadcastBatch, MappedBatch, PartWriter, StreamedBatch, part_columns, stream_bytes
-
-
-class Part:
-    """A row of `PART_SCHEMA`."""
-
-    def __init__(self, path: str, rows: bytes, fits: bool) -> None:
-        self.path, self.rows, self.fits = path, rows, fits
 
 
 def batch(*numbers: int, fits: bool = True) -> pa.RecordBatch:
@@ -25,10 +19,12 @@ def batch(*numbers: int, fits: bool = True) -> pa.RecordBatch:
 
 def written(
     folder: Path | None, *batches: pa.RecordBatch, most: int = 10_000, held: int = 0, fits: str = "fits"
-) -> Part:
+) -> SourcePart:
     write = PartWriter(folder=str(folder or ""), most_bytes=most, held_bytes=held, fits=fits)
     (row,) = list(write(iter(batches)))
-    return Part(*(row.column(name)[0].as_py() for name in row.schema.names))
+    part = report_from_bytes(row.column(0)[0].as_py())
+    assert isinstance(part, SourcePart)
+    return part
 
 
 def test_parts_are_mapped_as_they_were_written_also_when_the_files_are_gone(tmp_path: Path) -> None:
