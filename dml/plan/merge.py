@@ -295,7 +295,12 @@ class SourceColumns:
     def operand(self, name: str) -> NestedField | None:
         """A column of the source that tasks compute with; None where they cannot."""
         found = self.rows.names.column(name)
-        if found is None or not isinstance(found.field_type, COMPUTED):
+        return self.carried(name) if found is not None and isinstance(found.field_type, COMPUTED) else None
+
+    def carried(self, name: str) -> NestedField | None:
+        """A column of the source that tasks receive, whatever they can do with it; None if it is not a field."""
+        found = self.rows.names.column(name)
+        if found is None:
             return None
         place = self.place(SourceColumn(sql=self.sql(name), value=self.named(name)))
         return NestedField(source_id(place), name, found.field_type, required=False)
@@ -344,7 +349,7 @@ class JoinedRows(Converter):
         """What tasks can compute of a predicate: also whether a column of the source is NULL, or is true."""
         asked = node.this if isinstance(node, exp.Is) else node
         name = self.source_column(asked) if isinstance(asked, exp.Column | exp.Dot) else None
-        column = None if name is None else self.columns.operand(name)
+        column = None if name is None else self.columns.carried(name)
         if column is None:
             return super().computed(node, negated=negated)
         value = Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
