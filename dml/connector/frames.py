@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from dml.catalog.registry import ResolvedTable
 from dml.connector.changes import reference_of
 from dml.connector.java import capabilities, java_class, none, static, struct_type
-from dml.connector.known_values import has_known_extremes, known_rows
+from dml.connector.known_values import has_known_extremes
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.scan import PlannedScan, ScanRead, SparkScan
 from dml.connector.scan_builder import cheapest, scan_builder
@@ -25,6 +25,7 @@ from dml.connector.table import SparkTable
 from dml.connector.workers import has_python_readers
 from dml.engine.engine import Engine, ReadFrame, SnapshotRead, StatementSettings, is_connect
 from dml.scan.planner import ScanPlan
+from dml.scan.size import live_rows
 from dml.scan.source import spark_schema
 from dml.spark.internals import works
 from dml.spark.jvm import classic_session, take_callbacks, weak_session
@@ -137,7 +138,11 @@ def read_frame(engine: Engine, settings: StatementSettings, found: SnapshotRead)
     )
     # A query that needs no column counts rows, as a rule.
     needs_nothing = not needed.field_ids and not needed.metadata_columns
-    is_counted = needs_nothing and found.plan is not None and known_rows(found.plan.tasks) is not None
+    is_counted = (
+        needs_nothing
+        and found.plan is not None
+        and live_rows(found.plan.tasks, trust_position_deletes=False) is not None
+    )
     plan = found.plan
     if plan is not None and has_known_extremes(engine.spark, read, plan, needed.extremes):
         plan = None  # Spark asks the builder of scans, which answers

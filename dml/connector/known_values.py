@@ -36,9 +36,9 @@ from dml.connector.proxies import Proxy
 from dml.connector.scan import ScanRead
 from dml.connector.vectorized import kept_types
 from dml.model.manifest import ContentFile
-from dml.model.scan_task import ScanTask
 from dml.pruning.file_bounds import MetricColumn
 from dml.scan.planner import ScanPlan
+from dml.scan.size import live_rows
 from dml.spark.internals import works
 from dml.spark.types import spark_type
 
@@ -50,7 +50,6 @@ __all__ = [
     "has_known_extremes",
     "is_wanted",
     "known_row",
-    "known_rows",
 ]
 
 ROW: Final = "org.apache.spark.sql.catalyst.expressions.GenericInternalRow"
@@ -171,7 +170,7 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[Aggregate]) -
     if not works(ROW, try_row, "queries read values that the manifests have"):
         return None
     if all(asked.column is None for asked in aggregates):
-        rows = known_rows(plan.tasks)
+        rows = live_rows(plan.tasks, trust_position_deletes=False)
         return None if rows is None else KnownRow(read, aggregates, [rows] * len(aggregates))
     columns = [asked.column for asked in aggregates if asked.column is not None]
     if any(task.has_deletes for task in plan.tasks) or len(plan.tasks) > MOST_FILES:
@@ -214,18 +213,6 @@ def named_aggregate(function: str, name: str, schema: Schema) -> Aggregate | Non
         return Aggregate(function=Function.ROWS)
     found = [field for field in schema.fields if field.name.lower() == name.lower()]
     return aggregate(NAMES[function], found[0]) if len(found) == 1 else None
-
-
-def known_rows(tasks: Sequence[ScanTask]) -> int | None:
-    """The live rows of data files as manifests say; None where only reading tells.
-
-    A deletion vector says each row once, and its entry how many. A position delete file may say a row twice, and an
-    equality delete file says rows that are not there.
-    """
-    if any(task.position_deletes or task.equality_deletes for task in tasks):
-        return None
-    deleted = sum(task.deletion_vector.record_count for task in tasks if task.deletion_vector is not None)
-    return sum(task.record_count for task in tasks) - deleted
 
 
 @dataclass(frozen=True, slots=True)

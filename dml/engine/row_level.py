@@ -40,6 +40,7 @@ from dml.read.computed_rows import is_too_large
 from dml.read.target_files import TargetFiles
 from dml.result import Result
 from dml.scan.planner import ScanPlan, plan_scan
+from dml.scan.size import live_rows
 from dml.scan.split import whole_file_groups
 from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import MergeStatement, Truncate
@@ -401,26 +402,6 @@ def delete_whole_files(
         row_filter=row_filter,
         case_sensitive=settings.case_sensitive,
         starting_snapshot_id=target.snapshot_id,
-        rows_deleted=live_rows_of(tasks),
+        rows_deleted=live_rows(tasks, trust_position_deletes=True),
     )
     return publish(engine, target, outcome, action, skip_empty=True)  # another commit may have removed them meanwhile
-
-
-def live_rows_of(tasks: Sequence[ScanTask]) -> int | None:
-    """Live rows of data files, from metadata; None where delete files leave it open."""
-    rows = [live_rows(task) for task in tasks]
-    return None if None in rows else sum(number for number in rows if number is not None)
-
-
-def live_rows(task: ScanTask) -> int | None:
-    """Rows of a data file that no delete file deletes.
-
-    A deletion vector, or one position delete file of that data file alone, says how many rows it deletes; several
-    delete files may say one row twice, and others hold rows of other files.
-    """
-    if not task.has_deletes:
-        return task.record_count
-    if task.deletion_vector is not None and not task.equality_deletes:
-        return task.record_count - task.deletion_vector.record_count
-    single = task.position_deletes[0] if len(task.position_deletes) == 1 and not task.equality_deletes else None
-    return None if single is None or single.referenced_data_file is None else task.record_count - single.record_count
