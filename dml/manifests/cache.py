@@ -20,14 +20,14 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from dml.manifests.packed_entries import PackedEntries
+from dml.manifests.entries import Entries, EntryList
 from dml.manifests.read import blocks_of, damage_named, decoders_of, entries_in, manifests_of
 from dml.manifests.read_packed import packed_entries_in
 from dml.manifests.weights import bytes_of_entries, bytes_of_lines
-from dml.model.manifest import ManifestEntry, ManifestFile
+from dml.model.manifest import ManifestFile
 from dml.options import boolean, integer
 
-__all__ = ["CACHE_ENABLED", "CACHE_MAX_BYTES", "Entries", "ManifestCache", "cache_of"]
+__all__ = ["CACHE_ENABLED", "CACHE_MAX_BYTES", "ManifestCache", "cache_of"]
 
 CACHE_ENABLED: Final = "io.manifest.cache-enabled"
 CACHE_MAX_BYTES: Final = "io.manifest.cache.max-total-bytes"
@@ -40,9 +40,6 @@ LONG_ENTRY: Final = 1_000
 LONG_COLUMN: Final = 100
 """An entry, and what it says of each column, hardly takes so many bytes of a file. Longer ones are kept as arrays: as
 objects they would take some forty times as many."""
-
-Entries = tuple[ManifestEntry, ...] | PackedEntries
-"""The entries of a manifest, deleted ones included, in the order of the file."""
 
 Kept = TypeVar("Kept")
 
@@ -165,7 +162,10 @@ def read_entries(manifest: ManifestFile, io: FileIO, columns: int) -> Weighed[En
     if rows <= FEW and size <= FEW * (LONG_ENTRY + LONG_COLUMN * columns):
         decoders = list(decoders_of(blocks))
         entries = tuple(entries_in(file_type, decoders, manifest))
-        return Weighed(entries, bytes_of_entries(entries, (decoder for _, decoder in decoders)))
+        return Weighed(
+            EntryList(entries, manifest.partition_spec_id),
+            bytes_of_entries(entries, (decoder for _, decoder in decoders)),
+        )
     arrays = packed_entries_in(file_type, blocks, manifest)
     return Weighed(arrays, arrays.nbytes)
 

@@ -1,4 +1,4 @@
-"""Manifests as `PackedEntries`. Worker-safe.
+"""Manifests as `EntryArrays`. Worker-safe.
 
 Input: a manifest's line in a manifest list. Output: its entries as arrays, with what they inherit. Spec: "Manifests",
 "Sequence Number Inheritance", "First Row ID Inheritance".
@@ -19,6 +19,17 @@ import pyarrow.compute as pc
 from pyiceberg.types import StructType
 
 from dml.deletes.delete_file_index import partition_key
+from dml.manifests.entries import (
+    COLUMN_TYPES,
+    FILE_FORMAT,
+    FILE_SEQUENCE_NUMBER,
+    MAP_TYPES,
+    SEQUENCE_NUMBER,
+    EntryArrays,
+    EvenMaps,
+    RaggedMaps,
+    metric_maps,
+)
 from dml.manifests.entry_columns import (
     CONTENT,
     FILE_SIZE,
@@ -38,17 +49,6 @@ from dml.manifests.entry_columns import (
 from dml.manifests.lockstep_decoder import Column, Items, Numbers, Pieces, UnsureError
 from dml.manifests.lockstep_entries import LockstepEntries, lockstep_entries
 from dml.manifests.lockstep_search import together
-from dml.manifests.packed_entries import (
-    COLUMN_TYPES,
-    FILE_FORMAT,
-    FILE_SEQUENCE_NUMBER,
-    MAP_TYPES,
-    SEQUENCE_NUMBER,
-    EvenMaps,
-    PackedEntries,
-    PackedMaps,
-    packed_maps,
-)
 from dml.manifests.read import damage_named
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
 
@@ -68,7 +68,7 @@ MAX_ROW_ID: Final = 1 << 62
 
 def packed_entries_in(
     file_schema: StructType, found: Iterable[tuple[int, bytes]], manifest: ManifestFile
-) -> PackedEntries:
+) -> EntryArrays:
     """The entries of a committed manifest whose blocks were read.
 
     Args:
@@ -92,13 +92,13 @@ def packed_entries_in(
 # ---- one by one -----------------------------------------------------------------------------------------------
 
 
-def packed(entries: EntryColumns, spec_id: int) -> PackedEntries:
+def packed(entries: EntryColumns, spec_id: int) -> EntryArrays:
     """Entries as arrays."""
     values = entries.values
     values[FILE_FORMAT] = [found.lower() for found in values[FILE_FORMAT]]
     partitions, codes = distinct(values[PARTITION], spec_id)
-    return PackedEntries(
-        rows=entries.rows,
+    return EntryArrays(
+        size=entries.rows,
         spec_id=spec_id,
         columns={field_id: array(values[field_id], kind) for field_id, kind in COLUMN_TYPES.items()},
         maps={field_id: flat(values[field_id], kind) for field_id, kind in MAP_TYPES.items()},
@@ -107,10 +107,10 @@ def packed(entries: EntryColumns, spec_id: int) -> PackedEntries:
     )
 
 
-def flat(maps: FlatMaps, kind: pa.DataType) -> PackedMaps | EvenMaps:
+def flat(maps: FlatMaps, kind: pa.DataType) -> RaggedMaps | EvenMaps:
     """The metrics of one kind; an entry without them has none."""
     sizes = np.array([size or 0 for size in maps.sizes], np.int64)
-    return packed_maps(sizes, np.array(maps.keys, np.int32), pa.array(maps.values, kind))
+    return metric_maps(sizes, np.array(maps.keys, np.int32), pa.array(maps.values, kind))
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -140,7 +140,7 @@ def distinct(
 
 def packed_in_lockstep(
     file_schema: StructType, blocks: Sequence[tuple[int, bytes]], manifest: ManifestFile
-) -> PackedEntries:
+) -> EntryArrays:
     """The same, decoded in lockstep.
 
     Args:
@@ -160,8 +160,8 @@ def packed_in_lockstep(
         }
         encoded = joined(map(encoded_partitions, parts))
         partitions, partition_of_file = partitions_of(encoded, partition_of(file_schema), manifest.partition_spec_id)
-        return PackedEntries(
-            rows=len(encoded),
+        return EntryArrays(
+            size=len(encoded),
             spec_id=manifest.partition_spec_id,
             columns=inherited(columns, manifest),
             maps={field_id: maps_of(parts, field_id, kind) for field_id, kind in MAP_TYPES.items()},
@@ -224,14 +224,14 @@ def spread(found: pa.Array, column: Column, rows: int) -> pa.Array:
     return found.take(pa.array(places, mask=places < 0))
 
 
-def maps_of(parts: Sequence[LockstepEntries], field_id: int, kind: pa.DataType) -> PackedMaps | EvenMaps:
+def maps_of(parts: Sequence[LockstepEntries], field_id: int, kind: pa.DataType) -> RaggedMaps | EvenMaps:
     """The metrics of one kind; an entry without them has none.
 
     Raises:
         UnsureError: a key is no field id.
     """
     sizes, keys, values = zip(*(map_parts(part, field_id, kind) for part in parts), strict=True)
-    return packed_maps(np.concatenate(sizes), np.concatenate(keys), joined(values))
+    return metric_maps(np.concatenate(sizes), np.concatenate(keys), joined(values))
 
 
 def map_parts(

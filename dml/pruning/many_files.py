@@ -29,15 +29,15 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.schema import Schema
 
-from dml.manifests.entry_columns import RECORD_COUNT
-from dml.manifests.packed_entries import (
+from dml.manifests.entries import (
     LOWER_BOUNDS,
     NAN_VALUE_COUNTS,
     NULL_VALUE_COUNTS,
     UPPER_BOUNDS,
     VALUE_COUNTS,
-    PackedEntries,
+    EntryArrays,
 )
+from dml.manifests.entry_columns import RECORD_COUNT
 from dml.pruning.bound_expressions import bound_filter, folded
 from dml.pruning.file_bounds import MetricColumn, in_byte_order
 from dml.pruning.row_tests import Bounds, ColumnBounds, may_match
@@ -191,7 +191,7 @@ def listed(side: Side) -> list[Any]:
 
 
 def files_bounds(
-    entries: PackedEntries,
+    entries: EntryArrays,
     columns: Mapping[int, MetricColumn],
     identity: Mapping[int, Mapping[int, ColumnBounds]],
 ) -> FilesBoundsOf:
@@ -215,12 +215,12 @@ def files_bounds(
         if of_partitions:
             return bounds_of_partitions(of_partitions, entries)
         column = columns.get(field_id)
-        return nothing_known(entries.rows) if column is None else metric_bounds(entries, field_id, column)
+        return nothing_known(entries.size) if column is None else metric_bounds(entries, field_id, column)
 
     return bounds_of
 
 
-def bounds_of_partitions(bounds: Mapping[int, ColumnBounds], entries: PackedEntries) -> FilesBounds:
+def bounds_of_partitions(bounds: Mapping[int, ColumnBounds], entries: EntryArrays) -> FilesBounds:
     """The bounds of files that have one value each."""
     place = np.zeros(len(entries.partitions), np.int64)
     place[list(bounds)] = np.arange(len(bounds))
@@ -253,13 +253,13 @@ def nothing_known(files: int) -> FilesBounds:
     return FilesBounds(lower=side, upper=side, nulls=anything, nans=anything, values=anything)
 
 
-def metric_bounds(entries: PackedEntries, field_id: int, column: MetricColumn) -> FilesBounds:
+def metric_bounds(entries: EntryArrays, field_id: int, column: MetricColumn) -> FilesBounds:
     """What `file_bounds.MetricBounds` says of each file."""
     counts, has_count = counted(entries, VALUE_COUNTS, field_id)
     nulls, has_nulls = counted(entries, NULL_VALUE_COUNTS, field_id)
     nans, has_nans = counted(entries, NAN_VALUE_COUNTS, field_id)
     if not column.is_floating:
-        nans, has_nans = np.zeros(entries.rows, np.int64), np.ones(entries.rows, np.bool_)
+        nans, has_nans = np.zeros(entries.size, np.int64), np.ones(entries.size, np.bool_)
     may_be_null = ~has_nulls | (nulls != 0)
     if column.is_nested:
         may_be_null |= ~has_count | (counts != entries.numbers(RECORD_COUNT))
@@ -268,7 +268,7 @@ def metric_bounds(entries: PackedEntries, field_id: int, column: MetricColumn) -
     known = (counts > 0) & (nulls >= 0)
     only_nulls = known & (counts == nulls)
     only_nulls_and_nans = known & (counts == nulls + nans)
-    may_be_nan = (~has_nans | (nans != 0)) & ~only_nulls if column.is_floating else np.zeros(entries.rows, np.bool_)
+    may_be_nan = (~has_nans | (nans != 0)) & ~only_nulls if column.is_floating else np.zeros(entries.size, np.bool_)
     lower, upper = (decoded(entries, metric, field_id, column) for metric in (LOWER_BOUNDS, UPPER_BOUNDS))
     if column.is_uuid:
         lower, upper = in_byte_order_of_files(lower, upper)
@@ -281,26 +281,26 @@ def metric_bounds(entries: PackedEntries, field_id: int, column: MetricColumn) -
     )
 
 
-def counted(entries: PackedEntries, metric: int, field_id: int) -> tuple[npt.NDArray[np.int64], Flags]:
+def counted(entries: EntryArrays, metric: int, field_id: int) -> tuple[npt.NDArray[np.int64], Flags]:
     """A count of a column in each file, 0 where it is missing; and where it is there."""
     files, values = entries.maps[metric].of_column(field_id)
-    counts, known = np.zeros(entries.rows, np.int64), np.zeros(entries.rows, np.bool_)
+    counts, known = np.zeros(entries.size, np.int64), np.zeros(entries.size, np.bool_)
     counts[files] = values.to_numpy()
     known[files] = True
     return counts, known
 
 
-def decoded(entries: PackedEntries, metric: int, field_id: int, column: MetricColumn) -> Side:
+def decoded(entries: EntryArrays, metric: int, field_id: int, column: MetricColumn) -> Side:
     """The bounds of a column in each file."""
     files, serialised = entries.maps[metric].of_column(field_id)
-    known = np.zeros(entries.rows, np.bool_)
+    known = np.zeros(entries.size, np.bool_)
     if column.fixed is not None and alike(serialised, column.fixed.itemsize):
         numbers = end_to_end(serialised, column.fixed)
-        values = np.zeros(entries.rows, WIDE[column.fixed.kind])
+        values = np.zeros(entries.size, WIDE[column.fixed.kind])
         values[files] = numbers
         known[files] = ~np.isnan(numbers) if column.is_floating else True
         return Side(values=values, known=known)
-    objects = np.empty(entries.rows, object)
+    objects = np.empty(entries.size, object)
     found = [column.decode(data) for data in serialised.to_pylist()]
     for place, value in zip(files.tolist(), found, strict=True):
         objects[place] = value

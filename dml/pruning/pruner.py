@@ -7,12 +7,11 @@ match. Source: Iceberg specification, "Scan Planning"; the semantics of predicat
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import isnan
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.partitioning import PartitionSpec
@@ -22,8 +21,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StructType
 
 from dml.deletes.delete_file_index import partition_key
+from dml.manifests.entries import Entries, EntryArrays, Places
 from dml.manifests.entry_columns import RECORD_COUNT
-from dml.manifests.packed_entries import PackedEntries
 from dml.manifests.write import partition_type
 from dml.model.manifest import ContentFile, FileContent, ManifestFile, Partition, unpartitioned_specs
 from dml.pruning.bound_expressions import optional_schema
@@ -111,32 +110,21 @@ class Pruner:
             file_bounds(file, self._columns, partition.identity)
         )
 
-    def partitions_of(self, entries: PackedEntries) -> npt.NDArray[np.bool_]:
-        """Which live files of a manifest lie in partitions that may hold matching rows: `partition` of each.
+    def in_partitions(self, entries: Entries) -> list[int]:
+        """Return the live entries in partitions that may hold matching rows, or deletes of such rows.
 
         Raises:
             ValueError: a live file has a partition that does not fit the table's spec.
         """
-        live = entries.live()
-        may = np.zeros(len(entries.partitions), np.bool_)
-        for code in np.unique(entries.partition_of[live]).tolist():
-            may[code] = self.partition(entries.spec_id, entries.partitions[code])
-        return np.asarray(live & may[entries.partition_of])
+        return entries.select(partial(self.partition, entries.spec_id))
 
-    def may_match_of(self, entries: PackedEntries) -> npt.NDArray[np.bool_]:
-        """Which live files of a manifest of data files may hold matching rows: `may_match` of each, all at once.
+    def matching(self, entries: Entries) -> list[int]:
+        """Return the live entries of a manifest of data files that may hold matching rows, as `may_match` says.
 
         Raises:
             ValueError: a live file has a partition that does not fit the table's spec.
         """
-        chosen = np.asarray(self.partitions_of(entries) & (entries.numbers(RECORD_COUNT) != 0))
-        if not self._prunes or not chosen.any():
-            return chosen
-        identity = {
-            code: self._partition((entries.spec_id, entries.partitions[code])).identity
-            for code in np.unique(entries.partition_of[chosen]).tolist()
-        }
-        return np.asarray(chosen & self._may_of_files(files_bounds(entries, self._columns, identity)))
+        return entries.select(partial(self.partition, entries.spec_id), self.may_match, self._may_match_of)
 
     def must_match(self, file: ContentFile) -> bool:
         """Whether all rows of a file match; of a delete file, whether it can only apply to such rows."""
@@ -150,6 +138,18 @@ class Pruner:
             return True
         identity = self._partition(key).identity
         return file.content is FileContent.DATA and self._must(file_bounds(file, self._columns, identity))
+
+    def _may_match_of(self, entries: EntryArrays, places: Places) -> Places:
+        chosen: Places = places[entries.numbers(RECORD_COUNT)[places] != 0]
+        if not self._prunes or not len(chosen):
+            return chosen
+        identity = {
+            code: self._partition((entries.spec_id, entries.partitions[code])).identity
+            for code in np.unique(entries.partition_of[chosen]).tolist()
+        }
+        may = self._may_of_files(files_bounds(entries, self._columns, identity))
+        found: Places = chosen[np.broadcast_to(may, entries.size)[chosen]]
+        return found
 
     @cached_property
     def _may_of_files(self) -> FilesTest:

@@ -11,10 +11,8 @@ have no key in common with it.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -24,15 +22,9 @@ from pyiceberg.table.snapshots import Snapshot
 from dml.deletes.delete_file_index import DeleteEntry, DeleteFileIndex, DeleteKind
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CorruptFileError, NotFoundError
-from dml.manifests.cache import Entries, cache_of
-from dml.manifests.entry_columns import CONTENT, FILE_PATH, FILE_SIZE, FIRST_ROW_ID, RECORD_COUNT
-from dml.manifests.packed_entries import (
-    FILE_FORMAT,
-    REFERENCED_DATA_FILE,
-    SEQUENCE_NUMBER,
-    SPLIT_OFFSETS,
-    PackedEntries,
-)
+from dml.manifests.cache import cache_of
+from dml.manifests.entries import FILE_FORMAT, REFERENCED_DATA_FILE, SEQUENCE_NUMBER, SPLIT_OFFSETS, Entries
+from dml.manifests.entry_columns import CONTENT, FILE_PATH, FILE_SIZE, FIRST_ROW_ID, PARTITION, RECORD_COUNT
 from dml.manifests.read import damage_named
 from dml.manifests.read_many import read_each
 from dml.model.manifest import (
@@ -272,43 +264,20 @@ class DataManifest:
 def data_manifest(
     manifest: ManifestFile, entries: Entries, pruner: Pruner, *, find_whole_files: bool, with_metrics: bool
 ) -> DataManifest:
-    """The files of a manifest that may hold matching rows, by their partitions and then by their metrics."""
+    """Find the files of a manifest that may hold matching rows, by their partitions and then by their metrics."""
     with damage_named(manifest.manifest_path):
-        if isinstance(entries, PackedEntries):
-            return of_many(entries, pruner, find_whole_files=find_whole_files, with_metrics=with_metrics)
-        live = [entry for entry in entries if entry.is_live]
-        fitting = [entry for entry in live if pruner.partition(manifest.partition_spec_id, entry.data_file.partition)]
-        found = [entry for entry in fitting if pruner.may_match(entry.data_file)]
+        found = pruner.matching(entries)
         return DataManifest(
-            files=tuple(PlannedFile.of(entry, with_metrics=with_metrics) for entry in found),
-            live=len(live),
-            is_whole=find_whole_files and all(pruner.must_match(entry.data_file) for entry in found),
+            files=planned_files(entries, found, with_metrics=with_metrics),
+            live=entries.live_count,
+            is_whole=find_whole_files and all(pruner.must_match(entries.file(place)) for place in found),
         )
 
 
-def of_many(entries: PackedEntries, pruner: Pruner, *, find_whole_files: bool, with_metrics: bool) -> DataManifest:
-    """The same of a manifest with so many files that they are asked together."""
-    found = np.flatnonzero(pruner.may_match_of(entries))
-    return DataManifest(
-        files=planned_files(entries, found, with_metrics=with_metrics),
-        live=int(entries.live().sum()),
-        is_whole=find_whole_files and all(pruner.must_match(entries.file(place)) for place in found.tolist()),
-    )
-
-
-def planned_files(
-    entries: PackedEntries, places: npt.NDArray[np.int64], *, with_metrics: bool
-) -> tuple[PlannedFile, ...]:
-    """Some files of a manifest."""
-    if not len(places):
+def planned_files(entries: Entries, places: Sequence[int], *, with_metrics: bool) -> tuple[PlannedFile, ...]:
+    if not places:
         return ()
-    columns = (FILE_PATH, FILE_FORMAT, RECORD_COUNT, FILE_SIZE, SEQUENCE_NUMBER, FIRST_ROW_ID, SPLIT_OFFSETS)
-    rows = zip(
-        places.tolist(),
-        entries.partitions_of(places),
-        *(entries.values(field_id, places) for field_id in columns),
-        strict=True,
-    )
+    rows = zip(places, entries.rows(PLANNED_COLUMNS, places), strict=True)
     return tuple(
         PlannedFile(
             path=path,
@@ -322,8 +291,20 @@ def planned_files(
             split_offsets=tuple(offsets or ()),
             metrics=entries.file(place) if with_metrics else None,
         )
-        for place, partition, path, file_format, record_count, size, sequence_number, first_row_id, offsets in rows
+        for place, (path, file_format, record_count, size, partition, sequence_number, first_row_id, offsets) in rows
     )
+
+
+PLANNED_COLUMNS: Final = (
+    FILE_PATH,
+    FILE_FORMAT,
+    RECORD_COUNT,
+    FILE_SIZE,
+    PARTITION,
+    SEQUENCE_NUMBER,
+    FIRST_ROW_ID,
+    SPLIT_OFFSETS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,65 +313,38 @@ class DeleteManifest:
 
     Attributes:
         location: The manifest.
-        entries: Its entries.
-        places: Which of them these are.
+        entries: All of its entries.
+        places: Those delete files among them.
     """
 
     location: str
     entries: Entries
-    places: npt.NDArray[np.int64]
+    places: Sequence[int]
 
     @property
     def by_equality(self) -> bool:
-        """Whether one of them deletes by values."""
-        if isinstance(self.entries, PackedEntries):
-            contents = self.entries.numbers(CONTENT)[self.places]
-            return bool((contents == FileContent.EQUALITY_DELETES).any())
-        return any(self.entries[place].data_file.equality_ids for place in self.places.tolist())
+        """True if one of them is an equality delete file."""
+        contents = self.entries.rows((CONTENT,), self.places)
+        return any(content == FileContent.EQUALITY_DELETES for (content,) in contents)
 
     def entries_for(self, paths: frozenset[str]) -> tuple[ManifestEntry, ...]:
-        """Those that may apply to some data files: not those that say that they are for another one.
+        """Return the delete files that may apply to some data files: not those that name another data file.
 
-        A table that is changed often has a deletion vector for nearly every file, of which a statement needs few.
-
-        Args:
-            paths: The data files.
+        A table that changes often has a deletion vector for nearly every file, and a statement needs few of them.
         """
         with damage_named(self.location):
-            if isinstance(self.entries, PackedEntries):
-                by_position = self.entries.numbers(CONTENT)[self.places] == FileContent.POSITION_DELETES
-                referenced = self.entries.values(REFERENCED_DATA_FILE, self.places)
-                known = zip(self.places.tolist(), by_position.tolist(), referenced, strict=True)
-                wanted = (place for place, positions, path in known if may_apply(positions, path, paths))
-                return tuple(map(self.entries.entry, wanted))
-            entries = map(self.entries.__getitem__, self.places.tolist())
-            files = ((entry, entry.data_file) for entry in entries)
+            named = self.entries.rows((CONTENT, REFERENCED_DATA_FILE), self.places)
             return tuple(
-                entry
-                for entry, file in files
-                if may_apply(file.content is FileContent.POSITION_DELETES, file.referenced_data_file, paths)
+                self.entries.entry(place)
+                for place, (content, path) in zip(self.places, named, strict=True)
+                if content != FileContent.POSITION_DELETES or path is None or path in paths
             )
-
-
-def may_apply(by_position: bool, referenced_data_file: str | None, paths: frozenset[str]) -> bool:
-    """Whether a delete file may apply to one of some data files, as far as it says of positions of which it is."""
-    return not by_position or referenced_data_file is None or referenced_data_file in paths
 
 
 def delete_manifest(manifest: ManifestFile, entries: Entries, pruner: Pruner) -> DeleteManifest:
-    """The delete files of a manifest that may apply to data files with matching rows: their partitions decide."""
+    """Find the delete files of a manifest that may apply to data files with matching rows, by their partitions."""
     with damage_named(manifest.manifest_path):
-        if isinstance(entries, PackedEntries):
-            chosen = pruner.partitions_of(entries)
-        else:
-            chosen = np.array(
-                [
-                    entry.is_live and pruner.partition(manifest.partition_spec_id, entry.data_file.partition)
-                    for entry in entries
-                ],
-                np.bool_,
-            )
-        return DeleteManifest(location=manifest.manifest_path, entries=entries, places=np.flatnonzero(chosen))
+        return DeleteManifest(location=manifest.manifest_path, entries=entries, places=pruner.in_partitions(entries))
 
 
 def delete_index(entries: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]) -> DeleteFileIndex:

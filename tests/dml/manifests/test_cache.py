@@ -15,7 +15,7 @@ from dml.commit import AppendFiles, RowDelta, commit
 from dml.errors import AnalysisError
 from dml.manifests import cache, read
 from dml.manifests.cache import CACHE_ENABLED, CACHE_MAX_BYTES, ManifestCache, cache_of
-from dml.manifests.packed_entries import PackedEntries
+from dml.manifests.entries import EntryArrays
 from dml.model.manifest import ManifestEntry
 from dml.options import Command
 from dml.scan.planner import plan_scan
@@ -100,13 +100,13 @@ def test_of_many_deletes_those_of_the_files_at_hand_become_objects(
     """Position deletes that name their data file, and deletion vectors; a table changed often has one for each file."""
     monkeypatch.setattr(cache, "FEW", 0)
     unpacked: list[int] = []
-    real = PackedEntries.entry
+    real = EntryArrays.entry
 
-    def entry(entries: PackedEntries, place: int) -> ManifestEntry:
+    def entry(entries: EntryArrays, place: int) -> ManifestEntry:
         unpacked.append(place)
         return real(entries, place)
 
-    monkeypatch.setattr(PackedEntries, "entry", entry)
+    monkeypatch.setattr(EntryArrays, "entry", entry)
     table = new_table(catalog, version)
     files = [data_file(table, range(start, start + 4)) for start in range(0, 40, 4)]
     commit(table, AppendFiles(data_files=tuple(files)))

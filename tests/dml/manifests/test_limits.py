@@ -12,8 +12,8 @@ from pyiceberg.types import LongType
 
 from dml.errors import CorruptFileError
 from dml.manifests.avro_schema import avro_schema
+from dml.manifests.entries import NULL_VALUE_COUNTS
 from dml.manifests.entry_columns import CONTENT, STATUS, read_columns
-from dml.manifests.packed_entries import NULL_VALUE_COUNTS
 from dml.manifests.read import (
     ENTRY_READ_SCHEMA,
     MANIFEST_LIST_SCHEMA,
@@ -24,7 +24,7 @@ from dml.manifests.read import (
 from dml.manifests.weights import MAX_KEPT_LINE
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile, PartitionSummary
 from dml.pruning.file_bounds import MetricBounds, MetricColumn
-from tests.dml.manifests.packed_file import read_packed
+from tests.dml.manifests.array_files import read_arrays
 from tests.dml.manifests.test_lockstep_entries import PARTITION_TYPES, PLAIN, entry, written
 from tests.dml.manifests.test_lockstep_lines import long, sized
 from tests.dml.manifests.test_lockstep_lines import written as written_list
@@ -57,7 +57,7 @@ def test_many_blocks_that_decompress_to_much_are_refused(tmp_path: Path, *, is_l
     assert line.manifest_length < 20_000
     tracemalloc.start()
     with pytest.raises(CorruptFileError, match="bytes when they are decompressed"):
-        read_manifest_list(IO, line.manifest_path) if is_list else read_packed(line, IO)
+        read_manifest_list(IO, line.manifest_path) if is_list else read_arrays(line, IO)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 200 << 20
@@ -101,7 +101,7 @@ def test_a_count_below_0_is_read_as_it_is_and_says_nothing(tmp_path: Path) -> No
     file = replace(PLAIN, value_counts=unknown, null_value_counts=unknown, nan_value_counts={}, split_offsets=(4, -1))
     line = written(tmp_path, [entry(file, EntryStatus.ADDED, 7)])
     (one,) = entries_of(line, IO)
-    many = read_packed(line, IO)
+    many = read_arrays(line, IO)
     for found in (one.data_file, many.entry(0).data_file):
         assert dict(found.null_value_counts) == unknown
         assert found.split_offsets == (4, -1)

@@ -43,9 +43,9 @@ from pyiceberg.types import (
 from dml.errors import CorruptFileError
 from dml.manifests import lockstep_search
 from dml.manifests.avro_decoder import CheckedDecoder
+from dml.manifests.entries import EntryArrays
 from dml.manifests.entry_columns import KNOWN, columns_of
 from dml.manifests.lockstep_decoder import Lanes, Numbers, Pieces, UnsureError
-from dml.manifests.packed_entries import PackedEntries
 from dml.manifests.read import blocks_of
 from dml.manifests.read_packed import packed, packed_in_lockstep
 from dml.manifests.write import ManifestWriter
@@ -122,15 +122,15 @@ def read(line: ManifestFile) -> tuple[StructType, Blocks]:
     return file_schema, list(blocks)
 
 
-def one_by_one(file_schema: StructType, blocks: Blocks, line: ManifestFile) -> PackedEntries:
+def one_by_one(file_schema: StructType, blocks: Blocks, line: ManifestFile) -> EntryArrays:
     """The entries, as the other decoder has them."""
     return packed(columns_of(file_schema, blocks, line, KNOWN), line.partition_spec_id)
 
 
-def same(left: PackedEntries, right: PackedEntries) -> bool:
+def same(left: EntryArrays, right: EntryArrays) -> bool:
     """Whether two say the same of the same entries in the same order, as the same types."""
     return (
-        (left.rows, left.spec_id, repr(left.partitions)) == (right.rows, right.spec_id, repr(right.partitions))
+        (left.size, left.spec_id, repr(left.partitions)) == (right.size, right.spec_id, repr(right.partitions))
         and left.partition_of.tolist() == right.partition_of.tolist()
         and left.columns.keys() == right.columns.keys()
         and all(
@@ -139,8 +139,8 @@ def same(left: PackedEntries, right: PackedEntries) -> bool:
         )
         and left.maps.keys() == right.maps.keys()
         and all(
-            (type(maps), maps.values.type, [maps.of_file(place) for place in range(left.rows)])
-            == (type(other), other.values.type, [other.of_file(place) for place in range(left.rows)])
+            (type(maps), maps.values.type, [maps.of_file(place) for place in range(left.size)])
+            == (type(other), other.values.type, [other.of_file(place) for place in range(left.size)])
             for maps, other in ((maps, right.maps[key]) for key, maps in left.maps.items())
         )
     )
@@ -399,7 +399,7 @@ def test_another_count_of_entries_is_no_entry_more_or_less(folder: Path) -> None
     found = [entry(replace(PLAIN, path=f"file:///t/data/{number}"), EntryStatus.ADDED, 7) for number in range(6)]
     line = written(folder, found)
     file_schema, ((count, block),) = read(line)
-    assert packed_in_lockstep(file_schema, [(count, block)], line).rows == 6
+    assert packed_in_lockstep(file_schema, [(count, block)], line).size == 6
     for wrong in (count - 1, count + 1, 0, -1, 2**40):
         with pytest.raises(UnsureError):
             packed_in_lockstep(file_schema, [(wrong, block)], line)

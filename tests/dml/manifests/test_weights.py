@@ -16,8 +16,8 @@ from pyiceberg.types import ListType, LongType, NestedField, StructType
 from dml.errors import CorruptFileError
 from dml.manifests import read, weights, write
 from dml.manifests.avro_schema import avro_schema
-from dml.manifests.cache import FEW, Entries, ManifestCache, read_entries
-from dml.manifests.packed_entries import PackedEntries
+from dml.manifests.cache import FEW, ManifestCache, read_entries
+from dml.manifests.entries import Entries, EntryArrays, EntryList
 from dml.manifests.read import MAX_SUMMARIES, entries_of, read_manifest_list, type_of_records
 from dml.manifests.weights import MAX_KEPT_LINE, KeptLines, bytes_of_encoded, bytes_of_lines
 from dml.manifests.write import encoded_line, list_line
@@ -185,8 +185,8 @@ def test_of_kept_lines_the_first_go_first() -> None:
 
 def looked_at(found: Entries) -> Entries:
     """The same, all metrics of which somebody asked for."""
-    if not isinstance(found, PackedEntries):
-        for each in found:
+    if isinstance(found, EntryList):
+        for each in found.entries:
             file = each.data_file
             for metrics in (file.column_sizes, file.value_counts, file.null_value_counts, file.nan_value_counts):
                 len(metrics)
@@ -204,7 +204,7 @@ def test_entries_weigh_what_they_take(tmp_path: Path, kind: str, columns: int) -
         return cache, looked_at(cache.entries([line], IO, columns)(line))
 
     (cache, found), held = held_by(looked)
-    assert isinstance(found, PackedEntries) is (kind != "honest" and columns == 1)
+    assert isinstance(found, EntryArrays) is (kind != "honest" and columns == 1)
     assert held <= 1.1 * cache.nbytes
     if kind == "honest":
         assert cache.nbytes < 2 * held
@@ -215,16 +215,16 @@ def test_how_many_entries_there_are_the_manifest_says(tmp_path: Path) -> None:
     files = [replace(PLAIN, path=f"file:///t/{number}.parquet") for number in range(FEW + 1)]
     line = written_manifest(tmp_path, [entry(file, EntryStatus.ADDED, 7) for file in files])
     found = read_entries(replace(line, added_files_count=1), IO, 6).value
-    assert isinstance(found, PackedEntries)
+    assert isinstance(found, EntryArrays)
     few = written_manifest(tmp_path, [entry(file, EntryStatus.ADDED, 7) for file in files[1:]])
-    assert isinstance(read_entries(replace(few, added_files_count=None), IO, 6).value, tuple)
+    assert isinstance(read_entries(replace(few, added_files_count=None), IO, 6).value, EntryList)
 
 
 def test_a_few_long_entries_are_the_same_as_arrays(tmp_path: Path) -> None:
     files = [replace(PLAIN, path=f"file:///t/{number}", upper_bounds={2: bytes(LONG)}) for number in range(9)]
     line = written_manifest(tmp_path, [entry(file, EntryStatus.ADDED, 7) for file in files])
     found = read_entries(line, IO, 6).value
-    assert isinstance(found, PackedEntries)
+    assert isinstance(found, EntryArrays)
     assert [found.entry(place) for place in range(9)] == list(entries_of(line, IO))
 
 

@@ -15,6 +15,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions import (
+    AlwaysTrue,
     And,
     BooleanExpression,
     EqualTo,
@@ -52,12 +53,13 @@ from pyiceberg.types import (
 )
 
 from dml.errors import CorruptFileError
-from dml.manifests.packed_entries import PackedEntries
+from dml.manifests.entries import ATTRIBUTES, SPLIT_OFFSETS, EntryArrays, EntryList
+from dml.manifests.entry_columns import CONTENT, FILE_PATH, STATUS
 from dml.manifests.read import entries_of
 from dml.manifests.write import ManifestWriter
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from dml.pruning.pruner import Pruner
-from tests.dml.manifests.packed_file import read_packed
+from tests.dml.manifests.array_files import read_arrays
 
 TYPES: dict[int, PrimitiveType] = {
     1: LongType(),
@@ -203,8 +205,13 @@ def plain(entry: ManifestEntry) -> ManifestEntry:
     return replace(entry, data_file=replace(file, **metrics))
 
 
-def all_of(packed: PackedEntries) -> list[ManifestEntry]:
-    return [packed.entry(place) for place in range(packed.rows)]
+def plain_number(value: Any) -> Any:
+    """The number of a `FileContent`; arrays have the number alone."""
+    return int(value) if isinstance(value, FileContent) else value
+
+
+def all_of(packed: EntryArrays) -> list[ManifestEntry]:
+    return [packed.entry(place) for place in range(packed.size)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -212,17 +219,28 @@ def all_of(packed: PackedEntries) -> list[ManifestEntry]:
     st.lists(st.tuples(files(), st.sampled_from(list(EntryStatus))), min_size=1, max_size=8),
     st.lists(FILTERS, min_size=1, max_size=6),
 )
-def test_files_are_left_out_together_as_they_are_one_by_one(table, found, filters) -> None:  # type: ignore[no-untyped-def]
+def test_lists_and_arrays_of_entries_answer_alike(table, found, filters) -> None:  # type: ignore[no-untyped-def]
     manifest = written(table, [entry(file, status) for file, status in found])
-    packed = read_packed(manifest, table.io)
-    one_by_one = list(entries_of(manifest, table.io))
-    assert repr(all_of(packed)) == repr(list(map(plain, one_by_one)))
-    for row_filter in filters:
+    one_by_one = tuple(entries_of(manifest, table.io))
+    arrays, objects = read_arrays(manifest, table.io), EntryList(one_by_one, 0)
+    everything = list(range(len(one_by_one)))
+    assert repr(all_of(arrays)) == repr(list(map(plain, one_by_one)))
+    assert arrays.live_count == objects.live_count == sum(one.is_live for one in one_by_one)
+    for places in (everything, everything[::2], everything[:0]):
+        for field_id in ATTRIBUTES:
+            values = [one for (one,) in arrays.rows((field_id,), places)]
+            if field_id == SPLIT_OFFSETS:  # an absent list is null in a file and empty in an object
+                values = [tuple(one or ()) for one in values]
+            expected = [one for (one,) in objects.rows((field_id,), places)]
+            assert repr(list(map(plain_number, values))) == repr(list(map(plain_number, expected))), field_id
+        assert len(list(arrays.rows((CONTENT, STATUS, FILE_PATH), places))) == len(places)
+    for row_filter in (AlwaysTrue(), *filters):
         pruner = Pruner(table.specs(), table.schema(), row_filter, case_sensitive=True)
-        expected = [one.is_live and pruner.may_match(one.data_file) for one in one_by_one]
-        assert pruner.may_match_of(packed).tolist() == expected, row_filter
-        expected = [one.is_live and pruner.partition(0, one.data_file.partition) for one in one_by_one]
-        assert pruner.partitions_of(packed).tolist() == expected, row_filter
+        live = [place for place, one in enumerate(one_by_one) if one.is_live]
+        expected = [place for place in live if pruner.may_match(one_by_one[place].data_file)]
+        assert pruner.matching(arrays) == pruner.matching(objects) == expected, row_filter
+        expected = [place for place in live if pruner.partition(0, one_by_one[place].data_file.partition)]
+        assert pruner.in_partitions(arrays) == pruner.in_partitions(objects) == expected, row_filter
 
 
 def test_a_damaged_manifest_is_damaged_as_arrays_too(table: Table) -> None:
@@ -257,11 +275,11 @@ def test_a_damaged_manifest_is_damaged_as_arrays_too(table: Table) -> None:
             expected = repr(list(map(plain, entries_of(line, table.io))))
         except CorruptFileError:
             with pytest.raises(CorruptFileError, match=r"\.avro"):
-                read_packed(line, table.io)
+                read_arrays(line, table.io)
             outcomes["refused"] += 1
         else:
             try:
-                assert repr(all_of(read_packed(line, table.io))) == expected
+                assert repr(all_of(read_arrays(line, table.io))) == expected
                 outcomes["read"] += 1
             except CorruptFileError:  # a number that no file has: 2 ** 63 rows
                 outcomes["refused"] += 1

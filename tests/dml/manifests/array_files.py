@@ -2,13 +2,13 @@
 
 from pyiceberg.io import FileIO
 
-from dml.manifests.packed_entries import PackedEntries
+from dml.manifests.entries import EntryArrays
 from dml.manifests.read import blocks_of, damage_named
 from dml.manifests.read_packed import packed_entries_in
 from dml.model.manifest import ManifestFile
 
 
-def read_packed(manifest: ManifestFile, io: FileIO) -> PackedEntries:
+def read_arrays(manifest: ManifestFile, io: FileIO) -> EntryArrays:
     """All entries, however few there are."""
     with damage_named(manifest.manifest_path):
         file_type, blocks = blocks_of(io, manifest.manifest_path, manifest.manifest_length)

@@ -1,0 +1,399 @@
+"""The entries of a manifest as the planner asks for them, kept in either of two forms. Driver.
+
+Input: decoded entries. Output: `Entries`, which planning and pruning ask without knowing the form.
+
+`EntryList` holds the objects and suits few files; `EntryArrays` holds Arrow and numpy columns and suits thousands. A
+file of six columns takes about 570 bytes as arrays and 2,800 as an object, or 4,200 once its metrics were read, and
+arrays are pruned all at once. `dml.manifests.cache` chooses the form.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dml.manifests.entry_columns import (
+    CONTENT,
+    FILE_PATH,
+    FILE_SIZE,
+    FIRST_ROW_ID,
+    PARTITION,
+    RECORD_COUNT,
+    SNAPSHOT_ID,
+    STATUS,
+)
+from dml.manifests.read import CONTENTS, STATUSES
+from dml.manifests.weights import NUMBER_BYTES, bytes_of_values
+from dml.model.manifest import ContentFile, EntryStatus, ManifestEntry
+
+__all__ = [
+    "COLUMN_TYPES",
+    "FILE_FORMAT",
+    "FILE_SEQUENCE_NUMBER",
+    "LOWER_BOUNDS",
+    "MAP_TYPES",
+    "NAN_VALUE_COUNTS",
+    "NULL_VALUE_COUNTS",
+    "REFERENCED_DATA_FILE",
+    "SEQUENCE_NUMBER",
+    "SPLIT_OFFSETS",
+    "UPPER_BOUNDS",
+    "VALUE_COUNTS",
+    "Entries",
+    "EntryArrays",
+    "EntryList",
+    "EvenMaps",
+    "Places",
+    "RaggedMaps",
+    "metric_maps",
+]
+
+SEQUENCE_NUMBER: Final = 3
+FILE_SEQUENCE_NUMBER: Final = 4
+FILE_FORMAT: Final = 101
+COLUMN_SIZES: Final = 108
+VALUE_COUNTS: Final = 109
+NULL_VALUE_COUNTS: Final = 110
+NAN_VALUE_COUNTS: Final = 137
+LOWER_BOUNDS: Final = 125
+UPPER_BOUNDS: Final = 128
+KEY_METADATA: Final = 131
+SPLIT_OFFSETS: Final = 132
+EQUALITY_IDS: Final = 135
+SORT_ORDER_ID: Final = 140
+REFERENCED_DATA_FILE: Final = 143
+CONTENT_OFFSET: Final = 144
+CONTENT_SIZE: Final = 145
+
+TUPLE_BYTES: Final = 60
+"""Memory of a partition tuple without its values."""
+
+MAP_TYPES: Final = {
+    COLUMN_SIZES: pa.int64(),
+    VALUE_COUNTS: pa.int64(),
+    NULL_VALUE_COUNTS: pa.int64(),
+    NAN_VALUE_COUNTS: pa.int64(),
+    LOWER_BOUNDS: pa.large_binary(),
+    UPPER_BOUNDS: pa.large_binary(),
+}
+COLUMN_TYPES: Final = {
+    STATUS: pa.int8(),
+    SNAPSHOT_ID: pa.int64(),
+    SEQUENCE_NUMBER: pa.int64(),
+    FILE_SEQUENCE_NUMBER: pa.int64(),
+    CONTENT: pa.int8(),
+    FILE_PATH: pa.large_string(),
+    FILE_FORMAT: pa.dictionary(pa.int32(), pa.string()),
+    RECORD_COUNT: pa.int64(),
+    FILE_SIZE: pa.int64(),
+    KEY_METADATA: pa.large_binary(),
+    SPLIT_OFFSETS: pa.large_list(pa.int64()),
+    EQUALITY_IDS: pa.large_list(pa.int64()),
+    SORT_ORDER_ID: pa.int32(),
+    FIRST_ROW_ID: pa.int64(),
+    REFERENCED_DATA_FILE: pa.large_string(),
+    CONTENT_OFFSET: pa.int64(),
+    CONTENT_SIZE: pa.int64(),
+}
+
+
+Places = npt.NDArray[np.int64]
+"""Indexes of entries, in the order of the file."""
+
+
+class Entries(Protocol):
+    """The entries of a manifest, deleted ones included. A place is the index of an entry in the file."""
+
+    @property
+    def spec_id(self) -> int:
+        """The partition spec of all entries."""
+
+    @property
+    def live_count(self) -> int:
+        """The number of entries that are not DELETED."""
+
+    def select(
+        self,
+        in_partition: Callable[[tuple[Any, ...]], bool],
+        of_file: Callable[[ContentFile], bool] | None = None,
+        of_arrays: Callable[["EntryArrays", Places], Places] | None = None,
+    ) -> list[int]:
+        """Return the places of live entries that pass tests of their partitions, and then of their files.
+
+        Args:
+            in_partition: Asked at least once for each partition that has a live entry.
+            of_file: The test of one file; None if partitions decide.
+            of_arrays: The same test of many files at once.
+        """
+
+    def rows(self, field_ids: Sequence[int], places: Sequence[int]) -> Iterable[tuple[Any, ...]]:
+        """Return some columns of some entries, row by row, inherited values filled in."""
+
+    def file(self, place: int) -> ContentFile:
+        """Return the file of an entry, metrics included."""
+
+    def entry(self, place: int) -> ManifestEntry:
+        """Return an entry, inherited values filled in."""
+
+
+ATTRIBUTES: Final[dict[int, Callable[[ManifestEntry], Any]]] = {
+    SEQUENCE_NUMBER: attrgetter("data_sequence_number"),
+    FIRST_ROW_ID: attrgetter("first_row_id"),
+    CONTENT: attrgetter("data_file.content"),
+    FILE_PATH: attrgetter("data_file.path"),
+    FILE_FORMAT: attrgetter("data_file.file_format"),
+    PARTITION: attrgetter("data_file.partition"),
+    RECORD_COUNT: attrgetter("data_file.record_count"),
+    FILE_SIZE: attrgetter("data_file.file_size_in_bytes"),
+    SPLIT_OFFSETS: attrgetter("data_file.split_offsets"),
+    REFERENCED_DATA_FILE: attrgetter("data_file.referenced_data_file"),
+}
+"""The columns that an `EntryList` gives: those that planning asks for."""
+
+
+@dataclass(frozen=True)
+class EntryList:
+    """Few entries, as objects. A manifest of one file is the common case, so nothing here makes an array."""
+
+    entries: tuple[ManifestEntry, ...]
+    spec_id: int
+
+    @cached_property
+    def live(self) -> tuple[int, ...]:
+        """The places of the live entries."""
+        return tuple(place for place, entry in enumerate(self.entries) if entry.is_live)
+
+    @property
+    def live_count(self) -> int:
+        """The number of entries that are not DELETED."""
+        return len(self.live)
+
+    def select(
+        self,
+        in_partition: Callable[[tuple[Any, ...]], bool],
+        of_file: Callable[[ContentFile], bool] | None = None,
+        of_arrays: Callable[["EntryArrays", Places], Places] | None = None,  # noqa: ARG002 - the other form's
+    ) -> list[int]:
+        """Test entry by entry."""
+        entries = self.entries
+        found = [place for place in self.live if in_partition(entries[place].data_file.partition)]
+        return found if of_file is None else [place for place in found if of_file(entries[place].data_file)]
+
+    def rows(self, field_ids: Sequence[int], places: Sequence[int]) -> Iterable[tuple[Any, ...]]:
+        """Return columns of `ATTRIBUTES`."""
+        chosen = [self.entries[place] for place in places]
+        return zip(*(map(ATTRIBUTES[field_id], chosen) for field_id in field_ids), strict=True)
+
+    def file(self, place: int) -> ContentFile:
+        """Return the file of an entry; its metrics become dicts when they are first read."""
+        return self.entries[place].data_file
+
+    def entry(self, place: int) -> ManifestEntry:
+        """Return the entry itself."""
+        return self.entries[place]
+
+
+# ---- many entries as arrays -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaggedMaps:
+    """The metrics of one kind of all files, concatenated.
+
+    Attributes:
+        ends: Where the map of each file starts, and the end of the last.
+        keys: Field ids.
+        values: Counts, or serialised bounds.
+    """
+
+    ends: npt.NDArray[np.int64]
+    keys: npt.NDArray[np.int32]
+    values: pa.Array
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that keys and values take."""
+        return int(self.ends.nbytes + self.keys.nbytes + self.values.nbytes)
+
+    def of_file(self, place: int) -> dict[int, Any]:
+        """Return the metrics of one file by field id."""
+        start, end = int(self.ends[place]), int(self.ends[place + 1])
+        return dict(zip(self.keys[start:end].tolist(), self.values[start:end].to_pylist(), strict=True))
+
+    def of_column(self, field_id: int) -> tuple[npt.NDArray[np.int64], pa.Array]:
+        """Return the files that have a metric of a column, and its values."""
+        found = np.flatnonzero(self.keys == field_id)
+        files = np.searchsorted(self.ends, found, side="right") - 1
+        if len(files) > 1 and (files[1:] == files[:-1]).any():
+            # A key that occurs twice in one map: the last value counts, as in a dict.
+            last = np.append(files[1:] != files[:-1], True)
+            files, found = files[last], found[last]
+        return files, self.values.take(pa.array(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvenMaps:
+    """Metrics of files that all have those of the same columns in the same order, so keys are stored once.
+
+    Attributes:
+        rows: How many files.
+        keys: The field ids of each; none twice.
+        values: Counts, or serialised bounds, of all of them.
+    """
+
+    rows: int
+    keys: tuple[int, ...]
+    values: pa.Array
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that keys and values take."""
+        return int(self.values.nbytes) + NUMBER_BYTES * len(self.keys)
+
+    def of_file(self, place: int) -> dict[int, Any]:
+        """Return the metrics of one file by field id."""
+        width = len(self.keys)
+        return dict(zip(self.keys, self.values[place * width : (place + 1) * width].to_pylist(), strict=True))
+
+    def of_column(self, field_id: int) -> tuple[npt.NDArray[np.int64], pa.Array]:
+        """Return the files that have a metric of a column, and its values."""
+        if field_id not in self.keys:
+            return np.empty(0, np.int64), self.values[:0]
+        files = np.arange(self.rows)
+        return files, self.values.take(pa.array(files * len(self.keys) + self.keys.index(field_id)))
+
+
+def metric_maps(sizes: npt.NDArray[np.int64], keys: npt.NDArray[np.int32], values: pa.Array) -> RaggedMaps | EvenMaps:
+    """Store the metrics of one kind in the smaller form that holds them.
+
+    Args:
+        sizes: The number of metrics of each file.
+        keys: Field ids of all metrics, file by file.
+        values: Values of all metrics, in the same order.
+    """
+    rows, width = len(sizes), int(sizes[0]) if len(sizes) else 0
+    first = tuple(keys[:width].tolist())
+    is_even = len(keys) == rows * width and bool((sizes == width).all()) and len(set(first)) == width
+    if is_even and (keys.reshape(rows, width) == keys[:width]).all():
+        return EvenMaps(rows=rows, keys=first, values=values)
+    return RaggedMaps(ends=np.append(0, np.cumsum(sizes)), keys=keys, values=values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryArrays:
+    """Many entries, as columns.
+
+    Attributes:
+        size: The number of entries.
+        spec_id: The partition spec of all entries.
+        columns: By the field id of the entry's or the file's field, inherited values filled in.
+        maps: The metrics, by field id.
+        partitions: The distinct partition tuples.
+        partition_of: For each entry its index in `partitions`.
+    """
+
+    size: int
+    spec_id: int
+    columns: dict[int, pa.Array]
+    maps: dict[int, RaggedMaps | EvenMaps]
+    partitions: tuple[tuple[Any, ...], ...]
+    partition_of: npt.NDArray[np.int32]
+
+    @property
+    def nbytes(self) -> int:
+        """The approximate memory of the entries."""
+        arrays = sum(column.nbytes for column in self.columns.values()) + self.partition_of.nbytes
+        held = sum(TUPLE_BYTES + bytes_of_values(partition) for partition in self.partitions)
+        return int(arrays) + sum(maps.nbytes for maps in self.maps.values()) + held
+
+    @property
+    def live_count(self) -> int:
+        """The number of entries that are not DELETED."""
+        return int(self._live().sum())
+
+    def select(
+        self,
+        in_partition: Callable[[tuple[Any, ...]], bool],
+        of_file: Callable[[ContentFile], bool] | None = None,  # noqa: ARG002 - the other form's
+        of_arrays: Callable[["EntryArrays", Places], Places] | None = None,
+    ) -> list[int]:
+        """Test each distinct partition once, and then all files at once."""
+        live = self._live()
+        may = np.zeros(len(self.partitions), np.bool_)
+        # Partitions that only deleted entries have are not asked: the table may have lost their spec.
+        for code in np.unique(self.partition_of[live]).tolist():
+            may[code] = in_partition(self.partitions[code])
+        found: Places = np.flatnonzero(live & may[self.partition_of])
+        return list((found if of_arrays is None else of_arrays(self, found)).tolist())
+
+    def numbers(self, field_id: int) -> npt.NDArray[np.int64]:
+        """Return a column of numbers without nulls, of all entries."""
+        return np.asarray(self.columns[field_id].to_numpy())
+
+    def rows(self, field_ids: Sequence[int], places: Sequence[int]) -> Iterable[tuple[Any, ...]]:
+        """Return columns of some entries, each converted as a whole."""
+        chosen = None if len(places) == self.size else np.array(places, np.int64)
+        return zip(*(self._values(field_id, chosen) for field_id in field_ids), strict=True)
+
+    def file(self, place: int) -> ContentFile:
+        """Make the file of an entry."""
+
+        def value(field_id: int) -> Any:
+            return self.columns[field_id][place].as_py()
+
+        maps = {field_id: found.of_file(place) for field_id, found in self.maps.items()}
+        return ContentFile(
+            content=CONTENTS[value(CONTENT)],
+            path=value(FILE_PATH),
+            file_format=value(FILE_FORMAT),
+            spec_id=self.spec_id,
+            partition=self.partitions[int(self.partition_of[place])],
+            record_count=value(RECORD_COUNT),
+            file_size_in_bytes=value(FILE_SIZE),
+            column_sizes=maps[COLUMN_SIZES],
+            value_counts=maps[VALUE_COUNTS],
+            null_value_counts=maps[NULL_VALUE_COUNTS],
+            nan_value_counts=maps[NAN_VALUE_COUNTS],
+            lower_bounds=maps[LOWER_BOUNDS],
+            upper_bounds=maps[UPPER_BOUNDS],
+            key_metadata=value(KEY_METADATA),
+            split_offsets=tuple(value(SPLIT_OFFSETS) or ()),
+            equality_ids=tuple(value(EQUALITY_IDS) or ()),
+            sort_order_id=value(SORT_ORDER_ID),
+            referenced_data_file=value(REFERENCED_DATA_FILE),
+            content_offset=value(CONTENT_OFFSET),
+            content_size_in_bytes=value(CONTENT_SIZE),
+        )
+
+    def entry(self, place: int) -> ManifestEntry:
+        """Make an entry."""
+
+        def value(field_id: int) -> Any:
+            return self.columns[field_id][place].as_py()
+
+        return ManifestEntry(
+            status=STATUSES[value(STATUS)],
+            snapshot_id=value(SNAPSHOT_ID),
+            data_sequence_number=value(SEQUENCE_NUMBER),
+            file_sequence_number=value(FILE_SEQUENCE_NUMBER),
+            first_row_id=value(FIRST_ROW_ID),
+            data_file=self.file(place),
+        )
+
+    def _values(self, field_id: int, places: Places | None) -> list[Any]:
+        if field_id == PARTITION:
+            codes = self.partition_of if places is None else self.partition_of[places]
+            return [self.partitions[code] for code in codes.tolist()]
+        column = self.columns[field_id]
+        chosen = column if places is None else column.take(pa.array(places))
+        if pa.types.is_integer(chosen.type) and not chosen.null_count:
+            return list(chosen.to_numpy().tolist())  # `to_pylist` takes ten times as long
+        return list(chosen.to_pylist())
+
+    def _live(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.columns[STATUS].to_numpy() != EntryStatus.DELETED)
