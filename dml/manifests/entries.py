@@ -10,7 +10,6 @@ arrays are pruned all at once. `dml.manifests.cache` chooses the form.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -49,6 +48,7 @@ __all__ = [
     "EntryList",
     "EvenMaps",
     "Places",
+    "PlannedFile",
     "RaggedMaps",
     "metric_maps",
 ]
@@ -106,6 +106,63 @@ Places = npt.NDArray[np.int64]
 """Indexes of entries, in the order of the file."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFile:
+    """What a scan needs of a data file: its entry, usually without the metrics.
+
+    Attributes:
+        path: Location, as the manifest has it.
+        file_format: Lower case.
+        record_count: Physical rows.
+        file_size_in_bytes: Size of the whole file.
+        data_sequence_number: Inherited if the entry has none.
+        first_row_id: Version 3: the row id of the first row.
+        split_offsets: Where row groups or stripes start.
+        metrics: The file with its metrics, if the plan needs them.
+    """
+
+    path: str
+    file_format: str
+    record_count: int
+    file_size_in_bytes: int
+    spec_id: int
+    partition: tuple[Any, ...]
+    data_sequence_number: int
+    first_row_id: int | None
+    split_offsets: tuple[int, ...]
+    metrics: ContentFile | None
+
+    @staticmethod
+    def of(entry: ManifestEntry, *, with_metrics: bool) -> "PlannedFile":
+        """Take the file of an entry."""
+        file = entry.data_file
+        return PlannedFile(
+            path=file.path,
+            file_format=file.file_format,
+            record_count=file.record_count,
+            file_size_in_bytes=file.file_size_in_bytes,
+            spec_id=file.spec_id,
+            partition=file.partition,
+            data_sequence_number=entry.data_sequence_number or 0,
+            first_row_id=entry.first_row_id,
+            split_offsets=file.split_offsets,
+            metrics=file if with_metrics else None,
+        )
+
+
+PLANNED: Final = (
+    FILE_PATH,
+    FILE_FORMAT,
+    RECORD_COUNT,
+    FILE_SIZE,
+    PARTITION,
+    SEQUENCE_NUMBER,
+    FIRST_ROW_ID,
+    SPLIT_OFFSETS,
+)
+"""The columns of a `PlannedFile`."""
+
+
 class Entries(Protocol):
     """The entries of a manifest, deleted ones included. A place is the index of an entry in the file."""
 
@@ -131,29 +188,17 @@ class Entries(Protocol):
             of_arrays: The same test of many files at once.
         """
 
-    def rows(self, field_ids: Sequence[int], places: Sequence[int]) -> Iterable[tuple[Any, ...]]:
-        """Return some columns of some entries, row by row, inherited values filled in."""
+    def planned_files(self, places: Sequence[int], *, with_metrics: bool) -> tuple[PlannedFile, ...]:
+        """Return what a scan needs of some data files."""
+
+    def delete_targets(self, places: Sequence[int]) -> Iterable[tuple[int, str | None]]:
+        """Return the content of some delete files, and the one data file that a delete file names, if any."""
 
     def file(self, place: int) -> ContentFile:
         """Return the file of an entry, metrics included."""
 
     def entry(self, place: int) -> ManifestEntry:
         """Return an entry, inherited values filled in."""
-
-
-ATTRIBUTES: Final[dict[int, Callable[[ManifestEntry], Any]]] = {
-    SEQUENCE_NUMBER: attrgetter("data_sequence_number"),
-    FIRST_ROW_ID: attrgetter("first_row_id"),
-    CONTENT: attrgetter("data_file.content"),
-    FILE_PATH: attrgetter("data_file.path"),
-    FILE_FORMAT: attrgetter("data_file.file_format"),
-    PARTITION: attrgetter("data_file.partition"),
-    RECORD_COUNT: attrgetter("data_file.record_count"),
-    FILE_SIZE: attrgetter("data_file.file_size_in_bytes"),
-    SPLIT_OFFSETS: attrgetter("data_file.split_offsets"),
-    REFERENCED_DATA_FILE: attrgetter("data_file.referenced_data_file"),
-}
-"""The columns that an `EntryList` gives: those that planning asks for."""
 
 
 @dataclass(frozen=True)
@@ -184,10 +229,14 @@ class EntryList:
         found = [place for place in self.live if in_partition(entries[place].data_file.partition)]
         return found if of_file is None else [place for place in found if of_file(entries[place].data_file)]
 
-    def rows(self, field_ids: Sequence[int], places: Sequence[int]) -> Iterable[tuple[Any, ...]]:
-        """Return columns of `ATTRIBUTES`."""
-        chosen = [self.entries[place] for place in places]
-        return zip(*(map(ATTRIBUTES[field_id], chosen) for field_id in field_ids), strict=True)
+    def planned_files(self, places: Sequence[int], *, with_metrics: bool) -> tuple[PlannedFile, ...]:
+        """Read attributes directly: a table may have thousands of manifests of one file."""
+        return tuple([PlannedFile.of(self.entries[place], with_metrics=with_metrics) for place in places])
+
+    def delete_targets(self, places: Sequence[int]) -> Iterable[tuple[int, str | None]]:
+        """Read attributes."""
+        files = [self.entries[place].data_file for place in places]
+        return [(file.content, file.referenced_data_file) for file in files]
 
     def file(self, place: int) -> ContentFile:
         """Return the file of an entry; its metrics become dicts when they are first read."""
@@ -335,10 +384,43 @@ class EntryArrays:
         """Return a column of numbers without nulls, of all entries."""
         return np.asarray(self.columns[field_id].to_numpy())
 
-    def rows(self, field_ids: Sequence[int], places: Sequence[int]) -> Iterable[tuple[Any, ...]]:
-        """Return columns of some entries, each converted as a whole."""
+    def values(self, field_id: int, places: Places | None = None) -> list[Any]:
+        """Return a column, of all entries or of some; the partition tuples are a column too."""
+        if field_id == PARTITION:
+            codes = self.partition_of if places is None else self.partition_of[places]
+            return [self.partitions[code] for code in codes.tolist()]
+        column = self.columns[field_id]
+        chosen = column if places is None else column.take(pa.array(places))
+        if pa.types.is_integer(chosen.type) and not chosen.null_count:
+            return list(chosen.to_numpy().tolist())  # `to_pylist` takes ten times as long
+        return list(chosen.to_pylist())
+
+    def planned_files(self, places: Sequence[int], *, with_metrics: bool) -> tuple[PlannedFile, ...]:
+        """Convert each column as a whole."""
+        if not places:
+            return ()
         chosen = None if len(places) == self.size else np.array(places, np.int64)
-        return zip(*(self._values(field_id, chosen) for field_id in field_ids), strict=True)
+        rows = zip(places, *(self.values(field_id, chosen) for field_id in PLANNED), strict=True)
+        return tuple(
+            PlannedFile(
+                path=path,
+                file_format=file_format,
+                record_count=record_count,
+                file_size_in_bytes=size,
+                spec_id=self.spec_id,
+                partition=partition,
+                data_sequence_number=sequence_number or 0,
+                first_row_id=first_row_id,
+                split_offsets=tuple(offsets or ()),
+                metrics=self.file(place) if with_metrics else None,
+            )
+            for place, path, file_format, record_count, size, partition, sequence_number, first_row_id, offsets in rows
+        )
+
+    def delete_targets(self, places: Sequence[int]) -> Iterable[tuple[int, str | None]]:
+        """Convert each column as a whole."""
+        chosen = np.array(places, np.int64)
+        return zip(self.values(CONTENT, chosen), self.values(REFERENCED_DATA_FILE, chosen), strict=True)
 
     def file(self, place: int) -> ContentFile:
         """Make the file of an entry."""
@@ -384,16 +466,6 @@ class EntryArrays:
             first_row_id=value(FIRST_ROW_ID),
             data_file=self.file(place),
         )
-
-    def _values(self, field_id: int, places: Places | None) -> list[Any]:
-        if field_id == PARTITION:
-            codes = self.partition_of if places is None else self.partition_of[places]
-            return [self.partitions[code] for code in codes.tolist()]
-        column = self.columns[field_id]
-        chosen = column if places is None else column.take(pa.array(places))
-        if pa.types.is_integer(chosen.type) and not chosen.null_count:
-            return list(chosen.to_numpy().tolist())  # `to_pylist` takes ten times as long
-        return list(chosen.to_pylist())
 
     def _live(self) -> npt.NDArray[np.bool_]:
         return np.asarray(self.columns[STATUS].to_numpy() != EntryStatus.DELETED)

@@ -11,7 +11,6 @@ have no key in common with it.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
@@ -23,8 +22,7 @@ from dml.deletes.delete_file_index import DeleteEntry, DeleteFileIndex, DeleteKi
 from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CorruptFileError, NotFoundError
 from dml.manifests.cache import cache_of
-from dml.manifests.entries import FILE_FORMAT, REFERENCED_DATA_FILE, SEQUENCE_NUMBER, SPLIT_OFFSETS, Entries
-from dml.manifests.entry_columns import CONTENT, FILE_PATH, FILE_SIZE, FIRST_ROW_ID, PARTITION, RECORD_COUNT
+from dml.manifests.entries import Entries, PlannedFile
 from dml.manifests.read import damage_named
 from dml.manifests.read_many import read_each
 from dml.model.manifest import (
@@ -42,7 +40,7 @@ from dml.pruning.file_bounds import MetricColumn, file_bounds, may_meet, metric_
 from dml.pruning.pruner import Pruner
 from dml.pruning.row_tests import BoundsOf
 
-__all__ = ["PlannedFile", "ScanPlan", "delete_index", "plan_scan", "scan_task"]
+__all__ = ["ScanPlan", "delete_index", "plan_scan", "scan_task"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +170,7 @@ def plan_scan(
     )
 
 
-def listed_twice(files: Sequence["PlannedFile"]) -> CorruptFileError:
+def listed_twice(files: Sequence[PlannedFile]) -> CorruptFileError:
     """The error for a snapshot whose rows would come twice, and whose deletes could not be distinguished."""
     path = next(path for path, count in Counter(file.path for file in files).items() if count > 1)
     return CorruptFileError(
@@ -201,52 +199,6 @@ def find_snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedFile:
-    """What a scan needs to know of a data file: its entry, mostly without the metrics.
-
-    Attributes:
-        path: Location as the manifest has it.
-        file_format: Lower case.
-        record_count: Physical rows.
-        file_size_in_bytes: Size of the whole file.
-        spec_id: Its partition spec.
-        partition: Its partition tuple.
-        data_sequence_number: With what it inherits.
-        first_row_id: v3: the first row id of the file.
-        split_offsets: Where its row groups or stripes start.
-        metrics: Its entry with the metrics, where they are asked for.
-    """
-
-    path: str
-    file_format: str
-    record_count: int
-    file_size_in_bytes: int
-    spec_id: int
-    partition: tuple[Any, ...]
-    data_sequence_number: int
-    first_row_id: int | None
-    split_offsets: tuple[int, ...]
-    metrics: ContentFile | None
-
-    @staticmethod
-    def of(entry: ManifestEntry, *, with_metrics: bool) -> "PlannedFile":
-        """The file of an entry."""
-        file = entry.data_file
-        return PlannedFile(
-            path=file.path,
-            file_format=file.file_format,
-            record_count=file.record_count,
-            file_size_in_bytes=file.file_size_in_bytes,
-            spec_id=file.spec_id,
-            partition=file.partition,
-            data_sequence_number=entry.data_sequence_number or 0,
-            first_row_id=entry.first_row_id,
-            split_offsets=file.split_offsets,
-            metrics=file if with_metrics else None,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DataManifest:
     """What a manifest of data files holds.
 
@@ -268,43 +220,10 @@ def data_manifest(
     with damage_named(manifest.manifest_path):
         found = pruner.matching(entries)
         return DataManifest(
-            files=planned_files(entries, found, with_metrics=with_metrics),
+            files=entries.planned_files(found, with_metrics=with_metrics),
             live=entries.live_count,
             is_whole=find_whole_files and all(pruner.must_match(entries.file(place)) for place in found),
         )
-
-
-def planned_files(entries: Entries, places: Sequence[int], *, with_metrics: bool) -> tuple[PlannedFile, ...]:
-    if not places:
-        return ()
-    rows = zip(places, entries.rows(PLANNED_COLUMNS, places), strict=True)
-    return tuple(
-        PlannedFile(
-            path=path,
-            file_format=file_format,
-            record_count=record_count,
-            file_size_in_bytes=size,
-            spec_id=entries.spec_id,
-            partition=partition,
-            data_sequence_number=sequence_number or 0,
-            first_row_id=first_row_id,
-            split_offsets=tuple(offsets or ()),
-            metrics=entries.file(place) if with_metrics else None,
-        )
-        for place, (path, file_format, record_count, size, partition, sequence_number, first_row_id, offsets) in rows
-    )
-
-
-PLANNED_COLUMNS: Final = (
-    FILE_PATH,
-    FILE_FORMAT,
-    RECORD_COUNT,
-    FILE_SIZE,
-    PARTITION,
-    SEQUENCE_NUMBER,
-    FIRST_ROW_ID,
-    SPLIT_OFFSETS,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,8 +243,7 @@ class DeleteManifest:
     @property
     def by_equality(self) -> bool:
         """True if one of them is an equality delete file."""
-        contents = self.entries.rows((CONTENT,), self.places)
-        return any(content == FileContent.EQUALITY_DELETES for (content,) in contents)
+        return any(content == FileContent.EQUALITY_DELETES for content, _ in self.entries.delete_targets(self.places))
 
     def entries_for(self, paths: frozenset[str]) -> tuple[ManifestEntry, ...]:
         """Return the delete files that may apply to some data files: not those that name another data file.
@@ -333,10 +251,9 @@ class DeleteManifest:
         A table that changes often has a deletion vector for nearly every file, and a statement needs few of them.
         """
         with damage_named(self.location):
-            named = self.entries.rows((CONTENT, REFERENCED_DATA_FILE), self.places)
             return tuple(
                 self.entries.entry(place)
-                for place, (content, path) in zip(self.places, named, strict=True)
+                for place, (content, path) in zip(self.places, self.entries.delete_targets(self.places), strict=True)
                 if content != FileContent.POSITION_DELETES or path is None or path in paths
             )
 

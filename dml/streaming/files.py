@@ -22,10 +22,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.deletes.delete_file_index import DeleteFileIndex
+from dml.manifests.entries import PlannedFile
 from dml.manifests.read import entries_of, manifests_of
 from dml.manifests.read_many import read_all
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
-from dml.scan.planner import PlannedFile, delete_index
+from dml.scan.planner import delete_index
 
 __all__ = ["Part", "SnapshotFiles", "deletes_of"]
 

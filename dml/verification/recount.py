@@ -22,6 +22,7 @@ from dml.deletes.position_delete_file import positions_by_file
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError, DmlError, ExecutionError
 from dml.files.file_io import file_errors
+from dml.manifests.entries import PlannedFile
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import FileContent, ManifestEntry
 from dml.model.scan_task import DeleteFileRef, ScanTask
@@ -29,7 +30,7 @@ from dml.options import DEFAULT_NAME_MAPPING
 from dml.read.applied_deletes import DELETE_COLUMNS, DeleteLoader, place_of
 from dml.read.open_data_file import open_data_file
 from dml.read.reader import TaskReader
-from dml.scan.planner import PlannedFile, delete_index, scan_task
+from dml.scan.planner import delete_index, scan_task
 from dml.scan.source import scan_context
 
 __all__ = ["FileKey", "OpenedFile", "Recounter", "SnapshotFiles", "deletes_of", "files_of"]

@@ -47,13 +47,14 @@ from pyiceberg.utils.lazydict import LazyDict
 
 from dml.commit import RowDelta, commit
 from dml.errors import CorruptFileError, NotFoundError
+from dml.manifests.entries import PlannedFile
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestEntry, ManifestFile, PartitionSummary
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.options import Command
 from dml.pruning.file_bounds import metric_columns
 from dml.pruning.pruner import Pruner
 from dml.read.reader import TaskReader
-from dml.scan.planner import PlannedFile, delete_index, plan_scan, scan_task
+from dml.scan.planner import delete_index, plan_scan, scan_task
 from dml.scan.split import parts_of, split, weight
 from tests.dml.commit.builders import equality_deletes
 
