@@ -69,9 +69,15 @@ class CheckedDecoder:
         return self._read(n)
 
     def read_boolean(self) -> bool:
-        """A byte that is 0 or 1."""
-        self._check(1)
-        return self._decoder.read_boolean()
+        """Read a byte that is 0 or 1. PyIceberg's decoder takes every other byte for true.
+
+        Raises:
+            ValueError: It is another one.
+        """
+        byte = self.read(1)[0]
+        if byte > 1:
+            raise ValueError(f"a boolean is the byte {byte}")
+        return byte == 1
 
     def read_float(self) -> float:
         """Four bytes."""

@@ -316,6 +316,16 @@ def test_an_enum_without_such_a_symbol_is_reported(lake, index):
         lake.read(lake.task(path), context)
 
 
+def test_a_boolean_that_is_neither_true_nor_false_is_reported(lake):
+    schema = {"type": "record", "name": "r", "fields": [{"name": "b", "type": "boolean", "field-id": 1}]}
+    context = lake.context(Schema(optional(1, "b", BooleanType())))
+    path = hand_made(lake, schema, lambda encoder, value: encoder.write(bytes([value])), [1, 0])
+    assert lake.read(lake.task(path), context).column("b").to_pylist() == [True, False]
+    path = hand_made(lake, schema, lambda encoder, value: encoder.write(bytes([value])), [1, 7])
+    with pytest.raises(CorruptFileError, match=r"hand\.avro"):
+        lake.read(lake.task(path), context)
+
+
 def test_named_types_are_found_again_and_a_type_in_itself_is_refused():
     point = {"type": "record", "name": "p", "fields": [{"name": "x", "type": "int"}]}
     schema = {
