@@ -122,28 +122,6 @@ class CheckedDecoder:
                 self._check(length)
             dest[key] = read(length)
 
-    def read_int_bytes(self, count: int, keys: list[int], values: list[bytes]) -> None:
-        """So many pairs of a number and bytes, added to two lists."""
-        self._check(count)
-        read_int, tell, read, size = self.read_int, self.tell, self._read, self._size
-        for _ in range(count):
-            keys.append(read_int())
-            length = read_int()
-            if not 0 <= length <= size - tell():
-                self._check(length)
-            values.append(read(length))
-
-    def skip_int_bytes(self, count: int) -> None:
-        """Pass over so many pairs of a number and bytes."""
-        self._check(count)
-        read_int, skip_int, tell, skip, size = self.read_int, self.skip_int, self.tell, self._decoder.skip, self._size
-        for _ in range(count):
-            skip_int()
-            length = read_int()
-            if not 0 <= length <= size - tell():
-                self._check(length)
-            skip(length)
-
     def skip(self, n: int) -> None:
         """Pass over so many bytes."""
         self._check(n)

@@ -22,7 +22,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dml.manifests.entries import Entries, EntryList
 from dml.manifests.read import blocks_of, damage_named, decoders_of, entries_in, manifests_of
-from dml.manifests.read_packed import packed_entries_in
+from dml.manifests.read_arrays import entry_arrays
 from dml.manifests.weights import bytes_of_entries, bytes_of_lines
 from dml.model.manifest import ManifestFile
 from dml.options import boolean, integer
@@ -34,7 +34,7 @@ CACHE_MAX_BYTES: Final = "io.manifest.cache.max-total-bytes"
 DEFAULT_MAX_BYTES: Final = 768 << 20
 
 FEW: Final = 200
-"""Of so many entries arrays are smaller, and faster to ask."""
+"""Up to this many entries are kept as objects: arrays of fewer take more memory, and longer to ask."""
 
 LONG_ENTRY: Final = 1_000
 LONG_COLUMN: Final = 100
@@ -166,7 +166,8 @@ def read_entries(manifest: ManifestFile, io: FileIO, columns: int) -> Weighed[En
             EntryList(entries, manifest.partition_spec_id),
             bytes_of_entries(entries, (decoder for _, decoder in decoders)),
         )
-    arrays = packed_entries_in(file_type, blocks, manifest)
+    # Long entries are as large as dicts as they are as objects, so lockstep comes first, however few they are.
+    arrays = entry_arrays(file_type, blocks, manifest, few=0)
     return Weighed(arrays, arrays.nbytes)
 
 

@@ -39,7 +39,8 @@ from pyiceberg.types import (
 
 from dml.errors import ValidationFailedError, storage_failure
 from dml.manifests.avro_schema import avro_schema
-from dml.manifests.read import ENTRY_READ_SCHEMA, SCHEMA_KEY
+from dml.manifests.entry_fields import ENTRY_READ_SCHEMA
+from dml.manifests.read import SCHEMA_KEY
 from dml.manifests.weights import MAX_KEPT_LINE, MAX_KEPT_LINES_BYTES, KeptLines, bytes_of_encoded
 from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 

@@ -11,20 +11,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
-from dml.manifests.entry_columns import (
-    CONTENT,
-    DATA_FILE,
-    PARTITION,
-    STATUS,
-    EntryColumns,
-    FlatMaps,
-    read_columns,
-)
+from dml.manifests.entries import EntryArrays, EvenMaps, RaggedMaps
+from dml.manifests.entry_fields import CONTENT, DATA_FILE, FILE_FORMAT, MAP_TYPES, PARTITION, STATUS
+from dml.manifests.read_arrays import read_arrays
 from dml.metadata_tables.readable_metrics import METRIC_IDS, readable_metrics
 from dml.metadata_tables.values import value_array
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
@@ -36,9 +31,6 @@ from dml.read.projection import arrow_type
 __all__ = ["SPEC_ID", "EntryReader", "EntryScan", "PartitionTest", "unified"]
 
 SPEC_ID = 141
-UPPER_CASE = 101
-"""The file format, which writers spell as they like."""
-
 UNKNOWN = Bounds()
 
 
@@ -160,7 +152,7 @@ class EntryReader:
             ids |= {found.field_id, *(part.field_id for part in inner)}
             if is_metrics(found):
                 ids |= set(METRIC_IDS)
-        return frozenset(ids | ({PARTITION} if self.tests.prunes else set()))
+        return frozenset(ids)
 
     def batches(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
         """The rows of some manifests.
@@ -170,38 +162,39 @@ class EntryReader:
             ExecutionError: the storage failed.
         """
         for manifest in manifests:
-            entries = read_columns(manifest, self.io_of(manifest.manifest_path), self.wanted)
+            entries = read_arrays(manifest, self.io_of(manifest.manifest_path), self.wanted)
             arrays = [self.array(found, entries, manifest) for found in self.fields]
             batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             kept = self.kept(entries, manifest)
             yield batch if kept is None else batch.filter(kept)
 
-    def kept(self, entries: EntryColumns, manifest: ManifestFile) -> pa.Array | None:
+    def kept(self, entries: EntryArrays, manifest: ManifestFile) -> pa.Array | None:
         """Which rows are kept; None for all."""
-        keep = np.ones(entries.rows, bool)
+        keep = np.ones(entries.size, bool)
         if self.scan.live_only:
-            keep &= np.array(entries.values[STATUS], np.int64) != EntryStatus.DELETED
+            keep &= entries.numbers(STATUS) != EntryStatus.DELETED
         if self.tests.prunes:
             keep &= self.matching(entries, manifest)
         return None if keep.all() else pa.array(keep)
 
-    def matching(self, entries: EntryColumns, manifest: ManifestFile) -> Any:
+    def matching(self, entries: EntryArrays, manifest: ManifestFile) -> Any:
         """Which rows the filter may keep: files are many, partitions few."""
-        known: dict[tuple[Any, ...], bool] = {}
+        known: dict[tuple[int, int], bool] = {}
         found = []
-        for values, content in zip(entries.values[PARTITION], entries.values[CONTENT], strict=True):
-            key = (content, *values)
+        for key in zip(entries.partition_of.tolist(), entries.values(CONTENT), strict=True):
             if key not in known:
-                known[key] = self.tests.partition(values, entries.partition, manifest.partition_spec_id, content)
+                code, content = key
+                known[key] = self.tests.partition(
+                    entries.partitions[code], entries.partition_type, manifest.partition_spec_id, content
+                )
             found.append(known[key])
         return np.array(found, bool)
 
-    def array(self, found: NestedField, entries: EntryColumns, manifest: ManifestFile) -> pa.Array:
+    def array(self, found: NestedField, entries: EntryArrays, manifest: ManifestFile) -> pa.Array:
         """One column."""
-        field_id, rows = found.field_id, entries.rows
+        field_id, rows = found.field_id, entries.size
         if is_metrics(found):
-            maps = {metric: entries.values[metric] for metric in METRIC_IDS}
-            return readable_metrics(self.metrics, maps, rows).cast(self.type_of(found))
+            return readable_metrics(self.metrics, entries.maps, rows).cast(self.type_of(found))
         if field_id == DATA_FILE:
             assert isinstance(found.field_type, StructType)
             inner = found.field_type.fields
@@ -211,19 +204,23 @@ class EntryReader:
         if field_id == SPEC_ID:
             return pa.repeat(pa.scalar(manifest.partition_spec_id, pa.int32()), rows)
         if field_id == PARTITION:
-            return self.partition_array(unified(entries.values[PARTITION], entries.partition, self.partition))
-        values = entries.values[field_id]
-        if isinstance(values, FlatMaps):
-            return map_array(values, self.type_of(found))
-        if field_id == UPPER_CASE:
-            values = [value.upper() for value in values]
-        return pa.array(values, self.type_of(found))
+            return self.partition_array(entries)
+        if field_id in MAP_TYPES:
+            return map_array(entries.maps[field_id], self.type_of(found))
+        column = entries.columns[field_id]
+        if field_id == FILE_FORMAT:
+            column = pc.utf8_upper(column.cast(pa.string()))
+        return column.cast(self.type_of(found))
 
-    def partition_array(self, columns: list[list[Any]]) -> pa.StructArray:
-        """Partition tuples as a struct."""
+    def partition_array(self, entries: EntryArrays) -> pa.StructArray:
+        """Partition tuples as a struct: the distinct ones are converted, and taken for each entry."""
         fields = self.partition.fields
+        columns = unified(entries.partitions, entries.partition_type, self.partition)
         arrays = [value_array(values, found.field_type) for values, found in zip(columns, fields, strict=True)]
-        return pa.StructArray.from_arrays(arrays, fields=[arrow_field_of(found) for found in fields])
+        distinct = pa.StructArray.from_arrays(
+            arrays, fields=[arrow_field_of(found) for found in fields], mask=pa.array([False] * len(entries.partitions))
+        )
+        return distinct.take(pa.array(entries.partition_of))
 
     def type_of(self, found: NestedField) -> pa.DataType:
         """The Arrow type of a column."""
@@ -259,13 +256,10 @@ def arrow_field_of(found: NestedField) -> pa.Field:
     return pa.field(found.name, arrow_type(found.field_type, spark=True))
 
 
-def map_array(maps: FlatMaps, kind: pa.MapType) -> pa.MapArray:
-    """Maps that lie end to end, as an array; null for one that is not there."""
-    sizes = np.array([size or 0 for size in maps.sizes], np.int32)
-    ends = np.cumsum(sizes, dtype=np.int32)
-    starts = np.concatenate([np.zeros(1, np.int32), ends])
-    absent = np.array([size is None for size in maps.sizes] + [False], bool)
+def map_array(maps: RaggedMaps | EvenMaps, kind: pa.MapType) -> pa.MapArray:
+    """Return maps as an array; null where a file has none."""
+    starts = np.append(0, np.cumsum(maps.sizes)).astype(np.int32)
+    absent = None if maps.absent is None else np.append(maps.absent, False)
     offsets = pa.array(starts, pa.int32(), mask=absent)
-    keys = pa.array(maps.keys, kind.key_type)
-    values = pa.array(maps.values, kind.item_type)
-    return pa.MapArray.from_arrays(offsets, keys, values).cast(kind)
+    keys = pa.array(maps.all_keys).cast(kind.key_type)
+    return pa.MapArray.from_arrays(offsets, keys, maps.values.cast(kind.item_type)).cast(kind)

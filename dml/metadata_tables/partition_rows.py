@@ -7,27 +7,22 @@ reference.
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.io import FileIO
 from pyiceberg.types import StructType
 
 from dml.deletes.delete_file_index import partition_key
-from dml.manifests.entry_columns import (
-    CONTENT,
-    FILE_SIZE,
-    PARTITION,
-    RECORD_COUNT,
-    SNAPSHOT_ID,
-    STATUS,
-    read_columns,
-)
+from dml.manifests.entry_fields import CONTENT, FILE_SIZE, RECORD_COUNT, SNAPSHOT_ID, STATUS
+from dml.manifests.read_arrays import read_arrays
 from dml.metadata_tables.entry_scan import PartitionTest, unified
 from dml.model.manifest import EntryStatus, FileContent, ManifestFile
 
 __all__ = ["partition_rows"]
 
 Row = tuple[Any, ...]
+
+PLAIN: Final = (STATUS, CONTENT, SNAPSHOT_ID, RECORD_COUNT, FILE_SIZE)
 
 
 @dataclass(slots=True)
@@ -88,17 +83,15 @@ def add_manifest(
     found: dict[Hashable, Totals],
 ) -> None:
     """Add the live files of a manifest."""
-    wanted = (STATUS, SNAPSHOT_ID, PARTITION, RECORD_COUNT, FILE_SIZE)
-    entries = read_columns(manifest, io, wanted)
-    columns = unified(entries.values[PARTITION], entries.partition, partition)
-    tuples = list(zip(*columns, strict=True)) if columns else [()] * entries.rows
-    plain = (entries.values[field_id] for field_id in (STATUS, CONTENT, SNAPSHOT_ID, RECORD_COUNT, FILE_SIZE))
-    for values, own, status, content, snapshot_id, records, size in zip(
-        tuples, entries.values[PARTITION], *plain, strict=True
-    ):
+    entries = read_arrays(manifest, io, PLAIN)
+    columns = unified(entries.partitions, entries.partition_type, partition)
+    tuples = list(zip(*columns, strict=True)) if columns else [()] * len(entries.partitions)
+    plain = (entries.values(field_id) for field_id in PLAIN)
+    for code, status, content, snapshot_id, records, size in zip(entries.partition_of.tolist(), *plain, strict=True):
         if status == EntryStatus.DELETED:
             continue
-        if tests.prunes and not tests.partition(own, entries.partition, manifest.partition_spec_id, content):
+        values, own = tuples[code], entries.partitions[code]
+        if tests.prunes and not tests.partition(own, entries.partition_type, manifest.partition_spec_id, content):
             continue
         key = partition_key(0, values)
         totals = found.get(key)

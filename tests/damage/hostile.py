@@ -21,8 +21,9 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from dml.deletes.deletion_vector import decode
 from dml.errors import CorruptFileError
 from dml.files.table_metadata import read_table_metadata
-from dml.manifests.entry_columns import KNOWN, read_columns
-from dml.manifests.read import entries_of
+from dml.manifests.entry_fields import KNOWN
+from dml.manifests.read import blocks_of, damage_named, entries_of
+from dml.manifests.read_arrays import entry_arrays, read_arrays
 from dml.model.manifest import ManifestFile
 from dml.read.open_data_file import open_data_file
 
@@ -165,13 +166,27 @@ def of_columns(data: bytes, wanted: Collection[int]) -> Callable[[], object]:
     """Reads a manifest as columns, as metadata tables do; what is not wanted is passed over."""
     line = ManifestFile(manifest_path="f", manifest_length=len(data), partition_spec_id=0, added_snapshot_id=1)
     io: FileIO = MemoryIO({"f": data})
-    return lambda: read_columns(line, io, wanted)
+    return lambda: read_arrays(line, io, wanted)
+
+
+def of_lockstep(data: bytes) -> Callable[[], object]:
+    """Reads a manifest as the cache does, where it has many files."""
+    line = ManifestFile(manifest_path="f", manifest_length=len(data), partition_spec_id=0, added_snapshot_id=1)
+    io: FileIO = MemoryIO({"f": data})
+
+    def read() -> object:
+        with damage_named("f"):
+            file_type, blocks = blocks_of(io, "f", len(data))
+            return entry_arrays(file_type, list(blocks), line, few=0)
+
+    return read
 
 
 def manifest_cases(name: str, data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
     """A manifest, in each way that manifests are read."""
     yield name, of_manifest(data)
     yield f"{name}, as columns", of_columns(data, KNOWN)
+    yield f"{name}, in lockstep", of_lockstep(data)
     yield f"{name}, passed over", of_columns(data, ())
 
 
