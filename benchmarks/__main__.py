@@ -1,36 +1,36 @@
 """Row-level DML, timed: one JSON line an operation.
 
     python -m benchmarks [--rows 6000000] [--files 8] [--rounds 3] [--mode copy-on-write --format-version 2 ...]
-    python -m benchmarks --case update-wide --case delete-groups [--rows 2000000] [--pictures docs/pictures]
-                         [--java "python .../java_server.py"]
+                         [--java "python .../java_server.py"] [--sail "SAIL_PYTHON benchmarks/sail_server.py"]
+    python -m benchmarks --case update-wide --case delete-groups [--rows 2000000] [--results benchmarks/results]
 
-With `--case` the named measurements of `cases`, or `all` of them: each beside delta-rs, where that has such a
-statement, and beside Iceberg's Java library, where a program runs it (`peers.Java`); `ratio` says how many times as
-long as RowDelta the others take. Without:
+With `--case`, the named measurements of `cases`, or `all` of them: each beside delta-rs if it has such a statement, and
+beside the programs of `--java` and `--sail`. `ratio` is the time relative to RowDelta's. Without `--case`:
 
 operations, in this order, on a table fresh for each round (`datasets`): load; scan; DELETE k = 7 (0.1 % of the rows,
 scattered over all files); UPDATE of one column of 1 %; MERGE of 2 %, 5/6 matched; a second DELETE; scan. A warm-up
-round on a small table comes first. `seconds` is the median of the rounds, `peak_rss_mb` the greatest resident memory of
-the process tree during that operation in any round. `ratio_to_delta_rs` compares with delta-rs in the same run.
+round on a small table comes first. `seconds` is the median of the rounds, `peak_rss_mb` the maximum resident memory of
+the engine's processes during that operation in any round. `ratio_to_delta_rs` compares with delta-rs in the same run.
+Each round runs all engines in turn. After the last one, the tables of the programs are read back and must hold
+RowDelta's rows. A statement that an engine refuses has `error` instead of `seconds`.
 """
 
 import argparse
-import json
 import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import dml
-from benchmarks import delta_rs, rowdelta
+from benchmarks import operations
 from benchmarks.cases import CASES
 from benchmarks.datasets import ROWS, SOURCE
 from benchmarks.memory import PeakMemory
-from benchmarks.named import JAVA, run_cases
+from benchmarks.named import OURS, run_cases
+from benchmarks.peers import PeerError, Program, add_peer_options, start_programs
+from benchmarks.runs import Bench, make_parser, run_benchmark
+from dml import Result
 
 CONFIGURATIONS = (
     ("copy-on-write", 2),
@@ -46,119 +46,174 @@ class Measured:
 
     seconds: list[float] = field(default_factory=list)
     peak_mb: float = 0.0
-    outcome: Any = None
+    error: str | None = None
+
+    def line(self) -> dict[str, Any]:
+        """Return its part of a JSON line."""
+        if self.error is not None:
+            return {"error": self.error}
+        runs = [round(run, 3) for run in self.seconds]
+        return {"seconds": round(statistics.median(runs), 3), "peak_rss_mb": round(self.peak_mb), "runs": runs}
 
 
-def measure(
-    memory: PeakMemory, operations: dict[str, Callable[[], Any]], into: dict[str, Measured] | None = None
-) -> None:
-    """Run the operations of a round."""
-    for name, run in operations.items():
-        memory.reset()
-        started = time.perf_counter()
-        outcome = run()
-        seconds = time.perf_counter() - started
-        if into is not None:
-            measured = into.setdefault(name, Measured())
-            measured.seconds.append(seconds)
-            measured.peak_mb = max(measured.peak_mb, memory.peak)
-            measured.outcome = outcome
+def measure(run: Callable[[], Any], memory: PeakMemory, measured: Measured) -> None:
+    """Run an operation once."""
+    started = time.perf_counter()
+    try:
+        run()
+    except PeerError as error:
+        measured.error = str(error).splitlines()[0]
+    else:
+        measured.seconds.append(time.perf_counter() - started)
+        measured.peak_mb = max(measured.peak_mb, memory.peak)
 
 
-def measure_delta_rs(lake: Any, memory: PeakMemory, folder: Path, options: argparse.Namespace) -> dict[str, Measured]:
-    """All rounds of delta-rs."""
-    table = lake.spark.sql(ROWS.format(rows=options.rows, files=options.files)).toArrow()
-    source = lake.spark.sql(SOURCE.format(count=options.rows // 50)).toArrow()
+def measure_delta_rs(bench: Bench, memory: PeakMemory, options: argparse.Namespace) -> dict[str, Measured]:
+    """Measure delta-rs in all rounds."""
+    spark = bench.lake.spark
+    table = spark.sql(ROWS.format(rows=options.rows, files=options.files)).toArrow()
+    source = spark.sql(SOURCE.format(count=options.rows // 50)).toArrow()
     found: dict[str, Measured] = {}
     for number in range(options.rounds):
-        target = folder / f"delta{number}"
-        measure(memory, delta_rs.operations(table, source, target, files=options.files), found)
+        target = bench.folder / f"delta{number}"
+        for name, run in operations.delta_operations(table, source, target, files=options.files).items():
+            memory.reset()
+            measure(run, memory, found.setdefault(name, Measured()))
         shutil.rmtree(target)
     return found
 
 
-def measure_rowdelta(
-    lake: Any, memory: PeakMemory, mode: str, version: int, options: argparse.Namespace
-) -> dict[str, Measured]:
-    """All rounds of one mode on one format version, after a warm-up."""
-    found: dict[str, Measured] = {}
+def measure_sql(
+    bench: Bench,
+    programs: Mapping[str, Program],
+    memory: PeakMemory,
+    mode: str,
+    version: int,
+    options: argparse.Namespace,
+) -> dict[str, dict[str, Measured]]:
+    """Measure RowDelta and the programs in one mode on one format version, after a warm-up, by engine and operation."""
+    found: dict[str, dict[str, Measured]] = {}
     for number in range(-1, options.rounds):
-        name = f"bench.t{version}_{mode.replace('-', '_')}_{number + 1}"
         rows = min(options.rows, 50_000) if number < 0 else options.rows
-        operations = rowdelta.operations(lake, name, rows=rows, files=options.files, mode=mode, format_version=version)
-        measure(memory, operations, None if number < 0 else found)
-        lake.sql(f"DROP TABLE {name} PURGE")
+        shape = {"rows": rows, "mode": mode, "format_version": version}
+        for engine in (OURS, *programs):
+            program = programs.get(engine)
+            run = ours(bench.lake) if program is None else program.sql
+            table = "bench.t" if program is None else "c.bench.t"
+            measured = {} if number < 0 else found.setdefault(engine, {})
+            for statement in operations.prepare(table, **shape):
+                run(statement)
+            for name, statement in operations.statements(table, rows=rows, files=options.files).items():
+                if program is None:
+                    memory.reset(without=[other.pid for other in programs.values()])
+                else:
+                    memory.reset(program.pid)
+                measure(lambda run=run, text=statement: run(text), memory, measured.setdefault(name, Measured()))
+            if program is None:
+                expected = checksum(bench.lake, table)
+                bench.lake.sql(f"DROP TABLE {table} PURGE")
+                continue
+            if number == options.rounds - 1:
+                refused = {name for name, operation in measured.items() if operation.error is not None}
+                if refused:
+                    expected = checksum_without(refused, bench.lake, shape, options.files)
+                read = read_back(bench.lake, program.metadata_location("t"))
+                assert read == expected, f"{engine}, {mode}, version {version}: {read}, RowDelta: {expected}"
+            program.drop()
+    return found
+
+
+def ours(lake: Any) -> Callable[[str], None]:
+    """Return a function that runs a statement, and fetches the rows of a query."""
+
+    def run(text: str) -> None:
+        found = lake.sql(text)
+        if not isinstance(found, Result):
+            found.collect()
+
+    return run
+
+
+def checksum(lake: Any, table: str) -> list[Any]:
+    """Return the number of rows, and a sum of hashes that rows in any order have in common."""
+    hashed = "sum(CAST(xxhash64(id, k, grp, amt, note, ts) AS DECIMAL(38, 0)))"
+    return list(lake.sql(f"SELECT count(*), {hashed} FROM {table}").collect()[0])
+
+
+def read_back(lake: Any, metadata_location: str) -> list[Any]:
+    """Return the checksum of a peer's table, as RowDelta reads it."""
+    catalog = lake.registry.catalog(lake.registry.current_catalog)
+    catalog.register_table("bench.read_back", metadata_location)
+    try:
+        return checksum(lake, "bench.read_back")
+    finally:
+        catalog.drop_table("bench.read_back")
+
+
+def checksum_without(refused: set[str], lake: Any, shape: Mapping[str, Any], files: int) -> list[Any]:
+    """Return the checksum of RowDelta's table after all operations but those that a peer refused."""
+    run = ours(lake)
+    for statement in operations.prepare("bench.expected", **shape):
+        run(statement)
+    for name, statement in operations.statements("bench.expected", rows=shape["rows"], files=files).items():
+        if name not in refused:
+            run(statement)
+    found = checksum(lake, "bench.expected")
+    lake.sql("DROP TABLE bench.expected PURGE")
     return found
 
 
 def lines(
-    found: dict[str, Measured],
     engine: str,
-    mode: str,
-    version: int | None,
-    options: argparse.Namespace,
-    peer: dict[str, Measured] | None = None,
+    found: Mapping[str, Measured],
+    ratios: Mapping[str, Mapping[str, Measured]],
+    about: Mapping[str, Any],
 ) -> Iterator[dict[str, Any]]:
-    """The JSON lines of one configuration."""
-    for op, measured in found.items():
-        seconds = statistics.median(measured.seconds)
-        line: dict[str, Any] = {
-            "engine": engine,
-            "op": op,
-            "mode": mode,
-            "format_version": version,
-            "seconds": round(seconds, 3),
-            "peak_rss_mb": round(measured.peak_mb),
-            "rows": options.rows,
-            "files": options.files,
-            "runs": [round(run, 3) for run in measured.seconds],
-        }
-        if peer and op in peer:
-            line["ratio_to_delta_rs"] = round(seconds / statistics.median(peer[op].seconds), 2)
-        if op == "scan":
-            line["check"] = measured.outcome
+    """Yield the JSON lines of an engine in one configuration, with a ratio to each of the given engines."""
+    for operation, measured in found.items():
+        line = {"engine": engine, "op": operation, **about, **measured.line()}
+        for name, other in ratios.items():
+            if operation in other and measured.seconds and other[operation].seconds:
+                ratio = statistics.median(measured.seconds) / statistics.median(other[operation].seconds)
+                line[name] = round(ratio, 2)
         yield line
 
 
+def run_operations(options: argparse.Namespace) -> None:
+    """Measure all operations in the configurations that the options select."""
+    table = {"rows": options.rows, "files": options.files}
+    shuffle = {"spark.sql.shuffle.partitions": str(2 * options.cores)}
+    with run_benchmark(options, shuffle) as bench, start_programs(options, bench) as programs:
+        memory = PeakMemory()
+        delta = {} if options.no_delta_rs else measure_delta_rs(bench, memory, options)
+        for line in lines("delta-rs", delta, {}, {"mode": "copy-on-write", **table}):
+            bench.show(line)
+        for mode, version in CONFIGURATIONS:
+            if options.mode in {None, mode} and options.format_version in {None, version}:
+                found = measure_sql(bench, programs, memory, mode, version, options)
+                for engine, measured in found.items():
+                    ratios = {"ratio_to_delta_rs": delta} if engine == OURS else {"ratio": found[OURS]}
+                    for line in lines(engine, measured, ratios, {"mode": mode, "format_version": version, **table}):
+                        bench.show(line)
+        bench.record("operations")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--rows", type=int, default=6_000_000)
     parser.add_argument("--files", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--driver-memory", default="2g", help="the JVM's greatest heap")
     parser.add_argument("--mode", choices=("copy-on-write", "merge-on-read"))
     parser.add_argument("--format-version", type=int, choices=(2, 3))
     parser.add_argument("--no-delta-rs", action="store_true")
     parser.add_argument("--case", action="append", choices=[*CASES, "all"], help="named measurements instead")
-    parser.add_argument("--pictures", type=Path, help="where pictures of the named measurements go")
-    parser.add_argument("--java", help=f"a program that runs Iceberg's JAR; else what {JAVA} says, or none")
+    add_peer_options(parser)
     options = parser.parse_args()
     if options.case:
         options.case = list(CASES) if "all" in options.case else options.case
         run_cases(options)
-        return
-    folder = Path(tempfile.mkdtemp(prefix="rowdelta-benchmark-"))
-    settings = {
-        "spark.master": f"local[{options.cores}]",
-        "spark.driver.memory": options.driver_memory,
-        "spark.sql.shuffle.partitions": str(2 * options.cores),
-    }
-    lake = dml.connect(str(folder / "warehouse"), settings=settings, progress=False)
-    memory = PeakMemory()
-    try:
-        peer = None if options.no_delta_rs else measure_delta_rs(lake, memory, folder, options)
-        if peer:
-            for line in lines(peer, "delta-rs", "copy-on-write", None, options):
-                print(json.dumps(line), flush=True)
-        for mode, version in CONFIGURATIONS:
-            if options.mode in {None, mode} and options.format_version in {None, version}:
-                found = measure_rowdelta(lake, memory, mode, version, options)
-                for line in lines(found, "rowdelta", mode, version, options, peer):
-                    print(json.dumps(line), flush=True)
-    finally:
-        lake.spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        run_operations(options)
 
 
 if __name__ == "__main__":

@@ -62,12 +62,12 @@ class ModuleCase:
     Attributes:
         module: Its name.
         arguments: Its options for this case.
-        rows: The option that takes `--rows`; None for none.
+        options: The options of `python -m benchmarks` that it takes too.
     """
 
     module: str
     arguments: tuple[str, ...] = ()
-    rows: str | None = None
+    options: tuple[str, ...] = ()
 
 
 REWRITTEN = {"rewritten": {"write.splice.enabled": "false"}}
@@ -276,14 +276,15 @@ CASES: dict[str, SqlCase | ModuleCase] = {
     "scan-all": SqlCase(title="A sum over all columns", axis="rows", sizes=asked(ALL)),
     "scan-count": SqlCase(title="count(*)", axis="rows", sizes=asked("SELECT count(*) FROM {table}")),
     "scan-bounds": SqlCase(title="min and max", axis="rows", sizes=asked("SELECT min(id), max(ts) FROM {table}")),
-    "partitions": ModuleCase(module="partitions", rows="--rows"),
-    "stream-append": ModuleCase(module="streams", arguments=("--case", "append")),
-    "stream-merge": ModuleCase(module="streams", arguments=("--case", "merge")),
-    "ways-in": ModuleCase(module="ways_in", rows="--rows"),
-    "modes": ModuleCase(module="modes", rows="--rows"),
-    "planning": ModuleCase(module="planning"),
+    "partitions": ModuleCase(module="partitions", options=("--rows",)),
+    "streams": ModuleCase(module="streams"),
+    "ways-in": ModuleCase(module="ways_in", options=("--rows",)),
+    "modes": ModuleCase(module="modes", options=("--rows",)),
+    "planning": ModuleCase(module="planning", options=("--java",)),
     "many-manifests": ModuleCase(
-        module="planning", arguments=("--files", "10000", "--manifests", "10000", "--changes")
+        module="planning",
+        arguments=("--files", "10000", "--manifests", "10000", "--changes"),
+        options=("--java",),
     ),
     "metadata-tables": ModuleCase(module="metadata_tables"),
     "statements": ModuleCase(module="statements"),

@@ -2,58 +2,56 @@
 
     python -m benchmarks.metadata_tables [--files 100000] [--manifests 50] [--rounds 3]
 
-The manifests are written, the data files are not: nothing here reads them. `pyiceberg-inspect` is PyIceberg's own way
-to the rows of `files`, in the same run.
+The manifests are written, the data files are not: nothing here reads them. PyIceberg's `inspect.files()` is in the
+same run.
 """
 
-import argparse
-import json
 import statistics
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 
-import dml
+from benchmarks.runs import make_parser, run_benchmark
 from dml.manifests.read import manifests_of
 from dml.manifests.write import ManifestWriter, write_manifest_list
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
 
+INSPECT = "PyIceberg's inspect.files(), without passing its rows to Spark"
+VALUES = (
+    "SELECT count(*) FROM t.files",
+    "SELECT sum(record_count) FROM t.files",
+    "SELECT count(status) FROM t.entries WHERE status = 1",
+    "SELECT count(*) FROM t.partitions",
+)
 SNAPSHOT_ID = 4_711
 COLUMNS = 6
 DAYS = 100
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--manifests", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--no-pyiceberg", action="store_true")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rowdelta-benchmark-") as folder:
-        settings = {"spark.master": f"local[{options.cores}]", "spark.driver.memory": "2g"}
-        lake = dml.connect(str(Path(folder) / "warehouse"), settings=settings, progress=False)
-        try:
-            table = many_files(lake, options.files, options.manifests)
-            lake.sql("SELECT sum(record_count) FROM bench.warm.files").collect()
-            for name, run in cases(lake, table, pyiceberg=not options.no_pyiceberg).items():
-                seconds, outcome = [], None
-                for _ in range(1 if name == "pyiceberg-inspect" else options.rounds):
-                    started = time.perf_counter()
-                    outcome = run()
-                    seconds.append(round(time.perf_counter() - started, 3))
-                line = {"op": name, "seconds": statistics.median(seconds), "runs": seconds, "check": outcome}
-                print(json.dumps({**line, "files": options.files, "manifests": options.manifests}), flush=True)
-        finally:
-            lake.spark.stop()
+    options = parser.parse_args(arguments)
+    with run_benchmark(options) as bench:
+        table = many_files(bench.lake, options.files, options.manifests)
+        bench.lake.sql("SELECT sum(record_count) FROM bench.warm.files").collect()
+        for name, run in cases(bench.lake, table, pyiceberg=not options.no_pyiceberg).items():
+            seconds, outcome = [], None
+            for _ in range(1 if name == INSPECT else options.rounds):
+                started = time.perf_counter()
+                outcome = run()
+                seconds.append(round(time.perf_counter() - started, 3))
+            line = {"op": name, "seconds": statistics.median(seconds), "runs": seconds, "check": outcome}
+            bench.show({**line, "files": options.files, "manifests": options.manifests})
+        bench.record("metadata-tables")
 
 
 def cases(lake: Any, table: Table, *, pyiceberg: bool) -> dict[str, Callable[[], Any]]:
@@ -66,26 +64,22 @@ def cases(lake: Any, table: Table, *, pyiceberg: bool) -> dict[str, Callable[[],
         lake.sql(query).write.format("noop").mode("overwrite").save()
 
     found: dict[str, Callable[[], Any]] = {
-        "metadata-files-count": partial(value, "SELECT count(*) FROM bench.many.files"),
-        "metadata-files-of-one-day": lambda: len(
-            lake.sql(
-                "SELECT file_path, record_count FROM bench.many.files f WHERE f.partition.day = DATE '1970-01-08'"
-            ).collect()
-        ),
-        "metadata-files-two-columns": partial(value, "SELECT sum(record_count) FROM bench.many.files"),
-        "metadata-files-count-decoded": partial(value, "SELECT count(status) FROM bench.many.entries WHERE status = 1"),
-        "metadata-partitions": partial(value, "SELECT count(*) FROM bench.many.partitions"),
-        "metadata-files-all": partial(all_rows, "SELECT * FROM bench.many.files"),
-        "plan-of-a-scan": lake.sql("SELECT count(*) FROM bench.many").schema.simpleString,
+        query: partial(value, query.replace(" t.", " bench.many.")) for query in VALUES
     }
+    found["two columns of the files of one day"] = lambda: len(
+        lake.sql(
+            "SELECT file_path, record_count FROM bench.many.files f WHERE f.partition.day = DATE '1970-01-08'"
+        ).collect()
+    )
+    found["SELECT * FROM t.files to nowhere"] = partial(all_rows, "SELECT * FROM bench.many.files")
+    found["planning a scan of the table"] = lake.sql("SELECT count(*) FROM bench.many").schema.simpleString
     if pyiceberg:
-        found["pyiceberg-inspect"] = lambda: table.inspect.files().num_rows
+        found[INSPECT] = lambda: table.inspect.files().num_rows
     return found
 
 
 def many_files(lake: Any, files: int, manifests: int) -> Table:
     """A table of so many data files that are only in its metadata."""
-    lake.sql("CREATE NAMESPACE IF NOT EXISTS bench")
     columns = ", ".join(f"c{number} BIGINT" for number in range(COLUMNS - 1))
     lake.sql(f"CREATE TABLE bench.warm ({columns})")
     lake.sql("INSERT INTO bench.warm SELECT 1, 2, 3, 4, 5")

@@ -5,18 +5,14 @@ machine does meets all of them alike. At the end the tables have to hold the sam
 """
 
 import argparse
-import json
 import random
-import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import dml
 from benchmarks.datasets import COLUMNS, ROWS
+from benchmarks.runs import make_parser, run_benchmark
 
 __all__ = ["main", "statements"]
 
@@ -84,31 +80,21 @@ def modes(ratios: list[float]) -> dict[str, dict[str, str]]:
     return found
 
 
-def main() -> None:
-    """Runs the series."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.modes", description=__doc__)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the series."""
+    parser = make_parser(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--statements", type=int, default=200)
     parser.add_argument("--seed", type=int, default=10)
     parser.add_argument("--format-version", type=int, default=3)
     parser.add_argument("--ratios", type=float, nargs="+", default=[0.1], help="of write.auto.max-deleted-ratio")
-    parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--details", action="store_true", help="also the seconds of each kind of statement")
-    options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="rowdelta-benchmark-"))
-    settings = {
-        "spark.master": f"local[{options.cores}]",
-        "spark.driver.memory": "3g",
-        "spark.sql.shuffle.partitions": str(2 * options.cores),
-    }
-    lake = dml.connect(str(folder / "warehouse"), settings=settings, progress=False)
-    try:
-        lake.sql("CREATE NAMESPACE bench")
-        for line in measured(lake, options):
-            print(json.dumps(line), flush=True)
-    finally:
-        lake.spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    parser.set_defaults(driver_memory="3g")
+    options = parser.parse_args(arguments)
+    with run_benchmark(options, {"spark.sql.shuffle.partitions": str(2 * options.cores)}) as bench:
+        for line in measured(bench.lake, options):
+            bench.show(line)
+        bench.record("modes")
 
 
 def warm(lake: Any, properties: dict[str, str]) -> None:

@@ -7,17 +7,14 @@
 driver, JVM and workers; `files` are those that an INSERT added.
 """
 
-import argparse
-import json
-import shutil
 import statistics
-import tempfile
 import time
-from pathlib import Path
+from collections.abc import Sequence
 
-import dml
 from benchmarks.datasets import COLUMNS, ROWS
+from benchmarks.runs import make_parser, run_benchmark
 from benchmarks.statements import tree_cpu
+from dml import Result
 
 WAYS = {
     "hash": {"write.distribution-mode": "hash"},
@@ -25,46 +22,35 @@ WAYS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("--rows", type=int, default=6_000_000)
     parser.add_argument("--partitions", type=int, default=100)
     parser.add_argument("--tasks", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=2)
-    options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="rowdelta-benchmark-"))
-    settings = {
-        "spark.master": f"local[{options.cores}]",
-        "spark.driver.memory": "2g",
-        "spark.sql.shuffle.partitions": "4",
-    }
-    lake = dml.connect(str(folder / "warehouse"), settings=settings, progress=False)
+    options = parser.parse_args(arguments)
     rows = ROWS.format(rows=options.rows, files=options.tasks)
-    try:
-        lake.sql("CREATE NAMESPACE bench")
+    with run_benchmark(options, {"spark.sql.shuffle.partitions": "4"}) as bench:
         for way, properties in WAYS.items():
             seconds, cpu, files = [], [], 0
             for number in range(options.rounds + 1):
                 listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
                 table = f"bench.{way}{number}"
-                lake.sql(f"CREATE TABLE {table} ({COLUMNS}, p INT) PARTITIONED BY (p) TBLPROPERTIES ({listed})")
+                bench.lake.sql(f"CREATE TABLE {table} ({COLUMNS}, p INT) PARTITIONED BY (p) TBLPROPERTIES ({listed})")
                 start, used = time.perf_counter(), tree_cpu()
-                result = lake.sql(
+                result = bench.lake.sql(
                     f"INSERT INTO {table} SELECT *, CAST(pmod(hash(id), {options.partitions}) AS INT) FROM ({rows})"
                 )
                 seconds.append(time.perf_counter() - start)
                 cpu.append(tree_cpu() - used)
-                assert isinstance(result, dml.Result)
+                assert isinstance(result, Result)
                 files = result.data_files_added
                 assert result.rows_inserted == options.rows, result
-                lake.sql(f"DROP TABLE {table} PURGE")
+                bench.lake.sql(f"DROP TABLE {table} PURGE")
             medians = {"seconds": statistics.median(seconds[1:]), "cpu": statistics.median(cpu[1:])}
-            line = {"way": way, **{name: round(value, 2) for name, value in medians.items()}, "files": files}
-            print(json.dumps({**line, "rows": options.rows, "partitions": options.partitions}), flush=True)
-    finally:
-        lake.spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+            line = {"engine": "RowDelta", "way": way, "rows": options.rows, "partitions": options.partitions}
+            bench.show({**line, **{name: round(value, 2) for name, value in medians.items()}, "files": files})
+        bench.record("partitions")
 
 
 if __name__ == "__main__":

@@ -10,23 +10,20 @@ of manifests: medians, and how many metadata files ours opened.
 """
 
 import argparse
-import json
-import os
 import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pyiceberg.io import FileIO
 
-import dml
 from benchmarks.memory import PeakMemory
 from benchmarks.metadata_tables import many_files
-from benchmarks.peers import Java
+from benchmarks.peers import Program, add_peer_options
+from benchmarks.runs import make_parser, run_benchmark
 from dml.manifests import read
 
 QUERY = "SELECT count(*) FROM {table} WHERE c0 = {value}"
@@ -40,48 +37,40 @@ CHANGES = {
     "delete": "DELETE FROM {table} WHERE day = DATE'1999-01-01' AND c0 = {value}",
     "update": "UPDATE {table} SET c1 = 5 WHERE day = DATE'1999-01-01' AND c0 = {value} + 100",
 }
-JAVA = "ROWDELTA_BENCHMARK_JAVA"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--manifests", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--changes", action="store_true")
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--java", default=os.environ.get(JAVA))
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rowdelta-benchmark-") as folder:
-        settings = {"spark.master": f"local[{options.cores}]", "spark.driver.memory": "2g"}
-        lake = dml.connect(str(Path(folder) / "warehouse"), settings=settings, progress=False)
-        try:
-            table = many_files(lake, options.files, options.manifests)
-            lake.sql("CREATE TABLE bench.warm_too AS SELECT id AS c0 FROM range(10)")
-            for number in range(5):
-                lake.sql(QUERY.format(table="bench.warm_too", value=number)).collect()
-            memory = PeakMemory()
-            ours = timed(lambda text: lake.sql(text).collect(), "bench.many", options.rounds)
-            show("RowDelta", options, ours, peak_rss_mb=round(memory.peak))
-            location = table.metadata_location
-            changed = changes(lake.sql, "bench.many", options)
-            opened = opened_by_changes(lake.sql, "bench.many") if options.changes else {}
-        finally:
-            lake.spark.stop()
+    add_peer_options(parser, ["Iceberg Java"])
+    options = parser.parse_args(arguments)
+    with run_benchmark(options) as bench:
+        lake = bench.lake
+        table = many_files(lake, options.files, options.manifests)
+        lake.sql("CREATE TABLE bench.warm_too AS SELECT id AS c0 FROM range(10)")
+        for number in range(5):
+            lake.sql(QUERY.format(table="bench.warm_too", value=number)).collect()
+        memory = PeakMemory()
+        ours = timed(lambda text: lake.sql(text).collect(), "bench.many", options.rounds)
+        bench.show(planned("RowDelta", options, ours) | {"peak_rss_mb": round(memory.peak)})
+        changed = changes(lake.sql, "bench.many", options)
+        opened = opened_by_changes(lake.sql, "bench.many") if options.changes else {}
+        lake.spark.stop()
         for name, seconds in changed.items():
             line = {"case": f"{name} beside many manifests", "engine": "RowDelta", "seconds": round(seconds, 3)}
-            print(json.dumps(line | {"manifests": options.manifests, "opened": opened[name]}), flush=True)
+            bench.show(line | {"manifests": options.manifests, "opened": opened[name]})
         if options.java:
-            theirs, changed_there = java_times(options, Path(folder) / "java", Path(urlsplit(location).path))
-            show(
-                "Iceberg Java",
-                options,
-                theirs,
-                ratio=[round(b[0] / a[0], 2) for a, b in zip(ours, theirs, strict=True)],
-            )
+            metadata = Path(urlsplit(table.metadata_location).path)
+            theirs, changed_there = java_times(options, bench.folder / "java", metadata)
+            ratios = [round(their[0] / our[0], 2) for our, their in zip(ours, theirs, strict=True)]
+            bench.show(planned("Iceberg Java", options, theirs) | {"ratio": ratios})
             for name, seconds in changed_there.items():
                 line = {"case": f"{name} beside many manifests", "engine": "Iceberg Java", "seconds": round(seconds, 3)}
-                print(json.dumps(line | {"ratio": round(seconds / changed[name], 2)}), flush=True)
+                bench.show(line | {"ratio": round(seconds / changed[name], 2)})
+        bench.record("many-manifests" if options.changes else "planning")
 
 
 def changes(run: Callable[[str], Any], table: str, options: argparse.Namespace) -> dict[str, float]:
@@ -126,7 +115,7 @@ def java_times(
     copy.mkdir(parents=True)
     shutil.copyfile(metadata, copy / ("v1" + (".gz" if ".gz." in metadata.name else "") + ".metadata.json"))
     (copy / "version-hint.text").write_text("1")
-    java = Java(options.java, warehouse)
+    java = Program(options.java, warehouse)
     try:
         java.sql("CREATE TABLE c.bench.warm USING iceberg AS SELECT id AS c0 FROM range(10)")
         for number in range(5):
@@ -148,14 +137,14 @@ def timed(run: Callable[[str], Any], table: str, rounds: int) -> list[tuple[floa
     return [found[0], (following[0], following[1])]
 
 
-def show(engine: str, options: argparse.Namespace, times: list[tuple[float, float]], **more: Any) -> None:
-    """Prints a line."""
+def planned(engine: str, options: argparse.Namespace, times: list[tuple[float, float]]) -> dict[str, Any]:
+    """Return the line of an engine."""
     (first, first_cpu), (following, following_cpu) = times
     line: dict[str, Any] = {"case": "planning", "engine": engine, "files": options.files}
     line |= {"manifests": options.manifests, "first": round(first, 3), "following": round(following, 3)}
     if engine == "RowDelta":
         line |= {"first_cpu": round(first_cpu, 3), "following_cpu": round(following_cpu, 3)}
-    print(json.dumps(line | more), flush=True)
+    return line
 
 
 if __name__ == "__main__":

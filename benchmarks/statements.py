@@ -8,15 +8,11 @@ up; CPU is that of this process, the JVM and the Python workers together. `comma
 are those of them that let the JVM forget an object; `metadata` and `manifests` are files that the driver opens.
 """
 
-import argparse
-import json
 import os
-import shutil
 import statistics
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -27,7 +23,8 @@ from unittest import mock
 from py4j.clientserver import ClientServerConnection
 from pyiceberg.io.pyarrow import PyArrowFile
 
-import dml
+from benchmarks.runs import make_parser, run_benchmark
+from dml import Result
 
 WARMING = 5
 VERSIONS = ("2", "3")
@@ -116,7 +113,7 @@ def counting(spark: Any) -> Iterator[Callable[[], Cost]]:
 def run(lake: Any, text: str) -> None:
     """A statement, and its rows where it has some."""
     outcome = lake.sql(text)
-    if not isinstance(outcome, dml.Result):
+    if not isinstance(outcome, Result):
         outcome.collect()
 
 
@@ -143,35 +140,27 @@ def measured(lake: Any, now: Callable[[], Cost], text: str, table: str, rounds: 
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--only", default="", help="part of a statement's name")
-    options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="rowdelta-benchmark-"))
-    settings = {"spark.master": f"local[{options.cores}]", "spark.driver.memory": "2g"}
-    lake = dml.connect(str(folder / "warehouse"), settings=settings, progress=False)
-    try:
-        lake.sql("CREATE NAMESPACE bench")
-        with counting(lake.spark) as now:
-            make_table(lake, "bench.warm", VERSIONS[-1], MODES[-1])
-            for number, text in product(range(options.rounds), STATEMENTS.values()):
-                run(lake, text.format(table="bench.warm", round=number))
-            for version, mode, statement in product(VERSIONS, MODES, STATEMENTS):
-                once = statement in FREE_OF_MODES and mode != MODES[0]
-                if once or options.only not in statement:
-                    continue
-                # What is created is dropped by the case after it.
-                table = f"bench.v{version}_{MODES.index(mode)}_{statement.split()[0]}".replace("DROP", "CREATE")
-                if statement != "DROP TABLE":
-                    make_table(lake, table, version, mode)
-                found = measured(lake, now, STATEMENTS[statement], table, options.rounds)
-                about = {"statement": statement, "mode": mode, "format_version": int(version)}
-                print(json.dumps({**about, **found}), flush=True)
-    finally:
-        lake.spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    options = parser.parse_args(arguments)
+    with run_benchmark(options) as bench, counting(bench.lake.spark) as now:
+        lake = bench.lake
+        make_table(lake, "bench.warm", VERSIONS[-1], MODES[-1])
+        for number, text in product(range(options.rounds), STATEMENTS.values()):
+            run(lake, text.format(table="bench.warm", round=number))
+        for version, mode, statement in product(VERSIONS, MODES, STATEMENTS):
+            once = statement in FREE_OF_MODES and mode != MODES[0]
+            if once or options.only not in statement:
+                continue
+            # What is created is dropped by the case after it.
+            table = f"bench.v{version}_{MODES.index(mode)}_{statement.split()[0]}".replace("DROP", "CREATE")
+            if statement != "DROP TABLE":
+                make_table(lake, table, version, mode)
+            found = measured(lake, now, STATEMENTS[statement], table, options.rounds)
+            bench.show({"statement": statement, "mode": mode, "format_version": int(version), **found})
+        bench.record("statements")
 
 
 if __name__ == "__main__":

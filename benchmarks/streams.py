@@ -7,19 +7,15 @@ of the micro-batches before. `seconds` is the median of a micro-batch as Spark's
 adds the rows (`addBatch`). Flat means that the last line is about the first.
 """
 
-import argparse
-import json
-import shutil
 import statistics
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import dml
+from benchmarks.runs import make_parser, run_benchmark
 
 SHOWN = 100
 
@@ -66,34 +62,23 @@ def lines(case: str, progress: list[Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("--batches", type=int, default=1_000)
     parser.add_argument("--rows", type=int, default=1_000)
     parser.add_argument("--case", choices=["append", "merge"], action="append")
-    parser.add_argument("--cores", type=int, default=2)
-    options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="rowdelta-benchmark-"))
-    settings = {
-        "spark.master": f"local[{options.cores}]",
-        "spark.driver.memory": "2g",
-        "spark.sql.streaming.numRecentProgressUpdates": str(options.batches + 10),
-    }
-    lake = dml.connect(str(folder / "warehouse"), settings=settings, progress=False)
-    try:
-        lake.sql("CREATE NAMESPACE bench")
-        write_input(folder / "in", options.batches, options.rows)
+    options = parser.parse_args(arguments)
+    with run_benchmark(options, {"spark.sql.streaming.numRecentProgressUpdates": str(options.batches + 10)}) as bench:
+        write_input(bench.folder / "in", options.batches, options.rows)
         for case in options.case or ["append", "merge"]:
-            query = started(lake, case, folder)
+            query = started(bench.lake, case, bench.folder)
             query.awaitTermination()
             for line in lines(case, [one for one in query.recentProgress if one.numInputRows]):
-                print(json.dumps(line), flush=True)
-            count = lake.table(f"bench.{case}").count()
+                bench.show(line)
+            count = bench.lake.table(f"bench.{case}").count()
             distinct = (options.batches + 1) * options.rows // 2
             assert count == (options.batches * options.rows if case == "append" else distinct), count
-    finally:
-        lake.spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        bench.record("streams")
 
 
 if __name__ == "__main__":

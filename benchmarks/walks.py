@@ -1,7 +1,7 @@
 """Measure statements of growing size across the thresholds that select how they run: time must grow without jumps.
 
     python -m benchmarks.walks                                     # all walks
-    python -m benchmarks.walks --walk merge-source --pictures docs/pictures
+    python -m benchmarks.walks --walk merge-source --results benchmarks/results
     python -m benchmarks.walks --walk merge-source --sizes 90000 99000 101000 110000
 
 Prints a JSON line for each size, and two for each walk with its steepest step. `seconds` and `cpu` (of the driver, the
@@ -13,19 +13,14 @@ Each table is created once, and rolled back after each statement. `merge-source`
 cores, all walks 15.
 """
 
-import argparse
-import json
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import dml
 from benchmarks.datasets import ROWS
-from benchmarks.pictures import picture
+from benchmarks.runs import make_parser, run_benchmark
 from benchmarks.statements import tree_cpu
 
 TARGET = 2_000_000
@@ -120,8 +115,8 @@ UPDATE = "UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7"
 
 WALKS: dict[str, Walk] = {
     "merge-source": Walk(
-        crosses="engine.broadcast_source: SENT_BYTES, KEPT_BYTES, TRIED_BYTES, write.merge.max-sent-source-bytes; "
-        "engine.broadcast_merge: FEW_BYTES, ROWS_OF_A_TASK",
+        crosses="engine.sent_source: SENT_BYTES, KEPT_BYTES, TRIED_BYTES, write.merge.max-sent-source-bytes; "
+        "engine.by_tasks: MAX_DRIVER_BYTES, MIN_ROWS_PER_TASK",
         axis="rows of the source",
         sizes=growing_sizes(1_000, 4_000_000, 4 / 3),
         statement=merge_of(NUMBER, "t.id = s.id"),
@@ -148,7 +143,7 @@ WALKS: dict[str, Walk] = {
         variants=MODES,
     ),
     "merge-new": Walk(
-        crosses="engine.broadcast_merge.FEW_BYTES: new rows that the driver inserts; broadcast_source.KEPT_BYTES",
+        crosses="engine.by_tasks.MAX_DRIVER_BYTES: new rows that the driver inserts; sent_source.KEPT_BYTES",
         axis="rows of the source, all new",
         sizes=growing_sizes(20_000, 160_000, 1.2),
         statement=merge_of_new_rows,
@@ -192,7 +187,7 @@ WALKS: dict[str, Walk] = {
         rows=lambda files: ROWS.format(rows=1_000_000, files=files),
     ),
     "scan-groups": Walk(
-        crosses="read.partial_aggregates: ROWS_AT_ONCE, WORTH_MAKING: rows that a task puts together",
+        crosses="rows.groups: ROWS_AT_ONCE, MAX_GROUP_SHARE: rows that a task puts together",
         axis="groups of a table of 1 million rows",
         sizes=growing_sizes(100, 1_000_000, 2),
         statement=same_statement("SELECT grp, count(*), sum(amt) FROM {table} GROUP BY grp"),
@@ -218,53 +213,28 @@ class Point:
     cpu: float
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the walks that the options name."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--walk", action="append", choices=list(WALKS))
     parser.add_argument("--sizes", type=int, nargs="+", help="sizes to use instead of the walk's")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--driver-memory", default="2g", help="the JVM's maximum heap")
-    parser.add_argument("--pictures", type=Path, help="folder to write pictures to")
-    options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="rowdelta-walks-"))
-    settings = {
-        "spark.master": f"local[{options.cores}]",
-        "spark.driver.memory": options.driver_memory,
-        "spark.sql.shuffle.partitions": str(2 * options.cores),
-    }
-    lake = dml.connect(str(folder / "warehouse"), settings=settings, progress=False)
-    try:
-        lake.sql("CREATE NAMESPACE bench")
+    options = parser.parse_args(arguments)
+    with run_benchmark(options, {"spark.sql.shuffle.partitions": str(2 * options.cores)}) as bench:
         for name in options.walk or WALKS:
-            lines: dict[str, list[tuple[float, float]]] = {}
             walk = WALKS[name]
+            sizes = options.sizes or walk.sizes
             for variant, properties in walk.variants.items():
+                about = {"walk": name, "engine": variant, "axis": walk.axis}
                 points: list[Point] = []
-                for point in measure_sizes(lake, walk, properties, options.sizes or walk.sizes, options.rounds):
+                for point in measure_sizes(bench.lake, walk, properties, sizes, options.rounds):
                     points.append(point)
-                    show({"walk": name, "variant": variant, walk.axis: point.size, **measures(points)})
+                    bench.show({**about, "size": point.size, **measures(points)})
                 steps = [(measures(points[: place + 1]), points[place].size) for place in range(1, len(points))]
                 for step in ("step", "cpu_step"):
                     most, size = max((found[step], size) for found, size in steps)
-                    show(
-                        {
-                            "walk": name,
-                            "variant": variant,
-                            f"greatest {step}": most,
-                            "at": size,
-                            "crosses": walk.crosses,
-                        }
-                    )
-                lines[variant] = [(point.size, point.seconds) for point in points]
-            if options.pictures is not None:
-                options.pictures.mkdir(parents=True, exist_ok=True)
-                drawn = picture(name, walk.axis, lines, logarithmic=True)
-                (options.pictures / f"walk-{name}.svg").write_text(drawn)
-    finally:
-        lake.spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+                    bench.show({**about, f"greatest {step}": most, "at": size, "from": sizes[0], "to": sizes[-1]})
+            bench.record(f"walk-{name}")
 
 
 def measure_sizes(
@@ -332,11 +302,6 @@ def expected(earlier: Sequence[tuple[int, float]], size: int) -> float:
     (first, start), (nearest, seconds) = earlier[0], earlier[-1]
     slope = max(0.0, (seconds - start) / (nearest - first)) if nearest > first else 0.0
     return seconds + slope * (size - nearest)
-
-
-def show(line: Mapping[str, Any]) -> None:
-    """Print a line."""
-    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

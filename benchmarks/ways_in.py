@@ -7,18 +7,13 @@ session is enabled and disabled in turn, median of 40. Reads and writes are of t
 Spark's catalog and by a statement in turn, so that whatever else the machine does meets both.
 """
 
-import argparse
-import json
-import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import dml
 from benchmarks.datasets import ROWS
+from benchmarks.runs import make_parser, run_benchmark
 
 PLANNED = 20
 PLAIN = 40
@@ -124,19 +119,15 @@ def line(case: str, seconds: list[float]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("--rows", type=int, default=6_000_000)
     parser.add_argument("--files", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=2)
-    options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="rowdelta-benchmark-"))
-    settings = {"spark.master": f"local[{options.cores}]", "spark.driver.memory": "2g"}
-    lake = dml.connect(str(folder / "warehouse"), settings=settings, progress=False)
+    options = parser.parse_args(arguments)
     rows = ROWS.format(rows=options.rows, files=options.files)
-    try:
-        lake.sql("CREATE NAMESPACE bench")
+    with run_benchmark(options) as bench:
+        lake = bench.lake
         lake.sql("CREATE TABLE bench.small AS SELECT id, concat('n', id) AS name FROM range(100)")
         lake.sql(f"CREATE TABLE bench.big AS {rows}")
         for found in (
@@ -145,10 +136,8 @@ def main() -> None:
             *reads(lake, "bench.big", options.rounds),
             *writes(lake, rows, options.rounds),
         ):
-            print(json.dumps(found), flush=True)
-    finally:
-        lake.spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+            bench.show(found)
+        bench.record("ways-in")
 
 
 if __name__ == "__main__":

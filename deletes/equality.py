@@ -31,7 +31,7 @@ MAX_HASHED_ANEW = 20_000
 """Up to so many values, Arrow's hash table of them is faster than a dictionary of Python's."""
 
 
-class IntegerKeys:
+class IntegerKeySet:
     """A set of integers."""
 
     def __init__(self, values: Int64s) -> None:
@@ -54,7 +54,7 @@ class PairKeys:
 
     def __init__(self, first: Int64s, second: Int64s) -> None:
         self._width = int(second.max(initial=0)) + 1
-        self._pairs = IntegerKeys(self._fold(first, second))
+        self._pairs = IntegerKeySet(self._fold(first, second))
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -72,7 +72,7 @@ class WideKeys:
     """A set of values of 16 bytes, given as high and low words."""
 
     def __init__(self, high: Int64s, low: Int64s) -> None:
-        self._high, self._low = IntegerKeys(high), IntegerKeys(low)
+        self._high, self._low = IntegerKeySet(high), IntegerKeySet(low)
         self._pairs = PairKeys(self._high.codes(high), self._low.codes(low))
 
     def __len__(self) -> int:
@@ -116,11 +116,11 @@ class ColumnKeys:
 
     def __init__(self, deleted: pa.Array) -> None:
         parts = comparable_parts(deleted.drop_null())
-        self._keys: BytesKeys | IntegerKeys | WideKeys
+        self._keys: BytesKeys | IntegerKeySet | WideKeys
         if isinstance(parts, pa.Array):
             self._keys = BytesKeys(parts)
         elif len(parts) == 1:
-            self._keys = IntegerKeys(*parts)
+            self._keys = IntegerKeySet(*parts)
         else:
             self._keys = WideKeys(*parts)
         self._null_code = len(self._keys) if deleted.null_count else -1

@@ -144,17 +144,19 @@ class MergeIntoWriter:
     builder: MergeBuilder
     naming: Naming
 
-    def whenMatched(self, condition: Condition | None = None) -> "WhenMatched":  # noqa: N802 - PySpark's name
+    def whenMatched(self, condition: Condition | None = None) -> "WhenMatchedWriter":  # noqa: N802 - PySpark's name
         """`WHEN MATCHED [AND condition] THEN` what is called next."""
-        return WhenMatched(writer=self, clause=self.builder.whenMatched(self.naming.condition(condition)))
+        return WhenMatchedWriter(writer=self, clause=self.builder.whenMatched(self.naming.condition(condition)))
 
-    def whenNotMatched(self, condition: Condition | None = None) -> "WhenNotMatched":  # noqa: N802
+    def whenNotMatched(self, condition: Condition | None = None) -> "WhenNotMatchedWriter":  # noqa: N802
         """`WHEN NOT MATCHED [AND condition] THEN` what is called next."""
-        return WhenNotMatched(writer=self, clause=self.builder.whenNotMatched(self.naming.condition(condition)))
+        return WhenNotMatchedWriter(writer=self, clause=self.builder.whenNotMatched(self.naming.condition(condition)))
 
-    def whenNotMatchedBySource(self, condition: Condition | None = None) -> "WhenMatched":  # noqa: N802
+    def whenNotMatchedBySource(self, condition: Condition | None = None) -> "WhenMatchedWriter":  # noqa: N802
         """`WHEN NOT MATCHED BY SOURCE [AND condition] THEN` what is called next."""
-        return WhenMatched(writer=self, clause=self.builder.whenNotMatchedBySource(self.naming.condition(condition)))
+        return WhenMatchedWriter(
+            writer=self, clause=self.builder.whenNotMatchedBySource(self.naming.condition(condition))
+        )
 
     def withSchemaEvolution(self) -> "MergeIntoWriter":  # noqa: N802
         """Add columns of the source that the table lacks."""
@@ -177,7 +179,7 @@ class MergeIntoWriter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhenMatched:
+class WhenMatchedWriter:
     """What is done with target rows."""
 
     writer: MergeIntoWriter
@@ -197,7 +199,7 @@ class WhenMatched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhenNotMatched:
+class WhenNotMatchedWriter:
     """What is done with source rows that match no target row."""
 
     writer: MergeIntoWriter

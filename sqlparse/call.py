@@ -1,14 +1,15 @@
 """CALL. Pure; driver.
 
-Input: a cursor at CALL. Output: `Call`, or a `SqlError`. Procedures that are not in `PROCEDURES` are Spark's or
-another catalog's. Source: Spark's grammar, `callArguments`; Iceberg's Spark procedures live in the namespace `system`.
+Input: a cursor at CALL. Output: `CallStatement`, or a `SqlError`. Procedures that are not in `PROCEDURES` belong to
+Spark or to another catalog. Source: Spark's grammar, `callArguments`; Iceberg's Spark procedures live in the namespace
+`system`.
 """
 
 from typing import Final
 
 from dml.sqlparse.cursor import Cursor, NotOurs
 from dml.sqlparse.fragments import FragmentReader
-from dml.sqlparse.statements import Call, CallArgument
+from dml.sqlparse.statements import CallArgument, CallStatement
 
 __all__ = ["PROCEDURES", "read_call"]
 
@@ -17,7 +18,7 @@ PROCEDURES: Final = frozenset({"remove_orphan_files", "verify"})
 """The procedures that there are."""
 
 
-def read_call(cursor: Cursor, reader: FragmentReader) -> Call:
+def read_call(cursor: Cursor, reader: FragmentReader) -> CallStatement:
     """`CALL [catalog.]system.procedure([name =>] value, ...)`."""
     cursor.expect("CALL")
     begin = cursor.index
@@ -36,7 +37,7 @@ def read_call(cursor: Cursor, reader: FragmentReader) -> Call:
             cursor.fail(expected="another argument")
     cursor.index = close + 1
     cursor.finish()
-    return Call(
+    return CallStatement(
         catalog=names[0] if len(names) == 3 else None, procedure=folded[-1], span=span, arguments=tuple(arguments)
     )
 

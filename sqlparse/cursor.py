@@ -12,7 +12,7 @@ from dml.errors import ErrorKind, SqlError
 from dml.sqlparse.diagnosis import diagnose
 from dml.sqlparse.quoting import string_value
 from dml.sqlparse.statements import Span
-from dml.sqlparse.tokens import Kind, Source, words
+from dml.sqlparse.tokens import Source, TokenKind, words
 
 __all__ = ["NO_HINTS", "Cursor", "NotOurs", "unexpected"]
 
@@ -66,7 +66,7 @@ class Cursor:
 
     def at_string(self) -> bool:
         """Whether a string literal comes next."""
-        return self.source.tokens[self.index].kind is Kind.STRING
+        return self.source.tokens[self.index].kind is TokenKind.STRING
 
     def start(self) -> int:
         """Offset of the next token."""
@@ -158,7 +158,7 @@ class Cursor:
                 self.fail(expected=what)
             if (
                 key
-                and source.tokens[self.index].kind is Kind.WORD
+                and source.tokens[self.index].kind is TokenKind.WORD
                 and self.index > begin
                 and source.clause_at(self.index)
             ):

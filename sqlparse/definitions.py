@@ -9,7 +9,7 @@ Transforms".
 from dml.sqlparse.cursor import Cursor, NotOurs
 from dml.sqlparse.quoting import string_value
 from dml.sqlparse.statements import ColumnDefinition, ColumnPosition, Span, TransformTerm
-from dml.sqlparse.tokens import Kind, words
+from dml.sqlparse.tokens import TokenKind, words
 
 __all__ = [
     "read_column",
@@ -88,10 +88,10 @@ def read_data_type(cursor: Cursor) -> str:
     while cursor.index < source.end:
         token = source.tokens[cursor.index]
         if depth == 0:
-            if token.kind is Kind.WORD and token.key in AFTER_TYPE and cursor.index > begin:
+            if token.kind is TokenKind.WORD and token.key in AFTER_TYPE and cursor.index > begin:
                 break
             opens = token.key in {"<", "<>", "("} and cursor.index > begin
-            if token.kind is not Kind.WORD and not opens:
+            if token.kind is not TokenKind.WORD and not opens:
                 break
         if token.key in {"<", ">"}:
             depth += 1 if token.key == "<" else -1
@@ -229,7 +229,7 @@ def arguments(cursor: Cursor, transform: str) -> tuple[tuple[str, ...], int | No
 
 def number(cursor: Cursor) -> int | None:
     text = cursor.source.text(cursor.index)
-    if cursor.source.tokens[cursor.index].kind is not Kind.NUMBER:
+    if cursor.source.tokens[cursor.index].kind is not TokenKind.NUMBER:
         return None
     if not text.isdecimal() or len(text) > 10:
         cursor.fail(expected="a whole number")
@@ -288,12 +288,12 @@ def read_key(cursor: Cursor) -> str:
 def value(cursor: Cursor, key: str) -> str:
     if cursor.at_string():
         return cursor.string("a value")
-    negative = "-" if cursor.at("-") and cursor.source.tokens[cursor.index + 1].kind is Kind.NUMBER else ""
+    negative = "-" if cursor.at("-") and cursor.source.tokens[cursor.index + 1].kind is TokenKind.NUMBER else ""
     cursor.index += len(negative)
     token = cursor.source.tokens[cursor.index]
-    if token.kind is not Kind.NUMBER and token.key not in {"TRUE", "FALSE"}:
+    if token.kind is not TokenKind.NUMBER and token.key not in {"TRUE", "FALSE"}:
         hint = "Quote a key that is not made of plain names: 'a-b.c'." if cursor.key() == "-" else None
         cursor.fail(expected=f"a value for '{key}': a string, a number, true or false", hint=hint)
     text = cursor.source.text(cursor.index)
     cursor.index += 1
-    return negative + (text.lower() if token.kind is Kind.WORD else text)
+    return negative + (text.lower() if token.kind is TokenKind.WORD else text)

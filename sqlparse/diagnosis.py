@@ -20,7 +20,7 @@ from typing import Final
 from dml.errors import DmlError
 from dml.sqlparse.quoting import string_value, unquoted
 from dml.sqlparse.statements import Span
-from dml.sqlparse.tokens import Kind, Source, Token, read_source, words
+from dml.sqlparse.tokens import Source, Token, TokenKind, read_source, words
 
 __all__ = ["CLAUSES", "REFERENCES_HINT", "Diagnosis", "at", "diagnose", "diagnose_syntax", "near_keyword", "words_at"]
 
@@ -160,7 +160,7 @@ def something_missing(source: Source, places: Iterable[int]) -> Diagnosis | None
             continue
         before, token = source.tokens[place - 1], source.tokens[place]
         due = DUE_AFTER.get(before.key)
-        ends = token.kind is Kind.END or token.key in ENDS
+        ends = token.kind is TokenKind.END or token.key in ENDS
         if due and ends and (before.key, token.key) != ("(", ")"):
             return Diagnosis(index=place, expected=f"{due} after '{source.text(place - 1)}'")
     return None
@@ -170,7 +170,7 @@ def mistyped(source: Source, index: int, keywords: frozenset[str]) -> Diagnosis 
     """The word at a place, or the one before it that was taken for an alias, if it is nearly a keyword."""
     for place in (index - 1, index):
         token = source.tokens[max(place, 0)]
-        if place < 0 or token.kind is not Kind.WORD or source.tokens[place - 1].key == ".":
+        if place < 0 or token.kind is not TokenKind.WORD or source.tokens[place - 1].key == ".":
             continue
         if token.key in keywords or (place < index and not (source.clause_at(place) and place > 1)):
             continue
@@ -233,6 +233,6 @@ def tokens_of(source: Source) -> Iterator[tuple[str, Token]]:
 
 def value_of(text: str, token: Token) -> str:
     """A token as it is compared: without quotes, in lower case."""
-    if token.kind is Kind.QUOTED:
+    if token.kind is TokenKind.QUOTED:
         return unquoted(text).lower()
-    return string_value(text).lower() if token.kind is Kind.STRING else text.lower()
+    return string_value(text).lower() if token.kind is TokenKind.STRING else text.lower()

@@ -13,9 +13,9 @@ from dml.sqlparse.cursor import Cursor
 from dml.sqlparse.dialect import parse_expression, parse_query
 from dml.sqlparse.names import read_table
 from dml.sqlparse.quoting import string_value
-from dml.sqlparse.relations import Block, Relation, Scan, read_ctes, scan_expression, scan_query, scan_relation
+from dml.sqlparse.relations import Block, Relation, RelationScan, read_ctes, scan_expression, scan_query, scan_relation
 from dml.sqlparse.statements import ColumnReference, Fragment, Span, TableReference
-from dml.sqlparse.tokens import Kind, Source, words
+from dml.sqlparse.tokens import Source, TokenKind, words
 
 __all__ = ["FragmentReader", "read_target", "table_name"]
 
@@ -83,10 +83,12 @@ class FragmentReader:
     def _text(self, start: int, end: int) -> tuple[str, tuple[str, ...]]:
         tokens = self.source.tokens
         text = self.source.sql[tokens[start].start : tokens[end - 1].end]
-        strings = tuple(self.source.text(index) for index in range(start, end) if tokens[index].kind is Kind.STRING)
+        strings = tuple(
+            self.source.text(index) for index in range(start, end) if tokens[index].kind is TokenKind.STRING
+        )
         return text, strings
 
-    def _fragment(self, start: int, end: int, scan: Scan, tree: exp.Expression | None) -> Fragment:
+    def _fragment(self, start: int, end: int, scan: RelationScan, tree: exp.Expression | None) -> Fragment:
         tokens = self.source.tokens
         span = Span(tokens[start].start, tokens[end - 1].end)
         self.relations.extend(scan.relations)
@@ -111,17 +113,17 @@ def names_in(source: Source, start: int, end: int) -> tuple[frozenset[str], bool
     hidden = False
     for index in range(start, end):
         kind, key, _, _ = source.tokens[index]
-        if kind is Kind.WORD:
+        if kind is TokenKind.WORD:
             names.add(key.lower())
             if key == "IDENTIFIER" and source.tokens[index + 1].key == "(":
                 argument = source.tokens[index + 2]
-                hidden = hidden or argument.kind is not Kind.STRING or source.tokens[index + 3].key != ")"
-                if argument.kind is Kind.STRING:
+                hidden = hidden or argument.kind is not TokenKind.STRING or source.tokens[index + 3].key != ")"
+                if argument.kind is TokenKind.STRING:
                     names.update(re.findall(r"\w+", string_value(source.text(index + 2)).lower()))
                     names.update(part.strip("` ") for part in string_value(source.text(index + 2)).lower().split("."))
-        elif kind is Kind.QUOTED:
+        elif kind is TokenKind.QUOTED:
             names.add(source.name(index).lower())
-        elif kind is Kind.STRING and source.text(index)[0] == '"':
+        elif kind is TokenKind.STRING and source.text(index)[0] == '"':
             names.add(string_value(source.text(index)).lower())
     return frozenset(names), hidden
 
@@ -135,14 +137,16 @@ def has_star(source: Source, start: int, end: int) -> bool:
         before, after = tokens[index - 1] if index > start else tokens[source.end], tokens[index + 1]
         counts = before.key == "(" and after.key == ")" and index > start + 1 and tokens[index - 2].key == "COUNT"
         operand_before = index > start and source.operator_next[index - 1] and before.key not in NO_OPERAND
-        starts_operand = after.kind is not Kind.SYMBOL or after.key in {"(", "-", "+", "~", ":", "?", "."}
+        starts_operand = after.kind is not TokenKind.SYMBOL or after.key in {"(", "-", "+", "~", ":", "?", "."}
         operand_after = index + 1 < end and starts_operand and after.key not in {"FROM", "EXCEPT", "WHERE"}
         if not counts and not (operand_before and operand_after):
             return True
     return False
 
 
-def columns(source: Source, start: int, end: int, tree: exp.Expression | None, scan: Scan) -> Iterator[ColumnReference]:
+def columns(
+    source: Source, start: int, end: int, tree: exp.Expression | None, scan: RelationScan
+) -> Iterator[ColumnReference]:
     tokens = source.tokens
     tables = [relation.reference.span for relation in scan.relations]
     found = column_starts(tree, tokens[start].start) if tree else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dml.sqlparse.quoting import string_value
 from dml.sqlparse.statements import Span, TableReference
-from dml.sqlparse.tokens import Kind, Source, read_source, words
+from dml.sqlparse.tokens import Source, TokenKind, read_source, words
 
 __all__ = ["FoundTable", "is_alias", "name_parts", "read_alias", "read_table"]
 
@@ -62,9 +62,9 @@ def name_parts(text: str) -> tuple[str, ...]:
 def is_alias(source: Source, index: int) -> bool:
     """Whether the token may be an alias without AS."""
     token = source.tokens[index]
-    if token.kind is Kind.QUOTED:
+    if token.kind is TokenKind.QUOTED:
         return True
-    if token.kind is not Kind.WORD or token.key in NOT_ALIAS or token.key.isdigit():
+    if token.kind is not TokenKind.WORD or token.key in NOT_ALIAS or token.key.isdigit():
         return False
     return source.tokens[min(index + 1, source.end)].key not in ONLY_BEFORE.get(token.key, ())
 
@@ -131,7 +131,7 @@ def read_table(source: Source, index: int, *, aliased: bool) -> FoundTable:
 def read_parts(source: Source, index: int) -> tuple[tuple[str, ...], int, bool]:
     if source.tokens[index].key == "IDENTIFIER" and source.tokens[index + 1].key == "(":
         close = source.partner.get(index + 1, -1)
-        if close == index + 3 and source.tokens[index + 2].kind is Kind.STRING:
+        if close == index + 3 and source.tokens[index + 2].kind is TokenKind.STRING:
             inner = read_source(string_value(source.text(index + 2)))
             if inner.end and all(inner.is_name(place) for place in range(0, inner.end, 2)):
                 parts = tuple(inner.name(place) for place in range(0, inner.end, 2))
@@ -151,9 +151,9 @@ def read_time_travel(source: Source, index: int) -> tuple[int, str | None, str |
         return index, None, None
     place += 3
     operand = source.tokens[place]
-    if kind in {"VERSION", "SYSTEM_VERSION"} and operand.kind in {Kind.NUMBER, Kind.STRING}:
+    if kind in {"VERSION", "SYSTEM_VERSION"} and operand.kind in {TokenKind.NUMBER, TokenKind.STRING}:
         text = source.text(place)
-        return place + 1, string_value(text) if operand.kind is Kind.STRING else text, None
+        return place + 1, string_value(text) if operand.kind is TokenKind.STRING else text, None
     if kind in {"TIMESTAMP", "SYSTEM_TIME"} and place < source.end:
         end = value_end(source, place)
         return end, None, source.sql[operand.start : source.tokens[end - 1].end]
@@ -180,17 +180,17 @@ def operand_end(source: Source, index: int) -> int:
         index += 1
     elif token.key == "INTERVAL":
         index += 2
-        while source.tokens[index].kind is Kind.WORD and source.tokens[index].key.rstrip("S") in UNITS:
+        while source.tokens[index].kind is TokenKind.WORD and source.tokens[index].key.rstrip("S") in UNITS:
             index += 1 + 2 * (source.tokens[index + 1].key == "TO")
-            if source.tokens[index].kind in {Kind.NUMBER, Kind.STRING}:
+            if source.tokens[index].kind in {TokenKind.NUMBER, TokenKind.STRING}:
                 index += 1
-    elif token.kind in {Kind.STRING, Kind.NUMBER}:
+    elif token.kind in {TokenKind.STRING, TokenKind.NUMBER}:
         index += 1
     elif source.is_name(index):
         index += 1
         while source.tokens[index].key == "." and source.is_name(index + 1):
             index += 2
-        if source.tokens[index].kind is Kind.STRING:
+        if source.tokens[index].kind is TokenKind.STRING:
             index += 1
     else:
         return index + (token.key == "?")  # not an operand; a parameter marker is

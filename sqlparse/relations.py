@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from dml.sqlparse.names import is_alias, read_table
 from dml.sqlparse.statements import Span, TableReference
-from dml.sqlparse.tokens import Kind, Source, words
+from dml.sqlparse.tokens import Source, TokenKind, words
 
-__all__ = ["Block", "Relation", "Scan", "read_ctes", "scan_expression", "scan_query", "scan_relation"]
+__all__ = ["Block", "Relation", "RelationScan", "read_ctes", "scan_expression", "scan_query", "scan_relation"]
 
 SET_OPERATORS = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "SETMINUS"})
 AFTER_FROM = words("WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET WINDOW QUALIFY SELECT REDUCE MAP")
@@ -42,7 +42,7 @@ class Relation:
 
 
 @dataclass(slots=True)
-class Scan:
+class RelationScan:
     """What was found in a range of tokens."""
 
     relations: list[Relation] = field(default_factory=list)
@@ -65,10 +65,10 @@ class Scanner:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.scan = Scan()
+        self.scan = RelationScan()
         self.jobs: list[Job] = []
 
-    def run(self, job: Job) -> Scan:
+    def run(self, job: Job) -> RelationScan:
         self.jobs.append(job)
         while self.jobs:
             job = self.jobs.pop()
@@ -191,7 +191,7 @@ class QueryReader:
         if key in {"(", "["}:
             self.index = self.scanner.bracket(self.index, self.ctes)
             return
-        if source.tokens[self.index].kind is Kind.QUOTED and self.state == "values":
+        if source.tokens[self.index].kind is TokenKind.QUOTED and self.state == "values":
             self.state = "from"
         if not key:
             self.index += 1
@@ -309,7 +309,7 @@ def read_ctes(
     return index, ctes
 
 
-def scan_expression(source: Source, start: int, end: int, ctes: frozenset[str]) -> Scan:
+def scan_expression(source: Source, start: int, end: int, ctes: frozenset[str]) -> RelationScan:
     """Finds the tables in the subqueries of an expression.
 
     Args:
@@ -324,14 +324,14 @@ def scan_expression(source: Source, start: int, end: int, ctes: frozenset[str]) 
     return Scanner(source).run(Job(kind="expression", start=start, end=end, ctes=ctes))
 
 
-def scan_query(source: Source, start: int, end: int, ctes: frozenset[str]) -> Scan:
+def scan_query(source: Source, start: int, end: int, ctes: frozenset[str]) -> RelationScan:
     """Finds the tables of a query; arguments and result as of `scan_expression`."""
     scan = Scanner(source).run(Job(kind="query", start=start, end=end, ctes=ctes))
     scan.has_subquery = True
     return scan
 
 
-def scan_relation(source: Source, start: int, end: int, ctes: frozenset[str], scope: Span) -> Scan:
+def scan_relation(source: Source, start: int, end: int, ctes: frozenset[str], scope: Span) -> RelationScan:
     """Finds the tables of one item of a FROM clause, the source of MERGE say, whose columns are visible in `scope`."""
     block = Block(scope.start, scope.end)
     return Scanner(source).run(Job(kind="relation", start=start, end=end, ctes=ctes, block=block))

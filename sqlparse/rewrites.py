@@ -12,7 +12,7 @@ from typing import Any
 
 from dml.errors import ErrorKind, SqlError
 from dml.sqlparse.statements import Span
-from dml.sqlparse.tokens import Kind, Source, read_source
+from dml.sqlparse.tokens import Source, TokenKind, read_source
 
 __all__ = ["bind_parameters", "defaults_in_values", "has_parameters", "stars_without"]
 
@@ -38,7 +38,7 @@ def bind_parameters(sql: str, args: Mapping[str, Any] | Sequence[Any] | None, li
         token = source.tokens[index]
         if isinstance(args, Mapping):
             following = source.tokens[index + 1]
-            if token.key == ":" and following.kind is Kind.WORD and token.end == following.start:
+            if token.key == ":" and following.kind is TokenKind.WORD and token.end == following.start:
                 name = source.text(index + 1)
                 if name in args:
                     edits.append((token.start, following.end, literal(args[name])))
@@ -71,7 +71,7 @@ def has_parameters(sql: str) -> bool:
     tokens = source.tokens
     return any(
         token.key == "?"
-        or (token.key == ":" and tokens[index + 1].kind is Kind.WORD and token.end == tokens[index + 1].start)
+        or (token.key == ":" and tokens[index + 1].kind is TokenKind.WORD and token.end == tokens[index + 1].start)
         for index, token in enumerate(tokens[: source.end])
     )
 
@@ -142,7 +142,7 @@ def is_default(source: Source, index: int, following: int, before: set[str], aft
     """Whether a token is the word DEFAULT between the ends of a value."""
     token = source.tokens[index]
     return (
-        token.kind is Kind.WORD
+        token.kind is TokenKind.WORD
         and token.key == "DEFAULT"
         and source.tokens[index - 1].key in before
         and source.tokens[following].key in after

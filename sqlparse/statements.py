@@ -17,8 +17,8 @@ __all__ = [
     "AlterColumns",
     "AlterTable",
     "Assignment",
-    "Call",
     "CallArgument",
+    "CallStatement",
     "ColumnDefinition",
     "ColumnPosition",
     "ColumnReference",
@@ -656,7 +656,7 @@ class CallArgument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class CallStatement:
     """`CALL [catalog.]system.procedure([name =>] value, ...)`.
 
     Attributes:
@@ -713,7 +713,7 @@ Statement = (
     | DescribeNamespace
     | Use
     | AlterTable
-    | Call
+    | CallStatement
     | Explain
     | UnknownStatement
 )

@@ -16,9 +16,9 @@ from dml.errors import SqlError
 from dml.sqlparse.quoting import unquoted
 
 __all__ = [
-    "Kind",
     "Source",
     "Token",
+    "TokenKind",
     "canonical_text",
     "dotted_names",
     "first_keyword",
@@ -34,7 +34,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.upper().split())
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is."""
 
     WORD = "word"
@@ -55,7 +55,7 @@ class Token(NamedTuple):
         end: Offset after its last character.
     """
 
-    kind: Kind
+    kind: TokenKind
     key: str
     start: int
     end: int
@@ -80,7 +80,7 @@ QUICK_KEYWORD = re.compile(r"[\s(]*([A-Za-z_]\w*)")
 LINE_COMMENT = re.compile(r"--(?:\\\r?\n|[^\r\n])*")
 BLANKS = re.compile(r"[\s(]+")
 PADDING = 4
-KINDS = {"string": Kind.STRING, "quoted": Kind.QUOTED, "number": Kind.NUMBER, "word": Kind.WORD}
+KINDS = {"string": TokenKind.STRING, "quoted": TokenKind.QUOTED, "number": TokenKind.NUMBER, "word": TokenKind.WORD}
 UNTERMINATED = {"'": "string", '"': "string", "`": "quoted identifier"}
 CLOSERS = {")": "(", "]": "["}
 
@@ -132,7 +132,7 @@ class Source:
 
     def is_name(self, index: int) -> bool:
         """Whether the token can be an identifier: a word or a quoted one."""
-        return self.tokens[index].kind in {Kind.WORD, Kind.QUOTED}
+        return self.tokens[index].kind in {TokenKind.WORD, TokenKind.QUOTED}
 
     def name(self, index: int) -> str:
         """The identifier that a token is, without its quotes."""
@@ -189,7 +189,7 @@ def dotted_names(sql: str) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     index = 0
     while index < source.end:
-        if source.tokens[index].kind is Kind.STRING:
+        if source.tokens[index].kind is TokenKind.STRING:
             parts = tuple(source.text(index)[1:-1].split("."))
             found.extend([parts] if len(parts) > 1 and all(parts) else [])
         elif source.is_name(index):
@@ -225,7 +225,7 @@ def read_source(sql: str) -> Source:
     matcher = Matcher(sql, tokens)
     matcher.run()
     end = tokens[-1].end if tokens else 0
-    tokens.extend([Token(Kind.END, "", end, end)] * PADDING)
+    tokens.extend([Token(TokenKind.END, "", end, end)] * PADDING)
     return Source(
         sql=sql,
         tokens=tuple(tokens),
@@ -270,7 +270,7 @@ def tokenize(sql: str) -> tuple[list[Token], SqlError | None]:
         elif group == "symbol":
             if text in UNTERMINATED:
                 return tokens, unterminated(sql, start, UNTERMINATED[text], text)
-            tokens.append(Token(Kind.SYMBOL, text, start, place))
+            tokens.append(Token(TokenKind.SYMBOL, text, start, place))
         else:
             key = text.upper() if group == "word" else ""
             tokens.append(Token(KINDS[group], key, start, place))
@@ -311,9 +311,9 @@ class Matcher:
         for index, token in enumerate(self.tokens):
             after_operand = index > 0 and self.operator_next[index - 1]
             after_dot = index > 0 and self.tokens[index - 1].key == "."
-            if token.kind is Kind.SYMBOL:
+            if token.kind is TokenKind.SYMBOL:
                 self.operator_next.append(self.read_symbol(index, after_operand))
-            elif token.kind is Kind.WORD and not after_dot:
+            elif token.kind is TokenKind.WORD and not after_dot:
                 self.operator_next.append(self.read_word(index, after_operand))
             else:
                 self.operator_next.append(True)
@@ -379,9 +379,14 @@ def query_starts(tokens: list[Token]) -> tuple[bool, ...]:
         elif key in {"FROM", "TABLE", "WITH", "VALUES"} and following.key in OPERATORS:
             continue
         elif key in {"FROM", "TABLE", "WITH"}:
-            starts[index] = following.kind in {Kind.WORD, Kind.QUOTED} or (key == "FROM" and following.key == "(")
+            starts[index] = following.kind in {TokenKind.WORD, TokenKind.QUOTED} or (
+                key == "FROM" and following.key == "("
+            )
         elif key == "VALUES":
-            starts[index] = following.kind in {Kind.NUMBER, Kind.STRING, Kind.WORD} or following.key in {"(", "-"}
+            starts[index] = following.kind in {TokenKind.NUMBER, TokenKind.STRING, TokenKind.WORD} or following.key in {
+                "(",
+                "-",
+            }
     return tuple(starts)
 
 

@@ -10,8 +10,8 @@ from dml.catalog.namespaces import (
     namespace_properties,
 )
 from dml.catalog.tables import (
+    CommitBase,
     LoadState,
-    TableState,
     create_table,
     drop_table,
     list_tables,
@@ -24,8 +24,8 @@ from dml.catalog.translation import translate, translated, unmet_requirement
 from dml.catalog.views import ViewDefinition, drop_view, has_views, list_views, load_view, rename_view, save_view
 
 __all__ = [
+    "CommitBase",
     "LoadState",
-    "TableState",
     "ViewDefinition",
     "change_namespace_properties",
     "create_namespace",

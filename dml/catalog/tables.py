@@ -1,6 +1,6 @@
 """Tables of a catalog: load, create, drop and rename. Driver.
 
-Input: a catalog and an identifier (namespace and name). Output: PyIceberg tables; `TableState`, a table as a commit
+Input: a catalog and an identifier (namespace and name). Output: PyIceberg tables; `CommitBase`, a table as a commit
 finds it, which may be one that the same commit creates or replaces; our errors.
 Source: Iceberg specification, "Format Versioning".
 """
@@ -34,8 +34,8 @@ from dml.suggestions import did_you_mean
 __all__ = [
     "DEFAULT_FORMAT_VERSION",
     "FORMAT_VERSIONS",
+    "CommitBase",
     "LoadState",
-    "TableState",
     "create_table",
     "drop_table",
     "list_tables",
@@ -55,14 +55,14 @@ DEFAULT_FORMAT_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableState:
-    """A table, with changes of its metadata that are not committed yet.
+class CommitBase:
+    """The table on which a commit is based, with metadata changes that belong to the same commit.
 
     Attributes:
-        table: The table with these changes.
-        updates: The changes, for the same commit as the snapshot.
-        requirements: What has to be true of the table without them; None leaves that to the snapshot.
-        further_requirements: What has to be true beside what the snapshot requires.
+        table: The table, with these changes applied.
+        updates: The changes.
+        requirements: Requirements on the table without the changes; None to use those of the snapshot.
+        further_requirements: Requirements in addition to those of the snapshot.
     """
 
     table: Table = field(repr=False)
@@ -71,8 +71,8 @@ class TableState:
     further_requirements: tuple[TableRequirement, ...] = ()
 
 
-LoadState = Callable[[], TableState]
-"""Finds the newest state, for each attempt to commit."""
+LoadState = Callable[[], CommitBase]
+"""Loads the newest table, once per commit attempt."""
 
 
 def load_table(catalog: Catalog, identifier: Identifier) -> Table:
@@ -181,7 +181,7 @@ def stage_table(
     partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
     location: str | None = None,
     properties: Mapping[str, str] | None = None,
-) -> TableState | None:
+) -> CommitBase | None:
     """Prepare a table that is to be created together with its first snapshot; the catalog does not have it until then.
 
     Args:
@@ -218,7 +218,7 @@ def stage_table(
             # Not every server knows the option `stage-create`; if it is something else, the creation will say so.
             LOGGER.warning("'%s' cannot stage tables, so a table is created before its rows: %s", catalog.name, error)
             return None
-    return TableState(table=table, updates=updates, requirements=(AssertCreate(),))
+    return CommitBase(table=table, updates=updates, requirements=(AssertCreate(),))
 
 
 def drop_table(catalog: Catalog, identifier: Identifier, *, purge: bool = False) -> None:

@@ -33,21 +33,21 @@ from dml.commit.validation import (
     check_rewrite_adds_no_rows,
     vanished_data_files,
 )
-from dml.commit.window import CommitWindow, EntryReader, open_window
+from dml.commit.window import CommitWindow, ManifestReader, open_window
 from dml.errors import AnalysisError, NotFoundError
 from dml.model.manifest import DeleteFileKey, EntryStatus, ManifestContent, ManifestFile, unpartitioned_specs
 from dml.model.summary_keys import ROWS_VANISHED, UNKNOWN
-from dml.pruning.pruner import AnyOf, FileFilter, PartitionSet
+from dml.pruning.pruner import AnyFilter, FileFilter, PartitionSet
 from dml.suggestions import did_you_mean
 
-__all__ = ["CHECKS", "Attempt", "Check", "CommitRequest", "Target", "check", "parent_of", "requirements_of"]
+__all__ = ["CHECKS", "Attempt", "Check", "CommitRequest", "TargetBranch", "check", "parent_of", "requirements_of"]
 
 DELETING: Final = frozenset({Operation.OVERWRITE, Operation.DELETE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Where a snapshot goes.
+class TargetBranch:
+    """The branch that a commit adds a snapshot to.
 
     Attributes:
         branch: The branch that moves to it.
@@ -60,7 +60,7 @@ class Target:
     stage_only: bool = False
 
 
-def parent_of(metadata: TableMetadata, target: Target) -> Snapshot | None:
+def parent_of(metadata: TableMetadata, target: TargetBranch) -> Snapshot | None:
     """The head of the branch; of a branch that is to be created, main's; None where there is no snapshot yet.
 
     Raises:
@@ -81,7 +81,9 @@ def parent_of(metadata: TableMetadata, target: Target) -> Snapshot | None:
     return metadata.snapshot_by_id(ref.snapshot_id)
 
 
-def requirements_of(metadata: TableMetadata, target: Target, parent: Snapshot | None) -> tuple[TableRequirement, ...]:
+def requirements_of(
+    metadata: TableMetadata, target: TargetBranch, parent: Snapshot | None
+) -> tuple[TableRequirement, ...]:
     """What has to be true of the table when the snapshot is committed: the same table, the same head."""
     table = AssertTableUUID(uuid=metadata.table_uuid)
     if target.stage_only:
@@ -122,11 +124,11 @@ class CommitRequest:
     io: FileIO = field(repr=False)
     planned: TableMetadata = field(repr=False)
     changes: FileChanges
-    target: Target
+    target: TargetBranch
     snapshot_id: int
     summary: Mapping[str, str]
     location: Callable[[str], str] = field(repr=False)
-    reader: EntryReader = field(repr=False)
+    reader: ManifestReader = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +215,7 @@ class Attempt:
     @cached_property
     def reconciled(self) -> Reconciled:
         """The changes beside the deletes of others, row by row."""
-        return reconcile(self.request.changes, self.window, AnyOf((self.wanted, self.own)), self.files)
+        return reconcile(self.request.changes, self.window, AnyFilter((self.wanted, self.own)), self.files)
 
     @cached_property
     def changes(self) -> FileChanges:

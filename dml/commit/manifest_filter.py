@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from dml.commit.changes import FileChanges
 from dml.commit.new_manifests import NewManifests
-from dml.commit.window import EntryReader
+from dml.commit.window import ManifestReader
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.model.manifest import ContentFile, EntryStatus, ManifestEntry, ManifestFile, Partition
 from dml.pruning.filter_text import filter_text
@@ -58,7 +58,7 @@ class ManifestFilter:
         metadata: TableMetadata,
         named_by: Schema,
         changes: FileChanges,
-        reader: EntryReader,
+        reader: ManifestReader,
         written: NewManifests,
     ) -> None:
         self._metadata = metadata

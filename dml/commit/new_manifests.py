@@ -17,7 +17,7 @@ from uuid import uuid4
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
-from dml.commit.window import EntryReader
+from dml.commit.window import ManifestReader
 from dml.manifests.write import ManifestWriter
 from dml.model.manifest import ContentFile, DeleteFileKey, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from dml.options import CommitOptions
@@ -153,7 +153,7 @@ class NewManifests:
 
 
 def merge_manifests(
-    manifests: Sequence[ManifestFile], options: CommitOptions, reader: EntryReader, written: NewManifests
+    manifests: Sequence[ManifestFile], options: CommitOptions, reader: ManifestReader, written: NewManifests
 ) -> tuple[ManifestFile, ...]:
     """Merge manifests of one content.
 
@@ -202,13 +202,13 @@ def pack_from_end(manifests: Sequence[ManifestFile], target_size: int) -> list[l
 
 
 def merged_entries(
-    manifests: Sequence[ManifestFile], reader: EntryReader, written: NewManifests
+    manifests: Sequence[ManifestFile], reader: ManifestReader, written: NewManifests
 ) -> tuple[ManifestEntry, ...]:
     reader.prepare(manifest for manifest in manifests if written.entries(manifest) is None)
     return tuple(entry for manifest in manifests for entry in carried(manifest, reader, written))
 
 
-def carried(manifest: ManifestFile, reader: EntryReader, written: NewManifests) -> Iterable[ManifestEntry]:
+def carried(manifest: ManifestFile, reader: ManifestReader, written: NewManifests) -> Iterable[ManifestEntry]:
     own = written.entries(manifest)
     if own is not None:
         return own

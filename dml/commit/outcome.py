@@ -28,11 +28,11 @@ from dml.iceberg import taken_numbers
 from dml.options import CommitOptions
 from dml.retry import status_checks
 
-__all__ = ["Outcome", "find_commit", "is_another_table", "outcome_of", "was_outrun"]
+__all__ = ["CommitOutcome", "find_commit", "is_another_table", "outcome_of", "was_outrun"]
 
 
-class Outcome(Enum):
-    """What an error of a commit means."""
+class CommitOutcome(Enum):
+    """What an error says about a commit: another one landed first, the catalog refused it, or it may have landed."""
 
     LOST = "lost"
     REFUSED = "refused"
@@ -52,11 +52,11 @@ REFUSALS = (
 )
 
 
-def outcome_of(error: Exception) -> Outcome:
+def outcome_of(error: Exception) -> CommitOutcome:
     """What an error means; whatever is not known to be harmless may have been raised after the commit."""
     if isinstance(error, CommitFailedException):
-        return Outcome.LOST
-    return Outcome.REFUSED if isinstance(error, REFUSALS) else Outcome.UNKNOWN
+        return CommitOutcome.LOST
+    return CommitOutcome.REFUSED if isinstance(error, REFUSALS) else CommitOutcome.UNKNOWN
 
 
 def was_outrun(error: Exception, catalog: Catalog, identifier: Identifier, snapshot: Snapshot) -> bool:

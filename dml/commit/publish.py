@@ -20,16 +20,16 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from dml.catalog.tables import LoadState, TableState, load_table
+from dml.catalog.tables import CommitBase, LoadState, load_table
 from dml.catalog.translation import error_text, shown_cause, translate, unmet_requirement
 from dml.commit.actions import Action, changes_of
-from dml.commit.attempt import Attempt, CommitRequest, Target, parent_of
+from dml.commit.attempt import Attempt, CommitRequest, TargetBranch, parent_of
 from dml.commit.changes import FileChanges
 from dml.commit.idempotency import CommitKey, refuse_second_run
 from dml.commit.new_manifests import CommitFiles
-from dml.commit.outcome import Outcome, find_commit, is_another_table, outcome_of, was_outrun
+from dml.commit.outcome import CommitOutcome, find_commit, is_another_table, outcome_of, was_outrun
 from dml.commit.snapshot_producer import Prepared, prepare
-from dml.commit.window import EntryReader
+from dml.commit.window import ManifestReader
 from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError, NotFoundError
 from dml.files.deletion import delete_files
 from dml.iceberg import commit_table
@@ -179,7 +179,7 @@ def commit(
         **({WAP_ID: wap_id} if wap_id is not None else {}),
         **({} if idempotency_key is None else idempotency_key.summary()),
     }
-    target = Target(branch=branch, create_branch=create_branch, stage_only=stage_only or wap_id is not None)
+    target = TargetBranch(branch=branch, create_branch=create_branch, stage_only=stage_only or wap_id is not None)
     return Publication(
         table,
         changes_of(action),
@@ -198,7 +198,7 @@ class Publication:
         self,
         table: Table,
         changes: FileChanges,
-        target: Target,
+        target: TargetBranch,
         summary: Mapping[str, str],
         *,
         skip_empty: bool,
@@ -230,12 +230,12 @@ class Publication:
             snapshot_id=snapshot_id,
             summary=summary,
             location=location,
-            reader=EntryReader(table.io),
+            reader=ManifestReader(table.io),
         )
 
-    def _loaded(self) -> TableState:
+    def _loaded(self) -> CommitBase:
         if self._load_state is None:
-            state = TableState(table=load_table(self._catalog, self._name))
+            state = CommitBase(table=load_table(self._catalog, self._name))
         else:
             state = self._load_state()
         if state.table.metadata.table_uuid != self._uuid:
@@ -343,10 +343,12 @@ class Publication:
     def _answered(self, error: Exception, snapshot: Snapshot) -> tuple[TableMetadata, str]:
         """What became of a commit that the catalog answered with an error."""
         outcome = outcome_of(error)
-        if outcome is Outcome.LOST:
+        if outcome is CommitOutcome.LOST:
             raise error
         action = self._action
-        if outcome is Outcome.REFUSED or is_another_table(error, self._catalog, self._name, self._request.snapshot_id):
+        if outcome is CommitOutcome.REFUSED or is_another_table(
+            error, self._catalog, self._name, self._request.snapshot_id
+        ):
             if was_outrun(error, self._catalog, self._name, snapshot):
                 raise CommitFailedException(str(error)) from error
             raise translate(error, action, self._catalog.properties) from self._cause(error)

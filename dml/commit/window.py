@@ -20,14 +20,14 @@ from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from dml.pruning.pruner import FileFilter
 
-__all__ = ["CommitWindow", "EntryReader", "ancestors", "open_window", "walk_back"]
+__all__ = ["CommitWindow", "ManifestReader", "ancestors", "open_window", "walk_back"]
 
 
 MOST_THREADS: Final = 8
 
 
-class EntryReader:
-    """Reads manifest lists and manifests, and keeps what they hold for the next check and the next attempt.
+class ManifestReader:
+    """Reads manifest lists and manifests, and caches their entries for later checks and attempts of the same commit.
 
     Args:
         io: The table's FileIO.
@@ -87,7 +87,7 @@ class CommitWindow:
     """
 
     snapshots: tuple[Snapshot, ...]
-    reader: EntryReader
+    reader: ManifestReader
 
     def entries(
         self, content: ManifestContent, status: EntryStatus, operations: frozenset[Operation], wanted: FileFilter
@@ -117,7 +117,7 @@ class CommitWindow:
                     yield entry
 
 
-def is_first(snapshot: Snapshot, reader: EntryReader) -> bool:
+def is_first(snapshot: Snapshot, reader: ManifestReader) -> bool:
     """Whether nothing was there before a snapshot without a parent; some writers forget parents that expired."""
     return all(
         manifest.added_snapshot_id == snapshot.snapshot_id and not manifest.existing_files_count
@@ -164,7 +164,7 @@ def walk_back(
 
 def open_window(
     metadata: TableMetadata,
-    reader: EntryReader,
+    reader: ManifestReader,
     *,
     starting_snapshot_id: int | None,
     head: Snapshot | None,

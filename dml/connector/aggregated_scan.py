@@ -19,12 +19,12 @@ from dml.connector.proxies import Proxy
 from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkBatch, SparkScan, SparkStatistics, references
 from dml.connector.workers import python_partition, reader_factory
 from dml.engine.scans import task_groups
-from dml.model.aggregation import PartialAggregate, PartialAggregation, PartialFunction
 from dml.plan.table_read import COUNTED, EXACT, SUMMED
-from dml.read.packed_groups import pack
-from dml.read.partial_aggregates import AggregatingReader
+from dml.rows.program import Aggregate, AggregateFunction, Groups
 from dml.spark.shared_files import check_reads
 from dml.spark.types import spark_type
+from dml.tasks.row_task import RowTask
+from dml.tasks.task_input import TaskInput, pack
 
 __all__ = ["AggregatedScan", "partial_aggregation"]
 
@@ -38,7 +38,7 @@ ROW_BYTES: Final = 100
 """So many bytes a row of values takes, about."""
 
 
-def partial_aggregation(aggregation: JavaObject, read: ScanRead) -> tuple[ScanRead, PartialAggregation] | None:
+def partial_aggregation(aggregation: JavaObject, read: ScanRead) -> tuple[ScanRead, Groups] | None:
     """What tasks read and compute, where they can compute what an aggregation asks.
 
     Args:
@@ -59,31 +59,31 @@ def partial_aggregation(aggregation: JavaObject, read: ScanRead) -> tuple[ScanRe
         if column is None:
             return None
         groups.append(place_of(column))
-    aggregates: list[PartialAggregate] = []
+    aggregates: list[Aggregate] = []
     for asked in aggregation.aggregateExpressions():
         name = simple_name(asked)
-        if name not in set(PartialFunction):
+        if name not in set(AggregateFunction):
             return None
-        function = PartialFunction(name)
-        if function is PartialFunction.ROWS:
-            aggregates.append(PartialAggregate(function=function))
+        function = AggregateFunction(name)
+        if function is AggregateFunction.COUNT_ROWS:
+            aggregates.append(Aggregate(function=function))
             continue
-        counted_once = function in {PartialFunction.FILLED, PartialFunction.SUM} and asked.isDistinct()
+        counted_once = function in {AggregateFunction.COUNT, AggregateFunction.SUM} and asked.isDistinct()
         column = column_of(asked.column(), schema, KINDS[function])
         if counted_once or column is None:
             return None
-        aggregates.append(PartialAggregate(function=function, place=place_of(column)))
+        aggregates.append(Aggregate(function=function, place=place_of(column)))
     if not places:
         return None
     found = ScanRead(state=read.state, columns=tuple(places), row_filter=read.row_filter)
-    return found, PartialAggregation(groups=tuple(groups), aggregates=tuple(aggregates))
+    return found, Groups(by=tuple(groups), aggregates=tuple(aggregates))
 
 
-KINDS: Final[Mapping[PartialFunction, tuple[type[IcebergType], ...]]] = {
-    PartialFunction.FILLED: COUNTED,
-    PartialFunction.LEAST: EXACT,
-    PartialFunction.GREATEST: EXACT,
-    PartialFunction.SUM: SUMMED,
+KINDS: Final[Mapping[AggregateFunction, tuple[type[IcebergType], ...]]] = {
+    AggregateFunction.COUNT: COUNTED,
+    AggregateFunction.MIN: EXACT,
+    AggregateFunction.MAX: EXACT,
+    AggregateFunction.SUM: SUMMED,
 }
 
 
@@ -101,7 +101,7 @@ class AggregatedScan(Proxy):
 
     Args:
         scan: The rows: its columns are those that are needed.
-        aggregation: What is made of them.
+        program: What tasks compute of them.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -110,22 +110,22 @@ class AggregatedScan(Proxy):
         "read.SupportsRuntimeV2Filtering",
     )
 
-    def __init__(self, scan: SparkScan, aggregation: PartialAggregation) -> None:
+    def __init__(self, scan: SparkScan, program: Groups) -> None:
         self.scan = scan
-        self.aggregation = aggregation
+        self.program = program
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What two scans of the same groups have in common."""
-        return (*self.scan.identity, self.aggregation)
+        return (*self.scan.identity, self.program)
 
     def description(self) -> str:
         """What EXPLAIN shows."""
         names = [column.name for column in self.columns]
-        groups = ", ".join(names[place] for place in self.aggregation.groups)
+        groups = ", ".join(names[place] for place in self.program.by)
         values = ", ".join(
             "count(*)" if each.place is None else f"{each.function.lower()}({names[each.place]})"
-            for each in self.aggregation.aggregates
+            for each in self.program.aggregates
         )
         return f"{self.scan.description()}: {values or 'groups'}{' by ' + groups if groups else ''} in each task"
 
@@ -150,7 +150,7 @@ class AggregatedScan(Proxy):
 
     def estimateStatistics(self) -> SparkStatistics:
         """Rows and bytes, as if each row were a group; one row for each task where there is one group."""
-        if not self.aggregation.groups:
+        if not self.program.by:
             rows = max(1, len(self.scan.tasks))
             return SparkStatistics(rows, rows * ROW_BYTES)
         return self.scan.estimateStatistics()
@@ -200,7 +200,7 @@ class AggregatedScan(Proxy):
     @cached_property
     def grouped(self) -> Sequence[NestedField]:
         """The columns whose values tell groups apart."""
-        return [self.columns[place] for place in self.aggregation.groups]
+        return [self.columns[place] for place in self.program.by]
 
     @cached_property
     def row_schema(self) -> spark_types.StructType:
@@ -208,15 +208,15 @@ class AggregatedScan(Proxy):
         fields = [spark_types.StructField(column.name, spark_type(column.field_type)) for column in self.grouped]
         fields += [
             spark_types.StructField(f"value{number}", self._kind(each))
-            for number, each in enumerate(self.aggregation.aggregates)
+            for number, each in enumerate(self.program.aggregates)
         ]
         return spark_types.StructType(fields)
 
-    def _kind(self, each: PartialAggregate) -> spark_types.DataType:
-        if each.place is None or each.function is PartialFunction.FILLED:
+    def _kind(self, each: Aggregate) -> spark_types.DataType:
+        if each.place is None or each.function is AggregateFunction.COUNT:
             return spark_types.LongType()
         kind = spark_type(self.columns[each.place].field_type)
-        is_sum = each.function is PartialFunction.SUM
+        is_sum = each.function is AggregateFunction.SUM
         return spark_types.LongType() if is_sum and isinstance(kind, spark_types.IntegerType) else kind
 
     @cached_property
@@ -244,7 +244,7 @@ class AggregatedBatch(SparkBatch):
         """A partition for each group of tasks; one at least of one group, which is there also where no file is."""
         scan = self.scan
         tasks = list(map(tuple, task_groups(scan.tasks, scan.read.state.table, scan.settings, whole_files=False)))
-        if not tasks and not self.groups.aggregation.groups:
+        if not tasks and not self.groups.program.by:
             tasks = [()]
         partitions = (python_partition(number, pack(group)) for number, group in enumerate(tasks))
         return array(CONNECTOR + "read.InputPartition", partitions)
@@ -254,5 +254,5 @@ class AggregatedBatch(SparkBatch):
         scan = self.scan
         check_reads(scan.engine.spark, scan.read.state.table)
         context = scan.read.context(scan.plan)
-        reader = AggregatingReader(context=pack(context), aggregation=self.groups.aggregation)
+        reader = RowTask(input=TaskInput(packed_context=pack(context)), program=self.groups.program)
         return reader_factory(reader, self.groups.row_schema)

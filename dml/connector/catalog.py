@@ -17,15 +17,15 @@ from pyiceberg.view import View
 from dml import catalog as catalogs
 from dml import ddl
 from dml.catalog.registry import ResolvedTable
-from dml.connector.changes import NOWHERE, alter_actions, create_statement, reference_of
 from dml.connector.functions import list_functions, load_function
 from dml.connector.java import CATALOG, array, java_class, java_error, java_map, simple_name, strings
 from dml.connector.metadata_table import SparkMetadataTable
 from dml.connector.proxies import Proxy
+from dml.connector.spark_views import definition_of, spark_view
 from dml.connector.staged import SparkStagedTable, stage
 from dml.connector.state import TableState, loaded_once
 from dml.connector.table import SparkTable
-from dml.connector.views import definition_of, spark_view
+from dml.connector.table_changes import NOWHERE, alter_actions, create_statement, reference_of
 from dml.engine.engine import Engine, StatementSettings
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
 from dml.spark.versions import Feature, has

@@ -10,17 +10,17 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import reduce
 from typing import Any, Final
 
 from py4j.java_gateway import JavaObject
-from pyiceberg.expressions import AlwaysTrue, And
 from pyiceberg.schema import Schema
 from sqlglot import exp
 
 from dml.model.value_text import date_text, timestamp_text
 from dml.plan.assignments import TargetNames
+from dml.plan.condition import EVERY_ROW, Condition, conjunction
 from dml.plan.predicates import MAX_DEPTH, MAX_NODES, pushable
-from dml.plan.pushdown import Pushdown
 from dml.plan.row_delta_plan import PlanContext
 
 __all__ = ["UNKNOWN", "column", "literal", "pushable_trees", "pushed_down", "tree", "unknown"]
@@ -49,7 +49,7 @@ PRINTED_AS_NUMBERS: Final = WHOLE_NUMBERS | {"date", "timestamp", "timestamp_ntz
 
 def pushed_down(
     predicates: Iterable[JavaObject], schema: Schema, *, time_zone: str, catalogs: Collection[str]
-) -> Pushdown:
+) -> Condition:
     """What Iceberg can decide of conditions that must all be true.
 
     Args:
@@ -60,12 +60,12 @@ def pushed_down(
     """
     given = list(predicates)
     found = pushable_trees(map(tree, given[:MAX_DEPTH]), schema, time_zone=time_zone, catalogs=catalogs)
-    return replace(found, complete=found.complete and len(given) <= MAX_DEPTH)
+    return replace(found, pruning_is_exact=found.pruning_is_exact and len(given) <= MAX_DEPTH)
 
 
 def pushable_trees(
     trees: Iterable[exp.Expression], schema: Schema, *, time_zone: str, catalogs: Collection[str]
-) -> Pushdown:
+) -> Condition:
     """What Iceberg can decide of conditions as sqlglot has them; the arguments are those of `pushed_down`."""
     context = PlanContext(
         sql="",
@@ -78,11 +78,7 @@ def pushable_trees(
         time_zone=time_zone,
         catalogs=catalogs,
     )
-    parts = [pushable(condition, context) for condition in trees]
-    expression = AlwaysTrue()
-    for part in parts:
-        expression = And(expression, part.expression)  # type: ignore[assignment]
-    return Pushdown(expression=expression, complete=all(part.complete for part in parts))
+    return reduce(conjunction, (pushable(condition, context) for condition in trees), EVERY_ROW)
 
 
 def tree(node: JavaObject, depth: int = 0) -> exp.Expression:

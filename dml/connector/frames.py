@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from dml.catalog.registry import ResolvedTable
-from dml.connector.changes import reference_of
 from dml.connector.java import capabilities, java_class, none, static, struct_type
 from dml.connector.known_values import has_known_extremes
 from dml.connector.proxies import Proxy, default_method
@@ -22,6 +21,7 @@ from dml.connector.scan import PlannedScan, ScanRead, SparkScan
 from dml.connector.scan_builder import cheapest, scan_builder
 from dml.connector.state import TableState
 from dml.connector.table import SparkTable
+from dml.connector.table_changes import reference_of
 from dml.connector.workers import has_python_readers
 from dml.engine.engine import Engine, ReadFrame, SnapshotRead, StatementSettings, is_connect
 from dml.scan.planner import ScanPlan

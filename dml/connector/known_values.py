@@ -43,8 +43,8 @@ from dml.spark.internals import works
 from dml.spark.types import spark_type
 
 __all__ = [
-    "Aggregate",
     "Function",
+    "KnownAggregate",
     "KnownRow",
     "aggregates_of",
     "has_known_extremes",
@@ -94,7 +94,7 @@ NAMES: Final[Mapping[str, Function]] = {"count": Function.FILLED, "min": Functio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregate:
+class KnownAggregate:
     """An aggregate function of a query.
 
     Attributes:
@@ -118,11 +118,11 @@ def is_wanted(spark: SparkSession) -> bool:
     return (spark.conf.get(SETTING, "true") or "true").strip().lower() != "false"
 
 
-def aggregates_of(aggregation: JavaObject, schema: Schema) -> tuple[Aggregate, ...] | None:
+def aggregates_of(aggregation: JavaObject, schema: Schema) -> tuple[KnownAggregate, ...] | None:
     """The functions of an aggregation of all rows at once; None where the manifests never know one of them."""
     if len(aggregation.groupByExpressions()):
         return None
-    found: list[Aggregate] = []
+    found: list[KnownAggregate] = []
     for asked in aggregation.aggregateExpressions():
         known = aggregate_of(asked, schema)
         if known is None:
@@ -131,14 +131,14 @@ def aggregates_of(aggregation: JavaObject, schema: Schema) -> tuple[Aggregate, .
     return tuple(found)
 
 
-def aggregate_of(asked: JavaObject, schema: Schema) -> Aggregate | None:
+def aggregate_of(asked: JavaObject, schema: Schema) -> KnownAggregate | None:
     """One of Spark's functions, of a column that is no part of another."""
     name = simple_name(asked)
     if name not in set(Function):
         return None
     function = Function(name)
     if function is Function.ROWS:
-        return Aggregate(function=function)
+        return KnownAggregate(function=function)
     if (function is Function.FILLED and asked.isDistinct()) or simple_name(asked.column()) != "FieldReference":
         return None
     parts = list(map(str, asked.column().fieldNames()))
@@ -147,16 +147,16 @@ def aggregate_of(asked: JavaObject, schema: Schema) -> Aggregate | None:
     return None if column is None else aggregate(function, column)
 
 
-def aggregate(function: Function, column: NestedField) -> Aggregate | None:
+def aggregate(function: Function, column: NestedField) -> KnownAggregate | None:
     """A function of a column, if manifests may know it."""
     if not isinstance(column.field_type, PrimitiveType):
         return None
     if function is not Function.FILLED and not isinstance(column.field_type, VALUE_TYPES):
         return None
-    return Aggregate(function=function, column=column)
+    return KnownAggregate(function=function, column=column)
 
 
-def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[Aggregate]) -> "KnownRow | None":
+def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[KnownAggregate]) -> "KnownRow | None":
     """The values that a query asks of rows, all rows of some files.
 
     Args:
@@ -207,10 +207,10 @@ def has_known_extremes(
     return is_wanted(spark) and known_row(read, plan, known) is not None
 
 
-def named_aggregate(function: str, name: str, schema: Schema) -> Aggregate | None:
+def named_aggregate(function: str, name: str, schema: Schema) -> KnownAggregate | None:
     """A function of SQL of the column with a name."""
     if name == "*":
-        return Aggregate(function=Function.ROWS)
+        return KnownAggregate(function=Function.ROWS)
     found = [field for field in schema.fields if field.name.lower() == name.lower()]
     return aggregate(NAMES[function], found[0]) if len(found) == 1 else None
 
@@ -222,7 +222,7 @@ class Answer:
     value: Value | None
 
 
-def answered(asked: Aggregate, files: Sequence[ContentFile]) -> Answer | None:
+def answered(asked: KnownAggregate, files: Sequence[ContentFile]) -> Answer | None:
     """The value of a function over all rows of files without deletes; None where their metrics do not tell."""
     column = asked.column
     if column is None:
@@ -269,7 +269,7 @@ class KnownRow(Proxy):
 
     interfaces: ClassVar[tuple[str, ...]] = ("read.LocalScan",)
 
-    def __init__(self, read: ScanRead, aggregates: Sequence[Aggregate], values: Sequence[Value | None]) -> None:
+    def __init__(self, read: ScanRead, aggregates: Sequence[KnownAggregate], values: Sequence[Value | None]) -> None:
         self.read = read
         self.aggregates = aggregates
         self.values = values

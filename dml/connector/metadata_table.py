@@ -14,10 +14,10 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog.registry import ResolvedTable
-from dml.connector.changes import reference_of
 from dml.connector.java import CONNECTOR, array, capabilities, constant, options_of, struct_type
 from dml.connector.proxies import Proxy, default_method
 from dml.connector.state import TableState, travel_options
+from dml.connector.table_changes import reference_of
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.query import check_time_travel, travels
 from dml.metadata_tables.frames import MetadataRead, metadata_frame, spark_schema

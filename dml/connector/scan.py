@@ -28,11 +28,12 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.scans import task_groups
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.pruning.filter_text import filter_text
-from dml.read.packed_groups import GroupReader, pack
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import scan_size
 from dml.scan.source import scan_context, spark_schema
 from dml.spark.shared_files import check_files, check_reads
+from dml.tasks.row_task import RowTask
+from dml.tasks.task_input import TaskInput, pack
 
 __all__ = ["PlannedScan", "ScanRead", "SparkScan", "references"]
 
@@ -188,7 +189,7 @@ class SparkScan(Proxy):
         wanted = pushed_down(
             predicates, self.read.state.schema, time_zone=settings.time_zone, catalogs=self.engine.registry.catalogs
         )
-        narrower = replace(self.read, row_filter=And(self.read.row_filter, wanted.expression))
+        narrower = replace(self.read, row_filter=And(self.read.row_filter, wanted.pruning))
         left = {task.path for task in narrower.plan().tasks}
         self._narrowed = tuple(task for task in self.tasks if task.path in left)
 
@@ -313,7 +314,7 @@ class SparkBatch(Proxy):
         groups = task_groups(scan.tasks, scan.read.state.table, scan.settings, whole_files=False)
         if scan.vectorized is not None:
             return scan.vectorized.partitions(groups, scan.read.state.schema)
-        partitions = (python_partition(number, pack(group)) for number, group in enumerate(groups))
+        partitions = (python_partition(number, pack(tuple(group))) for number, group in enumerate(groups))
         return array(CONNECTOR + "read.InputPartition", partitions)
 
     def createReaderFactory(self) -> JavaObject:
@@ -323,7 +324,7 @@ class SparkBatch(Proxy):
             check_files(scan.engine.spark, scan.read.state.table)
             return scan.vectorized.factory(scan.engine.spark, scan.row_schema)
         check_reads(scan.engine.spark, scan.read.state.table)
-        return reader_factory(GroupReader(context=pack(scan.context)), scan.row_schema)
+        return reader_factory(RowTask(input=TaskInput(packed_context=pack(scan.context))), scan.row_schema)
 
 
 class SparkStatistics(Proxy):

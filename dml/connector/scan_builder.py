@@ -17,15 +17,15 @@ from dml.connector.aggregated_scan import AggregatedScan, partial_aggregation
 from dml.connector.conditions import pushable_trees, pushed_down
 from dml.connector.expressions import condition_trees, has_marked
 from dml.connector.java import array, java_class, simple_name
-from dml.connector.known_values import Aggregate, Function, KnownRow, aggregates_of, is_wanted, known_row
+from dml.connector.known_values import Function, KnownAggregate, KnownRow, aggregates_of, is_wanted, known_row
 from dml.connector.plans import counts_no_values
 from dml.connector.proxies import Proxy
 from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkScan
 from dml.connector.workers import has_python_readers, runs_our_tasks
 from dml.engine.engine import Engine, StatementSettings
 from dml.model.columns import METADATA_COLUMNS
+from dml.plan.condition import Condition
 from dml.plan.predicates import MAX_DEPTH
-from dml.plan.pushdown import Pushdown
 from dml.scan.planner import ScanPlan
 from dml.spark.internals import works
 from dml.spark.jvm import scala_list
@@ -70,7 +70,7 @@ class SparkScanBuilder(Proxy):
         self.groups: AggregatedScan | None = None
         self.plan: ScanPlan | None = None
         self._counts_no_values: bool | None = None
-        self._answered: tuple[tuple[Aggregate, ...], KnownRow | None] | None = None
+        self._answered: tuple[tuple[KnownAggregate, ...], KnownRow | None] | None = None
 
     def pushPredicates(self, predicates: Sequence[JavaObject]) -> Sequence[JavaObject]:
         """Take conditions into account.
@@ -86,11 +86,11 @@ class SparkScanBuilder(Proxy):
         self._ask(found)
         return array(FILTER_PREDICATE, ()) if self.is_whole else predicates
 
-    def _ask(self, found: Pushdown) -> None:
+    def _ask(self, found: Condition) -> None:
         """Read only files in which a row may be for which conditions are true."""
-        self.read = replace(self.read, row_filter=both(self.read.row_filter, found.expression))
-        self.plan = self.read.plan(find_whole_files=found.complete)
-        self.is_whole = found.complete and self.plan.covers_whole_files
+        self.read = replace(self.read, row_filter=both(self.read.row_filter, found.pruning))
+        self.plan = self.read.plan(find_whole_files=found.pruning_is_exact)
+        self.is_whole = found.pruning_is_exact and self.plan.covers_whole_files
 
     def pushedPredicates(self) -> JavaObject:
         """None by Spark's names: the scan's description has the filter."""
@@ -213,7 +213,7 @@ class ConditionScanBuilder(SparkScanBuilder):
             time_zone=settings.time_zone,
             catalogs=self.engine.registry.catalogs,
         )
-        self._ask(replace(found, complete=found.complete and int(filters.size()) <= MAX_DEPTH))
+        self._ask(replace(found, pruning_is_exact=found.pruning_is_exact and int(filters.size()) <= MAX_DEPTH))
         return scala_list(()) if self.is_whole else filters
 
     def pushedFilters(self) -> JavaObject:

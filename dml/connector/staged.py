@@ -25,11 +25,11 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.result import Result
 from dml.sqlparse.statements import CreateTable
 
-__all__ = ["Creation", "SparkStagedTable", "stage"]
+__all__ = ["SparkStagedTable", "StagedCreation", "stage"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Creation:
+class StagedCreation:
     """A table that is being created or replaced.
 
     Attributes:
@@ -80,7 +80,7 @@ def stage(provide: Callable[[], Engine], statement: CreateTable, schema: Schema)
         table = ddl.create_table(statement, catalog, identifier, schema, time_zone=time_zone)
     else:
         table = load_state().table
-    creation = Creation(
+    creation = StagedCreation(
         statement=statement,
         schema=schema,
         catalog_name=catalog_name,
@@ -103,7 +103,7 @@ class SparkStagedTable(SparkTable):
 
     interfaces: ClassVar[tuple[str, ...]] = (*SparkTable.interfaces, "catalog.StagedTable")
 
-    def __init__(self, engine: Callable[[], Engine], creation: Creation) -> None:
+    def __init__(self, engine: Callable[[], Engine], creation: StagedCreation) -> None:
         state = TableState(resolved=creation.resolved, snapshot_id=None, schema=creation.table.schema())
         super().__init__(engine, state)
         self._creation = creation

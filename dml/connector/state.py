@@ -18,7 +18,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from dml.catalog.registry import ResolvedTable
-from dml.connector.changes import reference_of
+from dml.connector.table_changes import reference_of
 from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.query import as_of_instant, as_of_version, snapshot_to_read
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError

@@ -24,16 +24,17 @@ from dml.connector.workers import PYTHON_SOURCES, python_partition, reader_facto
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.scans import task_groups
 from dml.errors import ExecutionError, NotFoundError
-from dml.read.packed_groups import pack, read_self_contained
 from dml.scan.source import scan_context
 from dml.spark.internals import internals
 from dml.spark.jvm import java_collection, session_state
 from dml.spark.shared_files import check_reads
 from dml.spark.versions import Feature, has, require
-from dml.streaming.files import SnapshotFiles
+from dml.streaming.files import SnapshotFileCache
 from dml.streaming.offsets import NOTHING_READ, StreamOffset
 from dml.streaming.source import StreamedTable, check_columns
 from dml.streaming.source_options import ReadLimits, SourceOptions, fixed_state
+from dml.tasks.row_task import RowTask
+from dml.tasks.task_input import TaskInput, pack
 
 __all__ = ["SparkMicroBatchStream"]
 
@@ -79,7 +80,7 @@ class SparkMicroBatchStream(Proxy):
         self.row_schema = row_schema
         self.options = source_options(state, options)
         self.checkpoint = checkpoint
-        self._files = SnapshotFiles()
+        self._files = SnapshotFileCache()
         self._table = state.table
         self._is_bounded = False
         self._last_id: int | None = None  # the newest snapshot that is read, of a bounded stream
@@ -155,14 +156,14 @@ class SparkMicroBatchStream(Proxy):
         )
         settings = StatementSettings.of(self.engine.spark)
         groups = task_groups(tasks, known.table, settings, whole_files=False)
-        partitions = (python_partition(number, pack((context, group))) for number, group in enumerate(groups))
+        partitions = (python_partition(number, pack((context, *group))) for number, group in enumerate(groups))
         return array(CONNECTOR + "read.InputPartition", partitions)
 
     def createReaderFactory(self) -> JavaObject:
         """What reads a partition on an executor."""
         check_reads(self.engine.spark, self.state.table)
         self._check_output()
-        return reader_factory(read_self_contained, self.row_schema)
+        return reader_factory(RowTask(input=TaskInput()), self.row_schema)
 
     def commit(self, end: JavaObject) -> None:
         """Nothing: the table keeps its rows."""

@@ -184,14 +184,14 @@ class SparkWriteBuilder(Proxy):
             time_zone=settings.time_zone,
             catalogs=self._written.engine.registry.catalogs,
         )
-        if not pushdown.complete:
+        if not pushdown.pruning_is_exact:
             condition = " AND ".join(str(predicate.describe()) for predicate in self._predicates)
             raise NotSupportedError(
                 f"The rows to replace must be chosen by comparisons of columns with constants, not by {condition}",
                 kind=ErrorKind.INVALID_CONDITION,
                 hint="Delete them with this condition, then append",
             )
-        return Replaced(row_filter=pushdown.expression)
+        return Replaced(row_filter=pushdown.pruning)
 
 
 class SparkWrite(Proxy):

@@ -8,7 +8,7 @@ commits both.
 from dml.ddl.create_table import create_table, stage_table
 from dml.ddl.namespaces import matching
 from dml.ddl.new_schema import schema_from_json
-from dml.ddl.run import DdlStatement, execute
+from dml.ddl.run_ddl import DdlStatement, execute
 from dml.ddl.tables import DdlResult
 from dml.ddl.types import parse_type, type_text
 

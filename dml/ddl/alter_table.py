@@ -40,7 +40,7 @@ from dml.ddl.commit import (
     spec_updates,
     upgrade_updates,
 )
-from dml.ddl.partitioning import (
+from dml.ddl.partition_specs import (
     add_partition_field,
     check_partition_names,
     drop_partition_field,

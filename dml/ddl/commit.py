@@ -38,7 +38,7 @@ from pyiceberg.table.update import (
     UpgradeFormatVersionUpdate,
 )
 
-from dml.catalog import TableState, translated, unmet_requirement
+from dml.catalog import CommitBase, translated, unmet_requirement
 from dml.catalog.translation import shown_cause
 from dml.ddl.tables import load_table
 from dml.errors import CommitConflictError, NotFoundError, NotSupportedError
@@ -49,8 +49,8 @@ from dml.sqlparse.quoting import quote_name
 
 __all__ = [
     "MetadataChange",
-    "Replacement",
     "SchemaEvolution",
+    "TableReplacement",
     "commit_change",
     "schema_updates",
     "sort_order_updates",
@@ -175,7 +175,7 @@ def same_schema(one: Schema, other: Schema) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replacement:
+class TableReplacement:
     """A replacement that is not committed yet.
 
     Attributes:
@@ -208,7 +208,7 @@ class Replacement:
             catalog=catalog, identifier=identifier, change=change, schema=replaced.schema(), spec=replaced.spec()
         )
 
-    def load(self) -> TableState:
+    def load(self) -> CommitBase:
         """The table as it is now, replaced.
 
         Raises:
@@ -225,7 +225,7 @@ class Replacement:
                 table=quote_name(self.identifier),
             )
         heads = {MAIN_BRANCH: None} | {name: ref.snapshot_id for name, ref in base.refs.items()}
-        return TableState(
+        return CommitBase(
             table=table_with(table, metadata),
             updates=change.updates,
             requirements=(
@@ -265,7 +265,7 @@ class SchemaEvolution:
         metadata = changed_metadata(table.metadata, updates)
         return cls(catalog=table.catalog, identifier=table.name(), change=change, metadata=metadata)
 
-    def load(self) -> TableState:
+    def load(self) -> CommitBase:
         """The table as it is now, with the change; it may be there already.
 
         Raises:
@@ -282,7 +282,7 @@ class SchemaEvolution:
                 hint="Run the statement again",
                 table=quote_name(self.identifier),
             )
-        return TableState(
+        return CommitBase(
             table=table_with(table, metadata), updates=change.updates, further_requirements=change.requirements
         )
 

@@ -30,7 +30,7 @@ from dml.catalog import LoadState
 from dml.ddl.columns import check_format_version, field_of, refuse_reserved_name
 from dml.ddl.commit import (
     MetadataChange,
-    Replacement,
+    TableReplacement,
     commit_change,
     schema_updates,
     sort_order_updates,
@@ -38,7 +38,7 @@ from dml.ddl.commit import (
     upgrade_updates,
 )
 from dml.ddl.new_schema import assign_field_ids, counting_ids, ids_by_name, schema_of
-from dml.ddl.partitioning import new_spec, reuse_partition_ids
+from dml.ddl.partition_specs import new_spec, reuse_partition_ids
 from dml.ddl.properties import (
     COMMENT,
     check_location_is_absolute,
@@ -145,7 +145,7 @@ def stage_table(
     """
     check_clauses(statement, schema)
     if replaces(statement, catalog, identifier, exists=catalogs.table_exists(catalog, identifier)):
-        return Replacement.of(catalog, identifier, replacing(statement, schema, time_zone)).load
+        return TableReplacement.of(catalog, identifier, replacing(statement, schema, time_zone)).load
     definition = read_definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
     state = catalogs.stage_table(
         catalog,

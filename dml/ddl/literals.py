@@ -37,8 +37,7 @@ from dml.sqlparse.constants import EPOCH, MICROS_OF_DAY, MICROSECOND, Constant, 
 from dml.sqlparse.constants import constant as constant_value
 from dml.sqlparse.dialect import parse_expression
 from dml.sqlparse.quoting import quote_string, string_value
-from dml.sqlparse.tokens import Kind as TokenKind
-from dml.sqlparse.tokens import read_source
+from dml.sqlparse.tokens import TokenKind, read_source
 
 __all__ = ["constant", "literal_text"]
 

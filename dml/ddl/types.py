@@ -80,7 +80,7 @@ TOKEN = re.compile(
 
 
 @dataclass(slots=True)
-class Reader:
+class TypeParser:
     # Tokens of one type text: (kind, value, offset).
     text: str
     tokens: list[tuple[str, str, int]] = field(default_factory=list)
@@ -156,14 +156,14 @@ def parse_type(text: str) -> IcebergType:
         AnalysisError: the text is no type.
         NotSupportedError: Iceberg cannot store the type.
     """
-    reader = Reader(text)
+    reader = TypeParser(text)
     parsed = read_type(reader)
     if reader.peek()[0] != "end":
         raise reader.error(f"'{reader.peek()[1]}' is too much")
     return parsed
 
 
-def read_type(reader: Reader) -> IcebergType:
+def read_type(reader: TypeParser) -> IcebergType:
     start = reader.at
     kind, value = reader.peek()
     if kind != "name":
@@ -189,14 +189,14 @@ def read_type(reader: Reader) -> IcebergType:
     )
 
 
-def binary_collation(reader: Reader) -> None:
+def binary_collation(reader: TypeParser) -> None:
     if (collation := reader.name()).upper() != "UTF8_BINARY":
         raise NotSupportedError(
             f"Iceberg keeps no collation '{collation}'", hint="Leave COLLATE out, and collate in queries"
         )
 
 
-def struct(reader: Reader) -> IcebergType:
+def struct(reader: TypeParser) -> IcebergType:
     if reader.take_mark("<>"):
         raise reader.error("a struct needs at least one field")
     reader.expect("<")
@@ -214,7 +214,7 @@ def struct(reader: Reader) -> IcebergType:
     return StructType(*fields)
 
 
-def read_field(reader: Reader) -> NestedField:
+def read_field(reader: TypeParser) -> NestedField:
     name = reader.name()
     reader.take_mark(":")
     kind = read_type(reader)
@@ -228,14 +228,14 @@ def read_field(reader: Reader) -> NestedField:
     return NestedField(0, name, kind, required=required, doc=comment)
 
 
-def array(reader: Reader) -> IcebergType:
+def array(reader: TypeParser) -> IcebergType:
     reader.expect("<")
     element = read_type(reader)
     reader.expect(">")
     return ListType(element_id=0, element=element, element_required=False)
 
 
-def read_map(reader: Reader) -> IcebergType:
+def read_map(reader: TypeParser) -> IcebergType:
     reader.expect("<")
     key = read_type(reader)
     reader.expect(",")
@@ -244,7 +244,7 @@ def read_map(reader: Reader) -> IcebergType:
     return MapType(key_id=0, key_type=key, value_id=0, value_type=value, value_required=False)
 
 
-def decimal(reader: Reader) -> IcebergType:
+def decimal(reader: TypeParser) -> IcebergType:
     precision, scale = 10, 0
     if reader.take_mark("("):
         precision = reader.number()
@@ -261,7 +261,7 @@ def decimal(reader: Reader) -> IcebergType:
     return DecimalType(precision, scale)
 
 
-def text_with_length(reader: Reader) -> IcebergType:
+def text_with_length(reader: TypeParser) -> IcebergType:
     # Iceberg has no lengths: Spark's own connector stores char and varchar as string, too.
     reader.expect("(")
     reader.number()
@@ -269,7 +269,7 @@ def text_with_length(reader: Reader) -> IcebergType:
     return StringType()
 
 
-def fixed(reader: Reader) -> IcebergType:
+def fixed(reader: TypeParser) -> IcebergType:
     closing = ")" if reader.take_mark("(") else "]"
     if closing == "]":
         reader.expect("[")
@@ -280,7 +280,7 @@ def fixed(reader: Reader) -> IcebergType:
     return FixedType(length)
 
 
-def time(reader: Reader) -> IcebergType:
+def time(reader: TypeParser) -> IcebergType:
     precision = 6
     if reader.take_mark("("):
         precision = reader.number()
@@ -291,7 +291,7 @@ def time(reader: Reader) -> IcebergType:
     return TimeType()
 
 
-SHAPES: dict[str, Callable[[Reader], IcebergType]] = {
+SHAPES: dict[str, Callable[[TypeParser], IcebergType]] = {
     "struct": struct,
     "array": array,
     "map": read_map,

@@ -25,7 +25,7 @@ from dml.result import Result
 from dml.session import Session
 from dml.spark.versions import Feature, has
 
-__all__ = ["STATEMENTS", "VARIANTS", "Statement", "Variant", "run"]
+__all__ = ["STATEMENTS", "VARIANTS", "Correction", "Variant", "run"]
 
 NAMESPACE: Final = "demo"
 KEY: Final = "flight_id"
@@ -54,7 +54,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
+class Correction:
     """One correction; `flights` in the text is the table."""
 
     title: str
@@ -66,15 +66,15 @@ VARIANTS: Final = tuple(
 )
 
 STATEMENTS: Final = (
-    Statement(
+    Correction(
         title="DELETE cancelled flights of February",
         text="DELETE FROM flights WHERE month = 2 AND dep_time IS NULL",
     ),
-    Statement(
+    Correction(
         title="UPDATE US Airways to American",
         text="UPDATE flights SET carrier = 'AA', arr_delay = arr_delay - 5 WHERE carrier = 'US' AND dest <> 'PHL'",
     ),
-    Statement(
+    Correction(
         title="MERGE a batch of corrections",
         text=f"""MERGE INTO flights t USING corrections s ON t.flight_id = s.flight_id
             WHEN MATCHED AND s.never_left THEN DELETE
@@ -82,7 +82,7 @@ STATEMENTS: Final = (
             WHEN NOT MATCHED AND NOT s.never_left THEN
               INSERT ({", ".join(COLUMNS.names)}) VALUES ({", ".join(f"s.{name}" for name in COLUMNS.names)})""",
     ),
-    Statement(
+    Correction(
         title="DELETE all of November",
         text="DELETE FROM flights WHERE month = 11",
     ),

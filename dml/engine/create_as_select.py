@@ -21,9 +21,9 @@ from dml.catalog.registry import ResolvedTable
 from dml.catalog.tables import drop_table, load_table
 from dml.ddl import schema_from_json
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import PLAIN, InsertOptions, plan_rows_write, write_rows
+from dml.engine.insert import PLAIN, InsertOptions, plan_rows_write, write_rows, write_scanned
 from dml.engine.query import query_views
-from dml.engine.scanned_rows import scanned_rows
+from dml.engine.scanned_rows import Targets, scanned_rows
 from dml.engine.target import target_of
 from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
 from dml.model.columns import value_name
@@ -32,7 +32,7 @@ from dml.spark.jvm import empty_frame
 from dml.sqlparse.statements import CreateTable
 from dml.views import StatementTables
 
-__all__ = ["Creation", "create_table", "drop_empty", "run_create"]
+__all__ = ["CreateAsSelect", "create_table", "drop_empty", "run_create"]
 
 
 def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame | Result:
@@ -53,7 +53,7 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame 
     if statement.if_not_exists and engine.registry.resolve(statement.table.parts) is not None:
         return nothing
     try:
-        return run_create(Creation(engine, statement, sql, rows, settings, started, tables=tables))
+        return run_create(CreateAsSelect(engine, statement, sql, rows, settings, started, tables=tables))
     except AlreadyExistsError:
         if not statement.if_not_exists:
             raise
@@ -61,8 +61,8 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame 
 
 
 @dataclass(frozen=True, slots=True)
-class Creation:
-    """A CREATE TABLE ... AS SELECT.
+class CreateAsSelect:
+    """A CREATE TABLE ... AS SELECT that is being executed.
 
     Attributes:
         engine: The session and its catalogs.
@@ -85,7 +85,7 @@ class Creation:
     tables: StatementTables | None = None
 
 
-def run_create(creation: Creation) -> Result:
+def run_create(creation: CreateAsSelect) -> Result:
     """Create or replace the table together with its rows; one that somebody else makes meanwhile is an error."""
     registry, settings = creation.engine.registry, creation.settings
     catalog_name, identifier = registry.split(creation.statement.table.parts)
@@ -105,7 +105,7 @@ def run_create(creation: Creation) -> Result:
         return write_query(creation, table, None)
 
 
-def write_query(creation: Creation, table: Table, load_state: LoadState | None) -> Result:
+def write_query(creation: CreateAsSelect, table: Table, load_state: LoadState | None) -> Result:
     """Write the rows of the query and commit them, the table too where it is staged."""
     reference, settings = creation.statement.table, creation.settings
     catalog_name, identifier = creation.engine.registry.split(reference.parts)
@@ -120,14 +120,23 @@ def write_query(creation: Creation, table: Table, load_state: LoadState | None) 
         load_state=load_state,
     )
     query, found = creation.statement.query, creation.rows.schema
+    rows = creation.rows.toDF(*(value_name(index) for index in range(len(found.fields))))
     if query is not None and creation.tables is not None:
-        targets = [(column, place) for place, column in enumerate(table.schema().fields)]
+        targets: Targets = [(column, place) for place, column in enumerate(table.schema().fields)]
         scanned = scanned_rows(
-            creation.engine, settings, creation.tables, query, found, targets, table, write.context.properties
+            creation.engine,
+            settings,
+            creation.tables,
+            query,
+            found,
+            targets,
+            table,
+            write.context.properties,
+            settings.policy,
         )
         if scanned is not None:
-            return write_rows(write, scanned)
-    return write_rows(write, creation.rows.toDF(*(value_name(index) for index in range(len(found.fields)))))
+            return write_scanned(write, scanned, lambda: rows)
+    return write_rows(write, rows)
 
 
 @contextmanager

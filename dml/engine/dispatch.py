@@ -35,7 +35,7 @@ from dml.sqlparse import dotted_names, first_keyword
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import (
-    Call,
+    CallStatement,
     CreateTable,
     DeleteStatement,
     Explain,
@@ -146,7 +146,7 @@ def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | R
             return empty_frame(engine.spark, StructType([]))
         case Explain():
             return explain(engine, statement, text)
-        case Call(catalog=catalog):
+        case CallStatement(catalog=catalog):
             if catalog is not None and catalog not in engine.registry.catalogs:
                 return not_ours(engine, text)
             return run_call(engine, statement, text)

@@ -31,6 +31,8 @@ from dml.options import (
     choice,
     integer,
 )
+from dml.rows import expressions
+from dml.rows.expressions import Literal, Value
 from dml.scan.split import TARGET_SIZE, partition_groups, whole_file_groups
 from dml.spark.partition_number import partition_number, partition_number_sql, transformed_sql
 from dml.spark.rebalanced import rebalanced
@@ -106,7 +108,7 @@ def groups_in_place(
     tasks: Sequence[ScanTask],
     source: Table,
     settings: StatementSettings,
-    value_ids: Mapping[int, int],
+    values: Mapping[int, Value],
     table: Table,
     properties: Mapping[str, str],
 ) -> tuple[tuple[ScanTask, ...], ...] | None:
@@ -116,7 +118,7 @@ def groups_in_place(
         tasks: Of whole files.
         source: The table that they are of.
         settings: The session's settings.
-        value_ids: By field id of the other table, the field id of the column that its values come from.
+        values: What the columns of the other table get, by field id. The others get NULL.
         table: The other table.
         properties: Its properties, the statement's own options over them.
 
@@ -131,14 +133,14 @@ def groups_in_place(
         return task_groups(tasks, source, settings, whole_files=False)
     if mode is not DistributionMode.HASH or clustered:
         return None
-    partitions = {task.file_ordinal: written_partition(task, source, value_ids, table.spec()) for task in tasks}
+    partitions = {task.file_ordinal: written_partition(task, source, values, table.spec()) for task in tasks}
     if None in partitions.values():
         return None
     return partition_groups(tasks, lambda task: partitions[task.file_ordinal], parallelism=settings.parallelism)
 
 
 def written_partition(
-    task: ScanTask, source: Table, value_ids: Mapping[int, int], spec: PartitionSpec
+    task: ScanTask, source: Table, written: Mapping[int, Value], spec: PartitionSpec
 ) -> Hashable | None:
     """The partition of a spec in which all rows of a file are, as far as the partition of the file tells; else None."""
     known = {
@@ -147,8 +149,9 @@ def written_partition(
     }
     values: list[Any] = []
     for field in spec.fields:
-        key = (value_ids.get(field.source_id), field.transform)
-        if key[0] is None:  # NULL in all rows
+        value = written.get(field.source_id)
+        key = (value.field_id if isinstance(value, expressions.Column) else None, field.transform)
+        if value is None or (isinstance(value, Literal) and value.value is None):  # NULL in all rows
             values.append(None)
         elif key in known:
             values.append(known[key])

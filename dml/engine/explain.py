@@ -1,6 +1,6 @@
 """EXPLAIN: what a row-level statement would do, without doing it. Driver."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
@@ -12,14 +12,15 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import aligned_rows, insert_options, insert_query, insert_views, rows_as_scanned
 from dml.engine.query import query_views
 from dml.engine.replaced_rows import replaced_rows
-from dml.engine.row_level import delta_of
+from dml.engine.row_level import Delta, delta_of
 from dml.engine.row_level_plan import PlannedStatement, plan_statement
 from dml.engine.schema_evolution import fitted_insert
 from dml.engine.target import start_statement
+from dml.engine.way import InTasks, Unchanged, WholeFiles
 from dml.engine.write_settings import write_properties
 from dml.options import RowLevelOperationMode, WriteOptions
 from dml.plan.insert import plan_insert
-from dml.plan.row_delta_plan import DefaultValue
+from dml.plan.row_delta_plan import DefaultValue, ThroughSpark
 from dml.pruning.filter_text import filter_text
 from dml.scan.planner import ScanPlan
 from dml.sqlparse.statements import DeleteStatement, Explain, InsertStatement, MergeStatement, Query, UpdateStatement
@@ -76,8 +77,10 @@ def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterat
     yield f"  distribution: {mode}; partitioned by: {partitioning(target.table.metadata)}"
     for field, source in plan.columns:
         yield f"  {field.name} <- {'default' if isinstance(source, DefaultValue) else 'query'}"
-    if scanned is not None:
-        yield f"  rows: written by the {len(scanned.groups.groups)} tasks that read them; they do not go through Spark"
+    if scanned is None:
+        yield "  rows: through Spark"
+    else:
+        yield f"  rows: written by the {len(scanned.groups)} tasks that read them; they do not go through Spark"
     yield f"  query: {views.text(statement.query)}"
 
 
@@ -93,28 +96,24 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
     plan, target = planned.plan, planned.target
     yield f"{plan.command.upper()} {target.resolved.name} (branch {target.branch}, snapshot {target.snapshot_id})"
     yield f"  mode: {planned.mode}"
-    if plan.never:
-        yield "  the condition is true for no row: nothing to do"
-        return
     for clause in plan.query.clauses:
         yield f"  clause {clause.number}: {clause.text}"
     if plan.check_cardinality:
         yield "  cardinality: two source rows for one target row are an error"
-    yield f"  conflict detection filter: {filter_text(plan.conflict_detection_filter)}"
+    yield f"  conflict detection filter: {filter_text(plan.condition.pruning)}"
     delta = delta_of(engine, planned)
     delta.frame()  # what is wrong with the statement is an error here too
     scan = delta.scan.plan
-    if delta.broadcast is not None:
-        yield "  rows: matched by the tasks that read them, which get the source; they do not go through Spark"
-    if delta.scanned is not None:
-        yield "  rows: changed by the tasks that read them; they do not go through Spark"
-    stay = delta.whole_files or delta.broadcast is not None
-    strategy = "files stay in their tasks, no shuffle" if stay else "rows shuffled by data file"
-    yield f"  distribution: {strategy}"
+    yield from way_lines(delta)
+    if isinstance(delta.way, Unchanged):
+        return
     yield (
         f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "
-        f"{scan.manifests_read} of {scan.total_manifests} manifests read, filter: {filter_text(plan.pushed_filter)}"
+        f"{scan.manifests_read} of {scan.total_manifests} manifests read, filter: {filter_text(plan.condition.pruning)}"
     )
+    if isinstance(delta.way, WholeFiles):
+        yield from file_lines(scan, frozenset())
+        return
     if planned.mode is RowLevelOperationMode.AUTO:
         ratio = WriteOptions.from_properties(target.table.properties).auto_max_deleted_ratio
         yield f"  by file: rows are marked as deleted while no more than {ratio:.0%} are; else the file is written anew"
@@ -129,12 +128,33 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
     yield f"  columns read: {', '.join(columns[field_id] for field_id in plan.target_ids) or 'none'}"
     yield "  delta query:"
     yield f"    {plan.query.inner}"
+    yield from file_lines(scan, spliced)
+
+
+def file_lines(scan: ScanPlan, spliced: Collection[str]) -> Iterator[str]:
+    """The data files that a statement meets."""
     for task in scan.tasks[:20]:
         deletes = len(task.position_deletes) + len(task.equality_deletes) + (task.deletion_vector is not None)
         rewritten = ", spliced if rows change" if task.path in spliced else ""
         yield f"    {task.path} ({task.record_count} rows{f', {deletes} delete files' if deletes else ''}{rewritten})"
     if len(scan.tasks) > 20:
         yield f"    ... and {len(scan.tasks) - 20} more files"
+
+
+def way_lines(delta: Delta) -> Iterator[str]:
+    """The way of the statement, and why."""
+    match delta.way:
+        case Unchanged(reason=reason):
+            yield f"  rows: none changes, because {reason}"
+        case WholeFiles():
+            yield "  rows: deleted with their data files, which are not opened"
+        case InTasks(source=None):
+            yield "  rows: changed by the tasks that read them; they do not go through Spark"
+        case InTasks():
+            yield "  rows: matched by the tasks that read them, which receive the source; they do not go through Spark"
+        case ThroughSpark(reason=reason):
+            yield f"  rows: through Spark, because {reason}"
+            yield f"  shuffle: {'none, as files stay whole' if delta.whole_files else 'rows by data file'}"
 
 
 def spliced_files(planned: PlannedStatement, scan: ScanPlan) -> frozenset[str]:

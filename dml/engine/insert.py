@@ -6,8 +6,9 @@ Iceberg documentation, "Spark write options".
 
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from pyiceberg.expressions import AlwaysTrue
@@ -46,7 +47,8 @@ from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults
 from dml.plan.row_delta_plan import RawValue, ValueSource, raw_name
 from dml.progress import progress_bar
 from dml.result import Result
-from dml.spark.store_assignment import Assign, default_sql
+from dml.rows.evaluate import NumberOverflowError
+from dml.spark.store_assignment import Assign, StoreAssignmentPolicy, default_sql
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import InsertMode, InsertStatement
@@ -69,6 +71,7 @@ __all__ = [
     "rows_by_name",
     "run_insert",
     "write_rows",
+    "write_scanned",
 ]
 
 OWN_OPTIONS: Final = ("branch", "overwrite-mode", "isolation-level", "output-spec-id", "validate-from-snapshot-id")
@@ -207,12 +210,15 @@ def run_insert(
         name = (target.resolved.catalog_name, *target.resolved.identifier)
         replaced = replace(replaced, reads_table=name in tables)
     write = plan_rows_write(engine, target, command, started, replaced=replaced, options=options)
+    assign = fitted.assign(settings, by_name=plan.by_name)
+    rows = partial(aligned_rows, query, plan, views, assign, fills=fitted.fills)
     if given is None:
-        scanned = rows_as_scanned(engine, start, statement, query, plan, target, write.context.properties)
+        scanned = rows_as_scanned(
+            engine, start, statement, query, plan, target, write.context.properties, policy=assign.policy
+        )
         if scanned is not None:
-            return write_rows(write, scanned)
-    rows = aligned_rows(query, plan, views, fitted.assign(settings, by_name=plan.by_name), fills=fitted.fills)
-    return write_rows(write, rows)
+            return write_scanned(write, scanned, rows)
+    return write_rows(write, rows())
 
 
 def rows_as_scanned(
@@ -223,8 +229,10 @@ def rows_as_scanned(
     plan: InsertPlan,
     target: Target,
     properties: Mapping[str, str],
+    *,
+    policy: StoreAssignmentPolicy | None = None,
 ) -> ScannedRows | None:
-    """The rows to insert, if they are rows of a table that Spark need not see.
+    """Return the rows to insert, if scan tasks can compute and write them, else None.
 
     Args:
         engine: The session and its catalogs.
@@ -234,12 +242,23 @@ def rows_as_scanned(
         plan: Where the value of each column comes from.
         target: The table that they go to.
         properties: Its properties, the statement's own options over them.
+        policy: The rules of store assignment; None for those of the session.
     """
     targets = plain_targets(plan) if statement.ctes is None else None
     if targets is None:
         return None
-    tables, fragment = start.tables, statement.query
-    return scanned_rows(engine, start.settings, tables, fragment, query.schema, targets, target.table, properties)
+    settings = start.settings
+    return scanned_rows(
+        engine,
+        settings,
+        start.tables,
+        statement.query,
+        query.schema,
+        targets,
+        target.table,
+        properties,
+        policy or settings.policy,
+    )
 
 
 def insert_views(engine: Engine, start: StatementStart, statement: InsertStatement) -> StatementViews:
@@ -325,6 +344,11 @@ class RowsWrite:
     started: float
     planned: float
 
+    def renewed(self) -> "RowsWrite":
+        """Return the same write for a second attempt, which gives its files other names."""
+        context = replace(self.context, query_id=str(uuid.uuid4()))
+        return replace(self, context=context, task=WriteTask(replace(self.task.spec, context=context)))
+
 
 def plan_rows_write(
     engine: Engine,
@@ -388,14 +412,33 @@ def plan_rows_write(
     )
 
 
+def write_scanned(write: RowsWrite, scanned: ScannedRows, rows: Callable[[], DataFrame]) -> Result:
+    """Write rows that scan tasks compute, and commit them.
+
+    Args:
+        write: The write.
+        scanned: The rows.
+        rows: Makes the same rows for Spark. It computes them if a number does not fit its type: only Spark knows
+            whether that is an error.
+
+    Raises:
+        DmlError: writing or committing failed; no file is left then.
+    """
+    try:
+        return write_rows(write, scanned)
+    except NumberOverflowError:
+        return write_rows(write.renewed(), rows())
+
+
 def write_rows(write: RowsWrite, rows: DataFrame | ScannedRows) -> Result:
     """Write rows and commit them.
 
     Args:
         write: The write.
-        rows: Columns `v0`, `v1`, ... for the table's columns, in its order; or rows of a table as they are.
+        rows: Columns `v0`, `v1`, ... for the table's columns, in its order; or rows that scan tasks compute.
 
     Raises:
+        NumberOverflowError: a number that a scan task computes does not fit its type; no file is left then.
         DmlError: writing or committing failed; no file is left then.
     """
     engine, target, table = write.engine, write.target, write.target.table

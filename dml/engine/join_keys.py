@@ -33,7 +33,7 @@ from pyiceberg.types import (
 from pyspark.sql import types as spark
 
 from dml.errors import NotSupportedError
-from dml.plan.comparisons import Column
+from dml.plan.comparisons import TableColumn
 from dml.pruning.key_ranges import MAX_LISTED, KeyRanges, range_between, ranges_of
 from dml.spark.types import spark_type, type_text
 
@@ -68,7 +68,7 @@ class PruningKey:
         null_safe: Whether a NULL of the source matches NULL.
     """
 
-    column: Column
+    column: TableColumn
     sql: str
     margin: int = 0
     null_safe: bool = False
@@ -163,7 +163,7 @@ def decimal_size(kind: spark.DataType) -> tuple[int, int] | None:
     return None if digits is None else (digits, 0)
 
 
-def pruning_key(name: str, source: spark.DataType, column: Column, *, null_safe: bool) -> PruningKey | None:
+def pruning_key(name: str, source: spark.DataType, column: TableColumn, *, null_safe: bool) -> PruningKey | None:
     """Return the key by which an equality prunes files; None if its types allow no pruning.
 
     Args:

@@ -23,7 +23,7 @@ from dml.sqlparse import dotted_names, parse
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import (
     AlterTable,
-    Call,
+    CallStatement,
     CreateNamespace,
     CreateTable,
     DeleteStatement,
@@ -139,7 +139,7 @@ def names(engine: Engine, statement: Statement, *, in_ours: bool) -> bool:
             return ours(target)
         case InsertStatement(target=target, query=query):
             return ours(target) or any(map(ours, query.tables))
-        case Call(catalog=catalog):
+        case CallStatement(catalog=catalog):
             about = table_of_call(statement)
             return catalog in registry.catalogs or (catalog is None and about is not None and ours(about))
         case Explain(statement=explained):

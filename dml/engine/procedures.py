@@ -34,8 +34,8 @@ from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSup
 from dml.maintenance import RemoveOrphanFiles, remove_orphan_files
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quoted, string_value
-from dml.sqlparse.statements import Call, CallArgument, Span, TableReference
-from dml.sqlparse.tokens import Kind, read_source
+from dml.sqlparse.statements import CallArgument, CallStatement, Span, TableReference
+from dml.sqlparse.tokens import TokenKind, read_source
 from dml.suggestions import did_you_mean
 from dml.verification import Verification, verify
 
@@ -214,7 +214,7 @@ PROCEDURES: Final = {
 }
 
 
-def run_call(engine: Engine, statement: Call, sql: str) -> DataFrame:
+def run_call(engine: Engine, statement: CallStatement, sql: str) -> DataFrame:
     """Run a procedure.
 
     Args:
@@ -244,7 +244,7 @@ def run_call(engine: Engine, statement: Call, sql: str) -> DataFrame:
     return procedure.run(engine, parts, {name: value for name, value in values.items() if name != "table"})
 
 
-def table_of_call(statement: Call) -> TableReference | None:
+def table_of_call(statement: CallStatement) -> TableReference | None:
     """The table that a procedure is called for, as far as it can be found without evaluating anything."""
     first = statement.arguments[:1]
     named = (given for given in statement.arguments if given.name == "table")
@@ -252,14 +252,14 @@ def table_of_call(statement: Call) -> TableReference | None:
     if argument is None:
         return None
     source = read_source(argument.value.text)
-    if source.end != 1 or source.tokens[0].kind is not Kind.STRING:
+    if source.end != 1 or source.tokens[0].kind is not TokenKind.STRING:
         return None
     parts = name_parts(string_value(argument.value.text))
     prefix = () if statement.catalog is None or parts[:1] == (statement.catalog,) else (statement.catalog,)
     return TableReference(parts=(*prefix, *parts), span=argument.value.span) if parts else None
 
 
-def bound(procedure: Procedure, statement: Call, sql: str) -> dict[str, CallArgument]:
+def bound(procedure: Procedure, statement: CallStatement, sql: str) -> dict[str, CallArgument]:
     """The arguments by the names of their parameters.
 
     Raises:
@@ -321,7 +321,7 @@ def evaluated(engine: Engine, procedure: Procedure, arguments: Mapping[str, Call
     return values
 
 
-def in_catalog(engine: Engine, statement: Call, parts: tuple[str, ...], sql: str) -> tuple[str, ...]:
+def in_catalog(engine: Engine, statement: CallStatement, parts: tuple[str, ...], sql: str) -> tuple[str, ...]:
     """The name of a table of the catalog that the procedure is called in.
 
     Raises:

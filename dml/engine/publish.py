@@ -66,7 +66,7 @@ NOTHING_WRITTEN: Final = nullcontext()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a statement, before anybody else can see it.
+    """What a statement has done so far, before its snapshot is committed.
 
     Attributes:
         command: The command.

@@ -107,7 +107,7 @@ def exact_filter(
     if place is not None and tree is not None:
         tree = tree.expressions[0]
     pushdown = pushable(tree, context)
-    if not pushdown.complete:
+    if not pushdown.pruning_is_exact:
         for column in () if place is not None or tree is None or condition.has_subquery else condition.columns:
             if target.names.column(target.names.unqualified(column.parts)[0]) is None:
                 target.names.resolve(column.parts, column.span)
@@ -120,4 +120,4 @@ def exact_filter(
             kind=ErrorKind.INVALID_CONDITION,
             hint="Use DELETE with this condition, then INSERT",
         )
-    return pushdown.expression
+    return pushdown.pruning

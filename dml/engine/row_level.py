@@ -8,7 +8,6 @@ DELETE without a condition (docs/semantics.md, D1 and D7 to D11).
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -16,8 +15,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import DataFrame
 
 from dml.commit import CommitKey, DeleteFiles
-from dml.engine.broadcast_merge import RANGE_BYTES, write_broadcast_merge
-from dml.engine.broadcast_source import BroadcastSource, broadcast_source, default_limit
+from dml.engine.by_tasks import MAX_RANGE_BYTES, write_by_tasks, write_merge_by_tasks
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings
@@ -25,9 +23,10 @@ from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
-from dml.engine.scanned_delta import ScannedDelta, scanned_delta, write_scanned_delta
 from dml.engine.scans import Scan, scan_table, task_groups
+from dml.engine.sent_source import SentSource, default_limit, send_source
 from dml.engine.target import Target, start_statement
+from dml.engine.way import InTasks, Unchanged, Way, WholeFiles, select_way
 from dml.engine.write_settings import ChangeDistribution, change_distribution, write_properties
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
 from dml.errors import DataError, ErrorKind
@@ -35,10 +34,11 @@ from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout, RowOperation
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
 from dml.options import Command, DistributionMode, RowLevelOperationMode, sent_source_bytes
+from dml.plan.row_delta_plan import SentSourcePlan, ThroughSpark
 from dml.progress import progress_bar
-from dml.read.computed_rows import is_too_large
 from dml.read.target_files import TargetFiles
 from dml.result import Result
+from dml.rows.evaluate import NumberOverflowError
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import live_rows
 from dml.scan.split import whole_file_groups
@@ -49,7 +49,7 @@ from dml.write.run import WriteTask
 from dml.write.splicing import may_splice_statement
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
-__all__ = ["delta_of", "run_row_level", "run_truncate"]
+__all__ = ["Delta", "delta_of", "run_row_level", "run_truncate"]
 
 
 def run_row_level(
@@ -63,9 +63,12 @@ def run_row_level(
     started = time.perf_counter()
     planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key)
     try:
-        with suppress(SourceGoneError):
+        try:
             return run_planned(engine, planned, delta_of(engine, planned), started)
-        return run_planned(engine, planned, delta_of(engine, planned, sends_source=False), started)
+        except NumberOverflowError as error:
+            # Nothing is left of the tasks that met such a number. Spark reports it, or wraps it where it is not ANSI.
+            through_spark = ThroughSpark(reason=str(error))
+        return run_planned(engine, planned, delta_of(engine, planned, through_spark), started)
     except DataError as error:
         if error.kind is ErrorKind.CARDINALITY_VIOLATION and isinstance(statement, MergeStatement):
             raise cardinality_violation(statement, sql) from error
@@ -89,20 +92,17 @@ def cardinality_violation(statement: MergeStatement, sql: str) -> DataError:
     )
 
 
-class SourceGoneError(Exception):
-    """Only Spark can compute a MERGE whose source was evaluated and not kept: it is evaluated again, for all of it."""
-
-
 def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", started: float) -> Result:
-    """Run a planned statement: by metadata alone if that will do, else by its delta."""
-    plan, target = planned.plan, planned.target
+    """Run a planned statement on the way that was selected."""
+    plan, target, way = planned.plan, planned.target, delta.way
     command = plan.command.upper()
-    if plan.never or (target.snapshot_id is None and not plan.inserts):
-        outcome = Outcome(command=command, mode=UNCHANGED, started=started, planned=time.perf_counter())
-        return publish(engine, target, outcome, None)
-    if delta.scan.plan.covers_whole_files:
-        tasks = delta.scan.plan.tasks
-        return delete_whole_files(engine, target, plan.pushed_filter, tasks, command, planned.settings, started)
+    match way:
+        case Unchanged():
+            outcome = Outcome(command=command, mode=UNCHANGED, started=started, planned=time.perf_counter())
+            return publish(engine, target, outcome, None)
+        case WholeFiles(tasks=tasks):
+            condition = plan.condition.pruning
+            return delete_whole_files(engine, target, condition, tasks, command, planned.settings, started)
     overriding = write_properties({}, target.session, target.table.properties)
     context = write_context(
         target.table, str(uuid.uuid4()), sorted_by_table_order=sorts(target.table), overriding=overriding
@@ -112,7 +112,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
     check_writable(spec)
     planned_at = time.perf_counter()
     with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
-        written, context = write_delta(engine, planned, delta, groups, spec)
+        written = write_delta(engine, planned, delta, way, groups, spec)
     uncommitted = UncommittedFiles(target.table, context, written)
     with uncommitted:
         scan = delta.scan.plan
@@ -144,43 +144,26 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
 
 
 def write_delta(
-    engine: Engine, planned: PlannedStatement, delta: "Delta", groups: Sequence[tuple[ScanTask, ...]], spec: WriterSpec
-) -> tuple[WriteOutcome, WriteContext]:
-    """Run the statement's one job: tasks that read, compute and write, or writers behind Spark's query.
-
-    Returns:
-        What was written, and its write: a second attempt has a new id.
+    engine: Engine,
+    planned: PlannedStatement,
+    delta: "Delta",
+    way: InTasks | ThroughSpark,
+    groups: Sequence[tuple[ScanTask, ...]],
+    spec: WriterSpec,
+) -> WriteOutcome:
+    """Run the jobs that write the delta.
 
     Raises:
-        SourceGoneError: a second attempt is needed, but the source of the MERGE cannot be read again.
-        DmlError: the job failed.
+        NumberOverflowError: Tasks computed a number that does not fit its type; no file is left.
+        DmlError: A job failed; no file is left.
     """
-    table = planned.target.table
-    by_tasks = delta.scanned is not None or delta.broadcast is not None
-    try:
-        if delta.scanned is not None:
-            written = write_scanned_delta(engine.spark, delta.scanned, delta.scan, groups, table, spec)
-            return written, spec.context
-        if delta.broadcast is not None:
-            written = write_broadcast_merge(
-                engine.spark,
-                delta.broadcast,
-                planned.plan.target_ids,
-                delta.scan,
-                groups,
-                spec,
-                table,
-                distribution=distribution_of(planned).mode,
-            )
-            return written, spec.context
-    except DataError as error:
-        if not is_too_large(error):
-            raise
-        if delta.source_is_gone:
-            raise SourceGoneError from error
-    # Nothing is left of the tasks that met such a number, and their files' names are not used again.
-    again = replace(spec, context=replace(spec.context, query_id=str(uuid.uuid4()))) if by_tasks else spec
-    return run_writer(distributed(delta, planned, again.context), WriteTask(again), table, again), again.context
+    table, spark = planned.target.table, engine.spark
+    if isinstance(way, ThroughSpark):
+        return run_writer(distributed(delta, planned, spec.context), WriteTask(spec), table, spec)
+    if way.source is None:
+        return write_by_tasks(spark, way.program, delta.scan.context, groups, table, spec)
+    mode = distribution_of(planned).mode
+    return write_merge_by_tasks(spark, way.source, delta.scan, groups, spec, table, distribution=mode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,26 +171,26 @@ class Delta:
     """A row delta, not yet evaluated.
 
     Attributes:
+        way: How it is computed, if it has to be.
         scan: The target's scan.
         frame: Gives the delta's rows; Spark analyses them when it is first asked.
         whole_files: Whether each Spark partition of `frame` holds whole files in their order.
         source_keys: The join keys of a MERGE's source, where the scan was filtered by them.
-        scanned: How the tasks that read the files make the delta themselves; None where that needs Spark.
-        broadcast: The source with which tasks that read the files make the delta of a MERGE; None where that needs
-            Spark.
     """
 
+    way: Way
     scan: Scan
     frame: Callable[[], DataFrame]
     whole_files: bool
     source_keys: SourceKeys | None
-    scanned: ScannedDelta | None
-    broadcast: BroadcastSource | None
 
     @property
     def source_is_gone(self) -> bool:
         """Whether nobody can ask the source of a MERGE for the same rows again."""
-        return self.broadcast is not None and not self.broadcast.is_repeatable
+        match self.way:
+            case InTasks(source=SentSource(is_repeatable=False)):
+                return True
+        return False
 
     @property
     def inserts_few(self) -> bool:
@@ -215,7 +198,7 @@ class Delta:
         return self.source_keys is not None and self.source_keys.rows <= FEW_ROWS
 
 
-def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = True) -> Delta:
+def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSpark | None = None) -> Delta:
     """Scan the target and put the delta query on top, which Spark analyses here.
 
     Where a MERGE goes without Spark's join, all of it that is not the name of a column has been analysed by then.
@@ -223,18 +206,16 @@ def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = 
     Args:
         engine: The session and its catalogs.
         planned: The statement.
-        sends_source: Whether the source of a MERGE may be sent to the tasks that read the target.
+        through_spark: Why Spark has to compute the delta, if tasks have failed to.
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
-    broadcast, keys = None, None
+    computed = through_spark or computed_by(engine, planned, assign)
+    keys = None
     if planned.source is not None:
-        if plan.broadcast is not None and sends_source:
-            broadcast = broadcast_source(
-                plan.broadcast, planned.source, planned.views, assign, most_sent(engine, planned)
-            )
-        keys = planned.source.keys() if broadcast is None else broadcast.keys
-    row_filter: BooleanExpression = plan.pushed_filter
+        sent = computed.source if isinstance(computed, InTasks) else None
+        keys = planned.source.keys() if sent is None else sent.keys
+    row_filter: BooleanExpression = plan.condition.pruning
     if keys is not None:
         row_filter = And(row_filter, keys.row_filter)
     schema = target.table.schema()
@@ -248,11 +229,11 @@ def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = 
         metadata_columns=(FILE_ORDINAL, POS),
         row_filter=row_filter,
         key_filter=None if keys is None else keys.key_filter,
-        row_condition=plan.row_condition,
+        row_predicate=plan.condition.rows,
         whole_files=plan.ordered_by_file,
         distribution=distribution_of(planned),
         # Such a DELETE takes whole files away, if its condition is true for all of their rows.
-        find_whole_files=plan.command is Command.DELETE and plan.pushed_is_complete,
+        find_whole_files=plan.command is Command.DELETE and plan.condition.pruning_is_exact,
     )
 
     @cache
@@ -260,17 +241,34 @@ def delta_of(engine: Engine, planned: PlannedStatement, *, sends_source: bool = 
         views = planned.views.with_frame(planned.target_view, scan.frame)
         return delta_frame(views.sql, plan.query, assign)
 
-    if broadcast is None:
+    if isinstance(computed, ThroughSpark) or computed.source is None:
         analysed()  # what is wrong with the statement is said before anything runs
-    scanned = scanned_delta(plan, target.table, case_sensitive=settings.case_sensitive)
     return Delta(
+        way=select_way(plan, scan.plan, computed),
         scan=scan,
         frame=analysed,
         whole_files=plan.ordered_by_file,
         source_keys=keys,
-        scanned=scanned,
-        broadcast=broadcast,
     )
+
+
+def computed_by(engine: Engine, planned: PlannedStatement, assign: Assign) -> InTasks | ThroughSpark:
+    """Decide whether tasks or Spark compute the delta, and send the source of a MERGE to tasks.
+
+    Args:
+        engine: The session and its catalogs.
+        planned: The statement.
+        assign: The rules of store assignment.
+    """
+    match planned.plan.tasks:
+        case SentSourcePlan() as sent:
+            assert planned.source is not None
+            source = send_source(sent, planned.source, planned.views, assign, most_sent(engine, planned))
+            return source if isinstance(source, ThroughSpark) else InTasks(program=source.program, source=source)
+        case ThroughSpark() as through_spark:
+            return through_spark
+        case program:
+            return InTasks(program=program)
 
 
 def most_sent(engine: Engine, planned: PlannedStatement) -> int:
@@ -278,7 +276,7 @@ def most_sent(engine: Engine, planned: PlannedStatement) -> int:
     default = default_limit(engine.spark, planned.settings.parallelism)
     most = sent_source_bytes(planned.target.table.properties, default)
     if planned.plan.inserts and distribution_of(planned).mode is DistributionMode.RANGE:
-        return min(most, RANGE_BYTES)
+        return min(most, MAX_RANGE_BYTES)
     return most
 
 

@@ -105,7 +105,7 @@ def row_level_action(
     level = isolation_level(target.table.properties, plan.command)
     shared: dict[str, Any] = {
         # What a subquery read of the target is not in the filter.
-        "conflict_detection_filter": ALWAYS if planned.reads_itself else plan.conflict_detection_filter,
+        "conflict_detection_filter": ALWAYS if planned.reads_itself else plan.condition.pruning,
         "rests_on_rows": rests_on_rows(planned, outcome),
         "starting_snapshot_id": target.snapshot_id,
         "case_sensitive": settings.case_sensitive,

@@ -177,7 +177,7 @@ def statement_probe(
     known = keys_decide or source is None or source.stays
     if matching is None or planned.reads_itself or not known or not row_level_concurrency(properties):
         return None
-    conflicts = planned.plan.conflict_detection_filter
+    conflicts = planned.plan.condition.pruning
     return StatementProbe(
         spark=spark,
         planned=planned,

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.engine.engine import StatementSettings
 from dml.engine.write_settings import ChangeDistribution
-from dml.model.row_conditions import RowCondition
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.options import SPLIT_OPEN_FILE_COST, SPLIT_SIZE, integer
+from dml.rows.expressions import TRUE, Predicate
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.source import dataframe, scan_context
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, split, whole_file_groups
@@ -58,7 +58,7 @@ def scan_table(
     metadata_columns: Sequence[str] = (),
     row_filter: BooleanExpression | None = None,
     key_filter: KeyFilter | None = None,
-    row_condition: RowCondition | None = None,
+    row_predicate: Predicate = TRUE,
     whole_files: bool = False,
     distribution: ChangeDistribution = ANY_DISTRIBUTION,
     find_whole_files: bool = False,
@@ -76,7 +76,7 @@ def scan_table(
         metadata_columns: Metadata columns to read after them.
         row_filter: Rows for which it is not true may be left out; None reads all.
         key_filter: Join keys that matter; None reads all.
-        row_condition: What more tasks compute of rows: those for which it is not true may be left out too.
+        row_predicate: A predicate in addition to `row_filter`; rows for which it is False may be left out.
         whole_files: Keep each data file in one task of its own, its rows in their order.
         distribution: Which of them come to one task, as the table says.
         find_whole_files: Find out whether the filter is true for every row of the files that it meets.
@@ -103,7 +103,7 @@ def scan_table(
         metadata_columns=metadata_columns,
         row_filter=None if isinstance(row_filter, AlwaysTrue) else row_filter,
         key_filter=key_filter,
-        row_condition=row_condition,
+        row_predicate=row_predicate,
         case_sensitive=settings.case_sensitive,
         schema=schema,
     )

@@ -53,7 +53,7 @@ def commit_properties(properties: Mapping[str, str]) -> Iterator[None]:
     given = {without_prefix(key): value for key, value in properties.items()}
     check_snapshot_properties(given, "commit_properties has the key")
     name, before, inside = str(uuid.uuid4()), local_property(BLOCK), properties_of_block()
-    block = Block(properties=MappingProxyType({**inside, **given}), query_id=local_property(QUERY_ID))
+    block = PropertiesBlock(properties=MappingProxyType({**inside, **given}), query_id=local_property(QUERY_ID))
     token = GIVEN.set(block.properties)
     OPEN[name] = block
     set_local_property(BLOCK, name)
@@ -66,11 +66,11 @@ def commit_properties(properties: Mapping[str, str]) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """A block that runs.
+class PropertiesBlock:
+    """A `with dml.commit_properties(...)` block that is being executed.
 
     Attributes:
-        properties: Its properties, with those of the blocks around it.
+        properties: Its properties, merged with those of the enclosing blocks.
         query_id: The streaming query in whose thread it runs; None outside of one.
     """
 
@@ -81,7 +81,7 @@ class Block:
 BLOCK: Final = "spark.rowdelta.commit-properties"
 """The innermost block, for the JVM's thread: Spark calls a DataFrame's write back in another thread of Python."""
 
-OPEN: Final[dict[str, Block]] = {}
+OPEN: Final[dict[str, PropertiesBlock]] = {}
 """The blocks that run, by what the JVM's threads call them."""
 
 

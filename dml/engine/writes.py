@@ -28,7 +28,16 @@ from dml.errors import CommitStateUnknownError, DmlError, ExecutionError, SetupE
 from dml.files.deletion import delete_files
 from dml.files.schemes import check_location, local_path
 from dml.model.manifest import ContentFile
-from dml.model.write_task import ChangedFile, RowOrigins, SplicedDataFile, TaskCommit, TaskMetrics, WriteContext
+from dml.model.write_task import (
+    ChangedFile,
+    RowOrigins,
+    SplicedDataFile,
+    TaskCommit,
+    TaskMetrics,
+    TaskReport,
+    WriteContext,
+    report_from_bytes,
+)
 from dml.options import WRITE_DATA_PATH, WriteOptions
 from dml.spark.jobs import ended_on_failure
 from dml.spark.shared_files import check_writes
@@ -40,9 +49,9 @@ __all__ = [
     "MoreCommits",
     "UncommittedFiles",
     "WriteOutcome",
+    "commits_of",
     "run_writer",
-    "run_writing_tasks",
-    "task_commits",
+    "task_reports",
     "with_live_storage",
     "write_context",
     "written_by",
@@ -193,33 +202,16 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
     check_writes(frame.sparkSession, table, spec.context)
-    return run_writing_tasks(frame.mapInArrow(function, TASK_COMMIT_SCHEMA), table, spec)
+    reports = task_reports(frame.mapInArrow(function, TASK_COMMIT_SCHEMA), table, spec)
+    return written_by(commits_of(reports), table, spec)
 
 
-def run_writing_tasks(commits: DataFrame, table: Table, spec: WriterSpec) -> WriteOutcome:
-    """Run the tasks of a write.
-
-    Args:
-        commits: Of `TASK_COMMIT_SCHEMA`: running it writes, and gives a `TaskCommit` a task. Made after
-            `check_writes`, for a function's Python is chosen when its DataFrame is made.
-        table: The table.
-        spec: The job.
-
-    Returns:
-        What all tasks wrote, and the driver of what they left to it.
-
-    Raises:
-        DmlError: the first failure that a task reported; the files of all tasks are deleted.
-        PySparkException: Spark failed; the files of all tasks are deleted.
-    """
-    return written_by(task_commits(commits, table, spec), table, spec)
-
-
-def task_commits(commits: DataFrame, table: Table, spec: WriterSpec) -> list[TaskCommit]:
+def task_reports(reports: DataFrame, table: Table, spec: WriterSpec) -> list[TaskReport]:
     """Run the tasks of a write and return what they report, failures included.
 
     Args:
-        commits: As `run_writing_tasks` takes it.
+        reports: Of `TASK_COMMIT_SCHEMA`: running it writes, and gives the reports of the tasks. Made after
+            `check_writes`, for a function's Python is chosen when its DataFrame is made.
         table: The table.
         spec: The job.
 
@@ -227,12 +219,17 @@ def task_commits(commits: DataFrame, table: Table, spec: WriterSpec) -> list[Tas
         PySparkException: Spark failed; all files of the statement are deleted.
     """
     try:
-        with ended_on_failure(commits.sparkSession):
-            rows = commits.collect()
+        with ended_on_failure(reports.sparkSession):
+            rows = reports.collect()
     except BaseException:  # a failure, or an interrupt: the job's other tasks have been asked to stop, and have ended
         delete_uncommitted(table, spec.context)
         raise
-    return [TaskCommit.from_bytes(bytes(row[0])) for row in rows]
+    return [report_from_bytes(bytes(row[0])) for row in rows]
+
+
+def commits_of(reports: Iterable[TaskReport]) -> list[TaskCommit]:
+    """Return the commits among reports."""
+    return [report for report in reports if isinstance(report, TaskCommit)]
 
 
 def written_by(

@@ -4,6 +4,6 @@ Input: what a statement, a DataFrame's write or a micro-batch came to; the prope
 settings before them. `run` does it all, in this order, and turns what goes wrong into a warning: the snapshot is there.
 """
 
-from dml.hooks.run import Callbacks, Finished, after_statement
+from dml.hooks.run_hooks import Callbacks, Finished, after_statement
 
 __all__ = ["Callbacks", "Finished", "after_statement"]

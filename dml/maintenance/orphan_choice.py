@@ -21,11 +21,11 @@ from typing import Final
 from urllib.parse import unquote
 
 __all__ = [
-    "Conflict",
     "Equivalents",
     "ListedFile",
     "NeededFiles",
     "OrphanRules",
+    "PrefixMismatch",
     "PrefixMismatchMode",
     "choose_orphans",
     "identity_of",
@@ -202,7 +202,7 @@ class OrphanRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
+class PrefixMismatch:
     """A file that metadata names with another scheme or authority.
 
     Attributes:
@@ -226,7 +226,7 @@ class OrphanChoice:
     """
 
     orphans: tuple[ListedFile, ...]
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[PrefixMismatch, ...] = ()
 
 
 class NeededFiles:
@@ -268,7 +268,7 @@ def choose_orphans(listed: Iterable[ListedFile], needed: NeededFiles, rules: Orp
         The orphans in the order of `listed`, and what is in doubt.
     """
     orphans: list[ListedFile] = []
-    conflicts: list[Conflict] = []
+    conflicts: list[PrefixMismatch] = []
     for file in listed:
         if not may_go(file, rules):
             continue
@@ -279,7 +279,7 @@ def choose_orphans(listed: Iterable[ListedFile], needed: NeededFiles, rules: Orp
             orphans.append(file)
         elif rules.prefix_mismatch is PrefixMismatchMode.ERROR:
             conflicts += [
-                Conflict(listed=file.location, scheme=other.scheme, authority=other.authority) for other in alike
+                PrefixMismatch(listed=file.location, scheme=other.scheme, authority=other.authority) for other in alike
             ]
     return OrphanChoice(orphans=tuple(orphans), conflicts=tuple(conflicts))
 

@@ -21,11 +21,11 @@ from dml.catalog.tables import load_table
 from dml.catalog.translation import translated
 from dml.errors import AnalysisError, CommitConflictError, ErrorKind, ExecutionError, NotSupportedError
 from dml.maintenance.orphan_choice import (
-    Conflict,
     Equivalents,
     ListedFile,
     NeededFiles,
     OrphanRules,
+    PrefixMismatch,
     PrefixMismatchMode,
     choose_orphans,
     is_inside,
@@ -218,7 +218,7 @@ def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: Rem
         ExecutionError: the storage failed, or some of the orphans could not be deleted.
     """
     with translated(f"Removing the orphan files of the table '{'.'.join(identifier)}'", catalog):
-        search = Search.begin(catalog, load_table(catalog, identifier), call)
+        search = OrphanSearch.begin(catalog, load_table(catalog, identifier), call)
         listed, rules = search.look()
         choice = choose_orphans(listed, search.needed, rules)
         if choice.conflicts:
@@ -228,7 +228,7 @@ def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: Rem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class OrphanSearch:
     """One search for orphans.
 
     Attributes:
@@ -252,7 +252,7 @@ class Search:
     reachable: ReachableFiles = field(repr=False)
 
     @staticmethod
-    def begin(catalog: Catalog, table: Table, call: RemoveOrphanFiles) -> "Search":
+    def begin(catalog: Catalog, table: Table, call: RemoveOrphanFiles) -> "OrphanSearch":
         """Find out where to look, and refuse what cannot be done."""
         refuse_shared_files(table)
         folders = outermost(folders_of(table.location(), table.properties), call.equivalents)
@@ -261,7 +261,7 @@ class Search:
         location = table.location().rstrip("/")
         outside = [folder for folder in folders if not is_inside(folder, location, call.equivalents)]
         refuse_shared_folders(catalog, table, outside, call.equivalents)
-        return Search(
+        return OrphanSearch(
             catalog=catalog,
             identifier=table.name(),
             uuid=table.metadata.table_uuid,
@@ -296,7 +296,7 @@ class Search:
         return table
 
 
-def deleted(search: Search, rules: OrphanRules, orphans: tuple[ListedFile, ...]) -> list[ListedFile]:
+def deleted(search: OrphanSearch, rules: OrphanRules, orphans: tuple[ListedFile, ...]) -> list[ListedFile]:
     """Delete the orphans that are still orphans, and return which those were."""
 
     def delete(file: ListedFile) -> None:
@@ -346,7 +346,7 @@ def partition_fields_of(table: Table) -> frozenset[str]:
     return frozenset(names | {quote_plus(name) for name in names})
 
 
-def prefix_mismatch_error(conflicts: tuple[Conflict, ...]) -> AnalysisError:
+def prefix_mismatch_error(conflicts: tuple[PrefixMismatch, ...]) -> AnalysisError:
     shown = "; ".join(
         f"'{conflict.listed}' is '{conflict.scheme}://{conflict.authority}' in the metadata"
         for conflict in conflicts[:SHOWN]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Column", "Items", "Lanes", "Numbers", "Pieces", "Places", "Read", "Step", "UnsureError"]
+__all__ = ["Items", "Lanes", "Numbers", "Pieces", "Places", "Read", "RecordColumn", "Step", "UnsureError"]
 
 Places = npt.NDArray[np.int64]
 """Where something starts in the bytes, for each record."""
@@ -88,7 +88,7 @@ Read = Numbers | Pieces | Items
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class RecordColumn:
     """A field of all records.
 
     Attributes:
@@ -243,7 +243,7 @@ class Lanes:
                 ends = replaced(ends, those, one(those, of(ends, those)))
         return ends
 
-    def fields(self, places: Places, steps: Iterable["Step"]) -> tuple[list[Column], Places]:
+    def fields(self, places: Places, steps: Iterable["Step"]) -> tuple[list[RecordColumn], Places]:
         """Some fields at each place, one after the other."""
         columns = []
         for step in steps:
@@ -251,7 +251,7 @@ class Lanes:
             columns.append(column)
         return columns, places
 
-    def field(self, places: Places, step: "Step") -> tuple[Column, Places]:
+    def field(self, places: Places, step: "Step") -> tuple[RecordColumn, Places]:
         """A field at each place.
 
         Raises:
@@ -260,15 +260,15 @@ class Lanes:
         self.take(len(places))
         if step.required:
             read, ends = step.read(self, places)
-            return Column(None, read), ends
+            return RecordColumn(None, read), ends
         branch, inner = self.numbers(places)
         if (branch == 1).all():
             read, ends = step.read(self, inner)
-            return Column(None, read), ends
+            return RecordColumn(None, read), ends
         inner[(branch != 0) & (branch != 1)] = self.nowhere
         present = np.flatnonzero(branch == 1)
         read, ends = step.read(self, inner[present])
-        return Column(present, read), replaced(inner, present, ends)
+        return RecordColumn(present, read), replaced(inner, present, ends)
 
 
 @dataclass(frozen=True, slots=True)

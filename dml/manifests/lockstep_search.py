@@ -38,7 +38,7 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.decimal import decimal_required_bytes
 
-from dml.manifests.lockstep_decoder import Column, Lanes, Pieces, Places, Read, Step, UnsureError
+from dml.manifests.lockstep_decoder import Lanes, Pieces, Places, Read, RecordColumn, Step, UnsureError
 
 __all__ = ["ReadFrom", "Search", "UnsureError", "lockstep_lines", "scalar", "together", "whole"]
 
@@ -73,8 +73,8 @@ ReadFrom = Callable[[Lanes, Places], tuple[Read, Places]]
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """What was decoded from where records were thought to name their files.
+class TrialDecoding:
+    """Records decoded from guessed places: those where a file name seems to start.
 
     Attributes:
         paths: The places of these names.
@@ -85,7 +85,7 @@ class Attempt:
     """
 
     paths: Places
-    columns: list[Column]
+    columns: list[RecordColumn]
     ends: Places
     reached: Places
 
@@ -103,7 +103,7 @@ class Records:
 
     starts: Places
     ends: Places
-    columns: tuple[Column, ...]
+    columns: tuple[RecordColumn, ...]
     data: bytes
 
 
@@ -133,7 +133,7 @@ class Search:
         self.block_ends = np.cumsum([len(block) for _, block in blocks])
         self.block_starts = np.append(0, self.block_ends[:-1])
         self.lasts = np.cumsum(counts) - 1
-        # Behind which record each one starts: blocks, and then records, as in `Attempt.reached`.
+        # Behind which record each one starts: blocks, and then records, as in `TrialDecoding.reached`.
         self.before = np.arange(self.rows) + (len(blocks) - 1)
         self.before[np.append(0, self.lasts[:-1] + 1)] = np.arange(len(blocks))
 
@@ -182,14 +182,14 @@ class Search:
             places = np.where(self.lanes.goes_on(places - 1), places - 1, places)
         return places[places >= 0]
 
-    def decoded(self, paths: Places) -> Attempt:
+    def decoded(self, paths: Places) -> TrialDecoding:
         """Records, from their paths on."""
         self.lanes.start()
         columns, ends = self.lanes.fields(paths, self.tail)
         _, reached = self.lanes.fields(np.append(self.block_starts, ends), self.head)
-        return Attempt(paths, columns, ends, reached)
+        return TrialDecoding(paths, columns, ends, reached)
 
-    def is_right(self, attempt: Attempt) -> bool:
+    def is_right(self, attempt: TrialDecoding) -> bool:
         """Whether these are the records, all of them and no others: each starts where the one before it ends."""
         return (
             len(attempt.paths) == self.rows
@@ -197,7 +197,7 @@ class Search:
             and bool((attempt.ends[self.lasts] == self.block_ends).all())
         )
 
-    def walk(self, attempt: Attempt) -> tuple[list[int], int | None]:
+    def walk(self, attempt: TrialDecoding) -> tuple[list[int], int | None]:
         """From record to record: which of the paths are theirs, and where one is that is not among the paths.
 
         Raises:

@@ -48,7 +48,7 @@ from dml.manifests.entry_fields import (
     check_type,
     partition_of,
 )
-from dml.manifests.lockstep_decoder import Column, Items, Numbers, Pieces, Step, UnsureError
+from dml.manifests.lockstep_decoder import Items, Numbers, Pieces, RecordColumn, Step, UnsureError
 from dml.manifests.lockstep_search import ReadFrom, Search, scalar, together, whole
 from dml.manifests.read import blocks_of, damage_named, decoders_of, partition_tuple, records_in
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
@@ -271,7 +271,7 @@ class LockstepEntries:
     """
 
     rows: int
-    columns: dict[int, Column]
+    columns: dict[int, RecordColumn]
     data: pa.Buffer
 
 
@@ -366,7 +366,7 @@ def lower_case(formats: pa.DictionaryArray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(formats.indices, names)
 
 
-def scatter(found: pa.Array, column: Column, rows: int) -> pa.Array:
+def scatter(found: pa.Array, column: RecordColumn, rows: int) -> pa.Array:
     """Return a column of all entries, made of the values of those that have one."""
     if column.present is None:
         return found

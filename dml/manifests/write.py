@@ -85,8 +85,8 @@ def find(schema: Schema, field_id: int) -> IcebergType | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """How the manifests of one spec and content look."""
+class ManifestLayout:
+    """The schema and header of manifests with one partition spec and content."""
 
     entry_schema: Schema
     partition: StructType
@@ -107,7 +107,7 @@ class ManifestWriter:
         self._metadata = metadata
         self._version = metadata.format_version
         self._snapshot_id = snapshot_id
-        self._layouts: dict[tuple[int, ManifestContent], Layout] = {}
+        self._layouts: dict[tuple[int, ManifestContent], ManifestLayout] = {}
 
     def write(
         self, location: str, spec_id: int, content: ManifestContent, entries: Sequence[ManifestEntry]
@@ -143,7 +143,7 @@ class ManifestWriter:
             ),
         )
 
-    def _layout(self, spec_id: int, content: ManifestContent) -> Layout:
+    def _layout(self, spec_id: int, content: ManifestContent) -> ManifestLayout:
         key = (spec_id, content)
         if key not in self._layouts:
             spec = self._metadata.specs()[spec_id]
@@ -156,7 +156,7 @@ class ManifestWriter:
             }
             if self._version > 1:
                 header["content"] = "deletes" if content is ManifestContent.DELETES else "data"
-            self._layouts[key] = Layout(entry_schema_of(self._version, partition), partition, header)
+            self._layouts[key] = ManifestLayout(entry_schema_of(self._version, partition), partition, header)
         return self._layouts[key]
 
     def _schema_of(self, spec: PartitionSpec) -> Schema:
@@ -463,7 +463,7 @@ class EncodedWriter:
 ENCODED: Final = cast("Writer", EncodedWriter())
 
 
-class AvroFile(AvroOutputFile[Record]):
+class ManifestAvroFile(AvroOutputFile[Record]):
     """An Avro file whose schema defines each type once."""
 
     def _write_header(self) -> None:
@@ -476,7 +476,7 @@ def avro_bytes(
 ) -> bytes:
     """An Avro file; rows are tuples, or what a writer takes."""
     buffer = Buffer()
-    with AvroFile(cast("OutputFile", buffer), schema, name, metadata={**header, **CODEC}) as avro:
+    with ManifestAvroFile(cast("OutputFile", buffer), schema, name, metadata={**header, **CODEC}) as avro:
         if writer is not None:
             avro.writer = writer
         block: list[Any] = []

@@ -4,7 +4,7 @@ Input: a `PositionScan`, delete files. Output: record batches with the columns t
 "Position Delete Files", "Deletion Vectors".
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,10 +20,10 @@ from dml.model.scan_task import DeleteFileRef
 from dml.read.applied_deletes import DeleteLoader, place_of
 from dml.read.data_file import counted
 from dml.read.open_data_file import open_data_file
-from dml.read.packed_groups import pack, settle, unpack
 from dml.read.projection import arrow_type, projector
+from dml.tasks.task_input import TaskInput
 
-__all__ = ["DeleteFile", "PackedPositions", "PositionScan"]
+__all__ = ["DeleteFile", "PositionScan", "PositionsTask"]
 
 BATCH_ROWS: Final = 1 << 15
 ROW_ID: Final = 2147483544
@@ -59,30 +59,21 @@ class PositionScan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackedPositions:
-    """What the tasks of one Spark stage read.
+class PositionsTask:
+    """Reads delete files in a Spark task. It can be pickled.
 
     Attributes:
-        scan: The packed `PositionScan`.
-        groups: Each group of delete files, packed.
+        input: Groups of `DeleteFile`s, with a `PositionScan`.
     """
 
-    scan: bytes
-    groups: tuple[bytes, ...]
+    input: TaskInput
 
-    @staticmethod
-    def pack(groups: Sequence[Sequence[DeleteFile]], scan: PositionScan) -> "PackedPositions":
-        """Packs groups of delete files."""
-        return PackedPositions(scan=pack(scan), groups=tuple(pack(tuple(group)) for group in groups))
-
-    def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Reads the groups whose numbers stand in the first column: what `mapInArrow` calls."""
-        settle()
-        reader = PositionReader(unpack(self.scan))
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                for file in unpack(self.groups[number]):
-                    yield from reader.batches(file)
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the task's groups."""
+        reader = PositionReader(self.input.context)
+        for files in self.input.groups(batches):
+            for file in files:
+                yield from reader.batches(file)
 
 
 class PositionReader:

@@ -5,7 +5,7 @@ What a filter says of partitions, contents and specs leaves out manifests and ro
 whole filter again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
+from dml.files.file_io import file_io
 from dml.manifests.entries import EntryArrays, EvenMaps, RaggedMaps
 from dml.manifests.entry_fields import CONTENT, DATA_FILE, FILE_FORMAT, MAP_TYPES, PARTITION, STATUS
 from dml.manifests.read_arrays import read_arrays
@@ -27,8 +28,9 @@ from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.file_bounds import summary_bounds, value_bounds
 from dml.pruning.row_tests import Bounds, BoundsOf, RowTest, any_match
 from dml.read.projection import arrow_type
+from dml.tasks.task_input import TaskInput
 
-__all__ = ["SPEC_ID", "EntryReader", "EntryScan", "PartitionTest", "unified"]
+__all__ = ["SPEC_ID", "EntriesTask", "EntryReader", "EntryScan", "PartitionTest", "unified"]
 
 SPEC_ID = 141
 UNKNOWN = Bounds()
@@ -263,3 +265,21 @@ def map_array(maps: RaggedMaps | EvenMaps, kind: pa.MapType) -> pa.MapArray:
     offsets = pa.array(starts, pa.int32(), mask=absent)
     keys = pa.array(maps.all_keys).cast(kind.key_type)
     return pa.MapArray.from_arrays(offsets, keys, maps.values.cast(kind.item_type)).cast(kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntriesTask:
+    """Reads manifests in a Spark task. It can be pickled.
+
+    Attributes:
+        input: Groups of `ManifestFile`s, with an `EntryScan`.
+    """
+
+    input: TaskInput
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the task's groups."""
+        scan: EntryScan = self.input.context
+        reader = EntryReader(scan, lambda location: file_io(scan.io_properties, location))
+        for manifests in self.input.groups(batches):
+            yield from reader.batches(manifests)

@@ -22,10 +22,9 @@ from pyspark.sql import types as spark_types
 from dml.catalog.credentials import storage_properties
 from dml.manifests.read import entries_of
 from dml.manifests.write import partition_type
-from dml.metadata_tables.deleted_positions import DeleteFile, PackedPositions, PositionScan
-from dml.metadata_tables.entry_scan import EntryReader, EntryScan, PartitionTest, unified
+from dml.metadata_tables.deleted_positions import DeleteFile, PositionScan, PositionsTask
+from dml.metadata_tables.entry_scan import EntriesTask, EntryReader, EntryScan, PartitionTest, unified
 from dml.metadata_tables.manifest_rows import all_manifest_rows, manifest_rows, manifests_to_read
-from dml.metadata_tables.packed_manifests import PackedManifests
 from dml.metadata_tables.partition_rows import partition_rows
 from dml.metadata_tables.snapshot_rows import snapshot_rows
 from dml.metadata_tables.tables import READABLE_METRICS, MetadataTable, metric_fields, table_schema, unified_partition
@@ -37,6 +36,7 @@ from dml.spark.shared_files import check_reads
 from dml.spark.task_frames import task_frame, value_size
 from dml.spark.types import spark_type
 from dml.spark.versions import frame_of_table
+from dml.tasks.task_input import TaskInput
 
 __all__ = ["MetadataRead", "metadata_frame", "spark_schema"]
 
@@ -134,10 +134,10 @@ def positions_frame(
     scan = PositionScan(
         schema_json=Schema(*chosen).model_dump_json(), io_properties=storage_properties(table.io.properties)
     )
-    packed = PackedPositions.pack(grouped(files, sizes, read.parallelism), scan)
+    task = PositionsTask(input=TaskInput.of(grouped(files, sizes, read.parallelism), scan))
     rows = sum(file.ref.record_count for file in files)
     check_reads(spark, table)
-    return task_frame(spark, len(packed.groups), packed.read, target, rows * value_size(target))
+    return task_frame(spark, len(task.input.packed_groups), task, target, rows * value_size(target))
 
 
 def delete_files(table: Table, manifests: Sequence[ManifestFile], tests: PartitionTest) -> list[DeleteFile]:
@@ -206,10 +206,10 @@ def entries_frame(
             target,
         )
     sizes = [manifest.manifest_length for manifest in read_ones]
-    packed = PackedManifests.pack(grouped(read_ones, sizes, read.parallelism), scan)
+    task = EntriesTask(input=TaskInput.of(grouped(read_ones, sizes, read.parallelism), scan))
     entries = sum(entry_count(manifest, live_only=live_only) or 0 for manifest in read_ones)
     check_reads(spark, table)
-    return task_frame(spark, len(packed.groups), packed.read, target, entries * value_size(target))
+    return task_frame(spark, len(task.input.packed_groups), task, target, entries * value_size(target))
 
 
 def entry_count(manifest: ManifestFile, *, live_only: bool) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.manifest import ContentFile
-from dml.model.row_conditions import RowCondition
+from dml.rows.expressions import TRUE, Predicate
 
 __all__ = ["DeleteFileRef", "FileDeletes", "KeyFilter", "ScanContext", "ScanTask"]
 
@@ -140,7 +140,7 @@ class ScanContext:
             and, where Arrow's semantics equal Spark's, rows. Never needed for correctness: Spark evaluates the whole
             condition.
         key_filter: The join keys that matter, or None; like `row_filter`, never needed for correctness.
-        row_condition: What more is computed of rows, or None; rows for which it is not true may be left out.
+        row_predicate: A predicate in addition to `row_filter`; rows for which it is False may be left out.
         decides_rows: Whether nobody looks at the rows again that the filters leave: what cannot be decided here is an
             error then.
         batch_rows: Greatest number of rows of an Arrow batch.
@@ -155,7 +155,7 @@ class ScanContext:
     io_properties: dict[str, str] = field(default_factory=dict, repr=False)
     row_filter: Any = None
     key_filter: KeyFilter | None = None
-    row_condition: RowCondition | None = None
+    row_predicate: Predicate = TRUE
     decides_rows: bool = False
     batch_rows: int = 65536
     case_sensitive: bool = False

@@ -18,15 +18,20 @@ from dml.options import WriteOptions
 
 __all__ = [
     "NEW_ROWS",
+    "REPORT_SCHEMA",
     "ChangedFile",
     "HeldDeletes",
     "Numbers",
     "RowOrigins",
+    "SourceMatches",
     "SplicedDataFile",
     "TaskCommit",
     "TaskMetrics",
+    "TaskReport",
     "WriteContext",
     "origins",
+    "report_batch",
+    "report_from_bytes",
 ]
 
 
@@ -259,7 +264,6 @@ class TaskCommit:
             is too much.
         held_rows: New rows that the task left to the driver, because they are few: an Arrow stream.
         held_deletes: Deleted positions that it left to the driver; their data files are in `referenced_data_files`.
-        matched_source_rows: Which rows of a broadcast source matched rows of its files, as a serialized `BitMap`.
         metrics: Counts.
         failure: Why the task gave up after cleaning its own files; then everything above is empty.
         attempt_number: How often the task was tried before: files of an attempt that was killed are not reported.
@@ -275,7 +279,6 @@ class TaskCommit:
     row_origins: tuple[RowOrigins, ...] = ()
     held_rows: bytes = field(default=b"", repr=False)
     held_deletes: tuple[HeldDeletes, ...] = ()
-    matched_source_rows: bytes = field(default=b"", repr=False)
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     failure: DmlError | None = None
     attempt_number: int = 0
@@ -290,3 +293,34 @@ class TaskCommit:
         message = pickle.loads(data)  # noqa: S301 - made by to_bytes in a task of the same statement
         assert isinstance(message, TaskCommit)
         return message
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMatches:
+    """The rows of a MERGE's source that matched rows of a task's files.
+
+    Attributes:
+        rows: Their places, as a serialized `BitMap`.
+    """
+
+    rows: bytes = field(repr=False)
+
+
+TaskReport = TaskCommit | SourceMatches
+"""What a task reports to the driver, one row each."""
+
+REPORT_SCHEMA: Final = pa.schema([pa.field("task_commit", pa.binary(), nullable=False)])
+"""Binary, because the JVM would have to decode strings."""
+
+
+def report_batch(report: TaskReport) -> pa.RecordBatch:
+    """Return a report as a row for Spark."""
+    data = pickle.dumps(report, protocol=pickle.HIGHEST_PROTOCOL)
+    return pa.record_batch([pa.array([data], pa.binary())], schema=REPORT_SCHEMA)
+
+
+def report_from_bytes(data: bytes) -> TaskReport:
+    """Return the report of a row."""
+    report = pickle.loads(data)  # noqa: S301 - made by report_batch in a task of the same statement
+    assert isinstance(report, (TaskCommit, SourceMatches))
+    return report

@@ -53,7 +53,7 @@ from pyiceberg.types import (
 
 from dml.sqlparse.constants import INTEGER_TEXT, Constant, Kind, TimeZone, text_date, text_timestamp
 
-__all__ = ["Column", "Comparison", "compare", "is_in", "is_null", "starts_with"]
+__all__ = ["ComparisonOperator", "TableColumn", "compare", "is_in", "is_null", "starts_with"]
 
 MAX_DIGITS = 38
 EXACT_DOUBLE = 1 << 53
@@ -62,7 +62,7 @@ MAX_FLOAT = 3.4028234663852886e38
 EXACT = Context(prec=100)
 
 
-class Comparison(StrEnum):
+class ComparisonOperator(StrEnum):
     """The operators, as SQL writes them."""
 
     EQUAL = "="
@@ -73,42 +73,42 @@ class Comparison(StrEnum):
     GREATER_EQUAL = ">="
 
     @property
-    def negated(self) -> "Comparison":
+    def negated(self) -> "ComparisonOperator":
         """The operator that is true where this one is false."""
         return NEGATED[self]
 
     @property
-    def flipped(self) -> "Comparison":
+    def flipped(self) -> "ComparisonOperator":
         """The operator for exchanged sides."""
         return FLIPPED.get(self, self)
 
 
 NEGATED = {
-    Comparison.EQUAL: Comparison.NOT_EQUAL,
-    Comparison.NOT_EQUAL: Comparison.EQUAL,
-    Comparison.LESS: Comparison.GREATER_EQUAL,
-    Comparison.GREATER_EQUAL: Comparison.LESS,
-    Comparison.GREATER: Comparison.LESS_EQUAL,
-    Comparison.LESS_EQUAL: Comparison.GREATER,
+    ComparisonOperator.EQUAL: ComparisonOperator.NOT_EQUAL,
+    ComparisonOperator.NOT_EQUAL: ComparisonOperator.EQUAL,
+    ComparisonOperator.LESS: ComparisonOperator.GREATER_EQUAL,
+    ComparisonOperator.GREATER_EQUAL: ComparisonOperator.LESS,
+    ComparisonOperator.GREATER: ComparisonOperator.LESS_EQUAL,
+    ComparisonOperator.LESS_EQUAL: ComparisonOperator.GREATER,
 }
 FLIPPED = {
-    Comparison.LESS: Comparison.GREATER,
-    Comparison.GREATER: Comparison.LESS,
-    Comparison.LESS_EQUAL: Comparison.GREATER_EQUAL,
-    Comparison.GREATER_EQUAL: Comparison.LESS_EQUAL,
+    ComparisonOperator.LESS: ComparisonOperator.GREATER,
+    ComparisonOperator.GREATER: ComparisonOperator.LESS,
+    ComparisonOperator.LESS_EQUAL: ComparisonOperator.GREATER_EQUAL,
+    ComparisonOperator.GREATER_EQUAL: ComparisonOperator.LESS_EQUAL,
 }
-PREDICATES: dict[Comparison, Callable[..., BooleanExpression]] = {
-    Comparison.LESS: LessThan,
-    Comparison.LESS_EQUAL: LessThanOrEqual,
-    Comparison.GREATER: GreaterThan,
-    Comparison.GREATER_EQUAL: GreaterThanOrEqual,
-    Comparison.EQUAL: EqualTo,
+PREDICATES: dict[ComparisonOperator, Callable[..., BooleanExpression]] = {
+    ComparisonOperator.LESS: LessThan,
+    ComparisonOperator.LESS_EQUAL: LessThanOrEqual,
+    ComparisonOperator.GREATER: GreaterThan,
+    ComparisonOperator.GREATER_EQUAL: GreaterThanOrEqual,
+    ComparisonOperator.EQUAL: EqualTo,
 }
-UPWARD = {Comparison.GREATER, Comparison.GREATER_EQUAL}
-DOWNWARD = {Comparison.LESS, Comparison.LESS_EQUAL}
+UPWARD = {ComparisonOperator.GREATER, ComparisonOperator.GREATER_EQUAL}
+DOWNWARD = {ComparisonOperator.LESS, ComparisonOperator.LESS_EQUAL}
 
 
-class Column:
+class TableColumn:
     """A column or nested field of the table.
 
     Args:
@@ -123,7 +123,9 @@ class Column:
         self.field_type = field_type
 
 
-def compare(column: Column, operator: Comparison, constant: Constant, zone: TimeZone) -> BooleanExpression | None:
+def compare(
+    column: TableColumn, operator: ComparisonOperator, constant: Constant, zone: TimeZone
+) -> BooleanExpression | None:
     """`column operator constant`.
 
     Args:
@@ -142,8 +144,8 @@ def compare(column: Column, operator: Comparison, constant: Constant, zone: Time
         case FloatType() | DoubleType():
             return compare_floating(column, operator, constant)
     value = same_typed(column.field_type, constant, zone)
-    if isinstance(value, bool) and operator is Comparison.NOT_EQUAL:
-        return predicate(column, Comparison.EQUAL, not value)
+    if isinstance(value, bool) and operator is ComparisonOperator.NOT_EQUAL:
+        return predicate(column, ComparisonOperator.EQUAL, not value)
     return None if value is None else predicate(column, operator, value)
 
 
@@ -186,9 +188,9 @@ def timestamp_micros(constant: Constant, zone: TimeZone, *, instant: bool) -> in
     return None
 
 
-def predicate(column: Column, operator: Comparison, value: Any) -> BooleanExpression:
+def predicate(column: TableColumn, operator: ComparisonOperator, value: Any) -> BooleanExpression:
     """The Iceberg predicate with SQL's meaning, for a value of the column's type."""
-    if operator is Comparison.NOT_EQUAL:
+    if operator is ComparisonOperator.NOT_EQUAL:
         return And(
             NotEqualTo(term=Reference(column.name), value=as_literal(value)), NotNull(term=Reference(column.name))
         )
@@ -200,7 +202,7 @@ def as_literal(value: Any) -> Literal[Any]:
     return value if isinstance(value, Literal) else literal(value)
 
 
-def compare_integer(column: Column, operator: Comparison, constant: Constant) -> BooleanExpression | None:
+def compare_integer(column: TableColumn, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
     """A comparison of an int or bigint column."""
     bits = 32 if isinstance(column.field_type, IntegerType) else 64
     value = integer_operand(constant, bits)
@@ -227,7 +229,7 @@ def integer_operand(constant: Constant, bits: int) -> Decimal | None:
     return None
 
 
-def compare_decimal(column: Column, operator: Comparison, constant: Constant) -> BooleanExpression | None:
+def compare_decimal(column: TableColumn, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
     """A comparison of a decimal column."""
     kind = column.field_type
     assert isinstance(kind, DecimalType)
@@ -264,8 +266,8 @@ def scaled(value: Decimal, scale: int) -> Decimal:
 
 
 def compare_stepped(
-    column: Column,
-    operator: Comparison,
+    column: TableColumn,
+    operator: ComparisonOperator,
     value: Decimal,
     *,
     step: Decimal,
@@ -279,20 +281,22 @@ def compare_stepped(
     """
     below = EXACT.multiply((EXACT.divide(value, step)).to_integral_value(ROUND_FLOOR), step)
     whole = below == value
-    if not least <= value <= greatest or (not whole and operator in {Comparison.EQUAL, Comparison.NOT_EQUAL}):
+    if not least <= value <= greatest or (
+        not whole and operator in {ComparisonOperator.EQUAL, ComparisonOperator.NOT_EQUAL}
+    ):
         above = value > greatest
         always = (
-            operator is Comparison.NOT_EQUAL
+            operator is ComparisonOperator.NOT_EQUAL
             or (above and operator in DOWNWARD)
             or (value < least and operator in UPWARD)
         )
         return NotNull(term=Reference(column.name)) if always else AlwaysFalse()
     if not whole:
-        operator = Comparison.LESS_EQUAL if operator in DOWNWARD else Comparison.GREATER
+        operator = ComparisonOperator.LESS_EQUAL if operator in DOWNWARD else ComparisonOperator.GREATER
     return predicate(column, operator, to_column(below))
 
 
-def compare_floating(column: Column, operator: Comparison, constant: Constant) -> BooleanExpression | None:
+def compare_floating(column: TableColumn, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
     """A comparison of a float or double column."""
     value = floating_operand(constant, single=isinstance(column.field_type, FloatType))
     if value is None:
@@ -319,19 +323,21 @@ def floating_operand(constant: Constant, *, single: bool) -> float | None:
     return None
 
 
-def compare_nan(name: str, operator: Comparison) -> BooleanExpression:
+def compare_nan(name: str, operator: ComparisonOperator) -> BooleanExpression:
     """A comparison with NaN, which equals itself and is above all other values."""
     match operator:
-        case Comparison.EQUAL | Comparison.GREATER_EQUAL:
+        case ComparisonOperator.EQUAL | ComparisonOperator.GREATER_EQUAL:
             return IsNaN(term=Reference(name))
-        case Comparison.NOT_EQUAL | Comparison.LESS:
+        case ComparisonOperator.NOT_EQUAL | ComparisonOperator.LESS:
             return And(NotNaN(term=Reference(name)), NotNull(term=Reference(name)))
-        case Comparison.LESS_EQUAL:
+        case ComparisonOperator.LESS_EQUAL:
             return NotNull(term=Reference(name))
     return AlwaysFalse()
 
 
-def is_in(column: Column, constants: Sequence[Constant], zone: TimeZone, *, negated: bool) -> BooleanExpression | None:
+def is_in(
+    column: TableColumn, constants: Sequence[Constant], zone: TimeZone, *, negated: bool
+) -> BooleanExpression | None:
     """`column [NOT] IN (constants)`.
 
     Args:
@@ -348,7 +354,7 @@ def is_in(column: Column, constants: Sequence[Constant], zone: TimeZone, *, nega
     kinds = {value.kind for value in values}
     if kinds & {Kind.FLOAT, Kind.DOUBLE} and len(kinds) > 1:  # Spark compares all of such a list as doubles
         return None
-    tests = [compare(column, Comparison.EQUAL, value, zone) for value in values]
+    tests = [compare(column, ComparisonOperator.EQUAL, value, zone) for value in values]
     if any(test is None for test in tests):
         return None
     possible = [test for test in tests if test is not None and not isinstance(test, AlwaysFalse)]
@@ -391,7 +397,7 @@ def none_of(name: str, tests: Sequence[BooleanExpression]) -> BooleanExpression:
     return And(NotNaN(term=Reference(name)), result) if any(isinstance(test, IsNaN) for test in tests) else result
 
 
-def starts_with(column: Column, prefix: str, *, negated: bool) -> BooleanExpression | None:
+def starts_with(column: TableColumn, prefix: str, *, negated: bool) -> BooleanExpression | None:
     """`column [NOT] LIKE 'prefix%'`."""
     if not isinstance(column.field_type, StringType):
         return None
@@ -404,6 +410,6 @@ def starts_with(column: Column, prefix: str, *, negated: bool) -> BooleanExpress
     return StartsWith(term=Reference(column.name), value=as_literal(prefix))
 
 
-def is_null(column: Column, *, negated: bool) -> BooleanExpression:
+def is_null(column: TableColumn, *, negated: bool) -> BooleanExpression:
     """`column IS [NOT] NULL`."""
     return NotNull(term=Reference(column.name)) if negated else IsNull(term=Reference(column.name))

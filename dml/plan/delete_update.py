@@ -10,28 +10,41 @@ Assignments see the old row, so `SET a = b, b = a` swaps (docs/semantics.md, U1)
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.types import NestedField
 
 from dml.model.columns import CLAUSE, FILE_ORDINAL, POS, RowOperation
-from dml.model.row_conditions import RowTerm
 from dml.options import Command
 from dml.plan.assignments import AssignedExpression, AssignedValue, assigned_fragments, bind_assignments
-from dml.plan.conditions import check_condition, check_value, condition_sql, reads_clock, stays_in_place, target_columns
-from dml.plan.predicates import pushable, row_value
-from dml.plan.pushdown import Pushdown
+from dml.plan.condition import EVERY_ROW, Condition
+from dml.plan.condition_checks import (
+    check_condition,
+    check_value,
+    condition_sql,
+    reads_clock,
+    stays_in_place,
+    target_columns,
+)
+from dml.plan.predicates import pushable, row_value, uncomputed_text
 from dml.plan.row_delta_plan import (
-    Clause,
+    DeltaClause,
     DeltaQuery,
     PlanContext,
     RawColumns,
     RowDeltaPlan,
+    ThroughSpark,
     ValueColumn,
     old_columns,
+    only_spark,
 )
+from dml.read.projection import arrow_type
+from dml.rows.expressions import Value
+from dml.rows.program import Changes
+from dml.rows.program import Clause as RowClause
 from dml.sqlparse import quoted
-from dml.sqlparse.statements import DeleteStatement, UpdateStatement
+from dml.sqlparse.statements import DeleteStatement, Fragment, UpdateStatement
 
 __all__ = ["plan_delete", "plan_update"]
 
@@ -47,7 +60,7 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
     inner = (
         f"{head}SELECT {target}.{FILE_ORDINAL}, {target}.{POS}, 0 AS {CLAUSE} FROM {context.target_view} AS {target}"
     )
-    clause = Clause(number=0, operation=RowOperation.DELETE, text="delete")
+    clause = DeltaClause(number=0, operation=RowOperation.DELETE, text="delete")
     condition = statement.condition
     if condition is None:
         query = DeltaQuery(inner=inner, raws=(), clauses=(clause,), values=())
@@ -55,31 +68,31 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
             command=Command.DELETE,
             query=query,
             target_ids=(),
-            pushed_is_complete=True,
-            decides_rows=True,
-            row_values=(),
+            condition=EVERY_ROW,
+            tasks=DELETE_PROGRAM,
             ordered_by_file=True,
         )
     check_condition(context, condition)
-    pushdown = pushable(condition.ast, context)
+    affected = affected_rows(condition, context)
     where = f" WHERE {condition_sql(condition, context.text(condition))}"
     query = DeltaQuery(inner=inner + where, raws=(), clauses=(clause,), values=())
     return RowDeltaPlan(
         command=Command.DELETE,
         query=query,
         target_ids=tuple(sorted(target_columns(context.names, [condition]))),
-        pushed_filter=pushdown.expression,
-        pushed_is_complete=pushdown.complete and not condition.has_subquery,
-        conflict_detection_filter=pushdown.expression,
-        never=pushdown.never,
-        row_condition=pushdown.computed,
-        decides_rows=pushdown.decides_rows and not condition.has_subquery,
-        row_values=(),
+        condition=affected,
+        tasks=only_spark(affected.needs_spark) if affected.needs_spark else DELETE_PROGRAM,
         ordered_by_file=stays_in_place(condition),
         matching=None
         if reads_clock(statement.ctes, condition)
         else f"{head}SELECT 1 FROM {context.target_view} AS {target}{where}",
     )
+
+
+def affected_rows(condition: Fragment, context: PlanContext) -> Condition:
+    """Translate a WHERE condition. Only Spark can evaluate a subquery, so that neither form is exact with one."""
+    found = pushable(condition.ast, context)
+    return replace(found, pruning_is_exact=False, needs_spark="a subquery") if condition.has_subquery else found
 
 
 def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPlan:
@@ -105,11 +118,11 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
         f"FROM {context.target_view} AS {target}"
     )
     condition = statement.condition
-    pushdown = Pushdown(expression=AlwaysTrue(), complete=True)
+    affected = EVERY_ROW
     matching = None
     if condition is not None:
         check_condition(context, condition)
-        pushdown = pushable(condition.ast, context)
+        affected = affected_rows(condition, context)
         where = f" WHERE {condition_sql(condition, context.text(condition))}"
         inner += where
         if not reads_clock(statement.ctes, condition):
@@ -119,7 +132,7 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
     for column in values:
         for _, source in column.cases:
             read.update(old_columns(source))
-    clause = Clause(
+    clause = DeltaClause(
         number=0,
         operation=RowOperation.UPDATE,
         text="update " + ", ".join(column.field.name for column in values),
@@ -128,31 +141,39 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
         command=Command.UPDATE,
         query=DeltaQuery(inner=inner, raws=tuple(raws.columns), clauses=(clause,), values=values),
         target_ids=tuple(sorted(read)),
-        pushed_filter=pushdown.expression,
-        conflict_detection_filter=pushdown.expression,
-        never=pushdown.never,
-        row_condition=pushdown.computed,
-        decides_rows=pushdown.decides_rows and (condition is None or not condition.has_subquery),
-        row_values=row_values(bound, columns, context),
+        condition=affected,
+        tasks=update_program(affected, bound, columns, context),
         assigned_ids=tuple(bound),
         ordered_by_file=all(stays_in_place(fragment) for fragment in fragments),
         matching=matching,
     )
 
 
-def row_values(
-    bound: Mapping[int, AssignedValue], columns: Mapping[int, NestedField], context: PlanContext
-) -> tuple[RowTerm, ...] | None:
-    """How tasks compute new values; None where only Spark can.
+def update_program(
+    affected: Condition, bound: Mapping[int, AssignedValue], columns: Mapping[int, NestedField], context: PlanContext
+) -> Changes | ThroughSpark:
+    """Return how tasks compute an UPDATE.
 
     Args:
-        bound: What is assigned to the columns, by field id.
+        affected: The rows that it changes.
+        bound: The assignments, by field id.
         columns: The table's columns, by field id.
         context: The statement.
     """
-    terms = [
-        row_value(value.fragment.ast, columns[field_id], context) if isinstance(value, AssignedExpression) else None
-        for field_id, value in bound.items()
-    ]
-    known = tuple(term for term in terms if term is not None)
-    return known if len(known) == len(terms) else None
+    if affected.needs_spark:
+        return only_spark(affected.needs_spark)
+    values: list[Value] = []
+    for field_id, assigned in bound.items():
+        column = columns[field_id]
+        if not isinstance(assigned, AssignedExpression):
+            return ThroughSpark(reason=f"'{column.name}' is set to its default, or field by field")
+        value = row_value(assigned.fragment.ast, column, context)
+        if value is None:
+            part = uncomputed_text(assigned.fragment, context)
+            return ThroughSpark(reason=f"tasks cannot compute {part} for '{column.name}' as Spark does")
+        values.append(value)
+    types = tuple(arrow_type(columns[field_id].field_type, spark=True) for field_id in bound)
+    return Changes(value_types=types, matched=(RowClause(operation=RowOperation.UPDATE, values=tuple(values)),))
+
+
+DELETE_PROGRAM: Final = Changes(value_types=(), matched=(RowClause(operation=RowOperation.DELETE, values=()),))

@@ -23,8 +23,8 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.model.columns import CLAUSE, FILE_ORDINAL, INTERNAL_PREFIX, POS
 from dml.options import Command
 from dml.plan.assignments import AssignedValue, assigned_fragments
-from dml.plan.broadcast_merge import plan_broadcast
-from dml.plan.conditions import (
+from dml.plan.condition import UNKNOWN
+from dml.plan.condition_checks import (
     check_merge_condition,
     check_value,
     condition_sql,
@@ -46,6 +46,7 @@ from dml.plan.row_delta_plan import (
     ValueSource,
     old_columns,
 )
+from dml.plan.sent_source import plan_sent_source
 from dml.sqlparse import quoted
 from dml.sqlparse.statements import (
     DeleteAction,
@@ -111,13 +112,12 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
             inner=inner, raws=tuple(raws.columns), clauses=tuple(described(clause) for clause in clauses), values=values
         ),
         target_ids=tuple(sorted(read)),
-        pushed_filter=pushed,
-        conflict_detection_filter=pushed,
+        condition=replace(UNKNOWN, pruning=pushed),
         assigned_ids=assigned_ids(clauses, context),
         inserts=bool(statement.not_matched),
         inserts_only=inserts_only,
         check_cardinality=check,
-        broadcast=plan_broadcast(
+        tasks=plan_sent_source(
             statement,
             context,
             source,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dml.errors import AnalysisError, ErrorKind
 from dml.model.columns import RowOperation
 from dml.plan.assignments import AssignedDefault, AssignedValue, bind_assignments
-from dml.plan.row_delta_plan import Clause, MergeSource, PlanContext
+from dml.plan.row_delta_plan import DeltaClause, MergeSource, PlanContext
 from dml.sqlparse.statements import (
     Assignment,
     DeleteAction,
@@ -121,7 +121,7 @@ def insert_values(
     return values
 
 
-def described(clause: Bound) -> Clause:
+def described(clause: Bound) -> DeltaClause:
     """The clause as the delta query and EXPLAIN know it."""
     match clause.when.action:
         case DeleteAction():
@@ -132,7 +132,7 @@ def described(clause: Bound) -> Clause:
             operation, what = RowOperation.INSERT, "insert"
     kinds = {WhenMatched: "matched", WhenNotMatched: "not matched", WhenNotMatchedBySource: "not matched by source"}
     condition = "" if clause.when.condition is None else f" and {clause.when.condition.text}"
-    return Clause(
+    return DeltaClause(
         number=clause.number,
         operation=operation,
         text=f"when {kinds[type(clause.when)]}{condition} {what}",

@@ -1,21 +1,28 @@
-"""A query that is nothing but columns of one table's rows, where Iceberg decides which rows. Driver.
+"""A query that selects values of the rows of one table, where tasks compute the values and the condition. Driver.
 
-Input: a query fragment and the one table that it names. Output: a `PlainScan`; None for every other query, and wherever
-it is not certain what Spark would make of it: then Spark is asked.
+    SELECT id, amount * 2, 'new' FROM lake.db.orders WHERE id % 10 = 3
+
+Input: a query fragment and the one table that it names. Output: a `PlainScan`; None for every other query, and for one
+with an expression of which it is not certain what Spark would make of it: Spark runs these.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 from sqlglot import exp
 
+from dml.plan.condition import EVERY_ROW, Condition
 from dml.plan.predicates import pushable
 from dml.plan.row_delta_plan import PlanContext
+from dml.plan.row_terms import selected_value
 from dml.plan.table_read import is_alone, read_context, table_node
+from dml.read.projection import arrow_type
+from dml.rows.expressions import Column, Value
+from dml.sqlparse.constants import TimeZone
 from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, TableReference
 
@@ -28,15 +35,15 @@ TABLE_PARTS: Final = frozenset({"this", "db", "catalog", "alias", "version", "wh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainScan:
-    """Rows of a table as they are.
+    """Values of the rows of a table.
 
     Attributes:
-        field_ids: For each column of the query, the table's column that it is; one may stand there twice.
-        row_filter: True for the rows of the query, and for no others.
+        values: The value of each column of the query, in the type that Spark gives it; NULL has the type null.
+        condition: Selects the rows. Its row form is exact.
     """
 
-    field_ids: tuple[int, ...]
-    row_filter: BooleanExpression
+    values: tuple[Value, ...]
+    condition: Condition
 
 
 def plain_scan(
@@ -49,7 +56,7 @@ def plain_scan(
     trees: TreeReading = TreeReading.ALIKE,
     catalogs: Collection[str] = (),
 ) -> PlainScan | None:
-    """The rows that a query consists of, if it is no more than that.
+    """Return the values that a query selects, or None if only Spark can compute them.
 
     Args:
         fragment: The query.
@@ -70,19 +77,15 @@ def plain_scan(
     context = read_context(
         fragment, alias, schema, case_sensitive=case_sensitive, time_zone=time_zone, trees=trees, catalogs=catalogs
     )
-    items = [value.unalias() for value in tree.expressions]
-    found = [column for item in items for column in columns_of(item, context)]
     if len(context.names.fields_by_name) < len(schema.fields):
         return None  # two columns of one name, as names are compared here: Spark says which, or that it cannot
     where = tree.args.get("where")
-    condition = None if where is None else pushable(where.this, context)
-    field_ids = tuple(column.field_id for column in found if column is not None)
-    if len(field_ids) < len(found) or (condition is not None and not condition.complete):
+    condition = EVERY_ROW if where is None else pushable(where.this, context)
+    if not condition.rows_are_exact:
         return None
-    return PlainScan(
-        field_ids=field_ids,
-        row_filter=AlwaysTrue() if condition is None else condition.expression,
-    )
+    found = [value for item in tree.expressions for value in selected(item.unalias(), context)]
+    values = tuple(value for value in found if value is not None)
+    return PlainScan(values=values, condition=condition) if len(values) == len(found) else None
 
 
 def parts(node: exp.Expression) -> frozenset[str]:
@@ -90,21 +93,36 @@ def parts(node: exp.Expression) -> frozenset[str]:
     return frozenset(name for name, value in node.args.items() if value)
 
 
-def columns_of(item: exp.Expression, context: PlanContext) -> Iterable[NestedField | None]:
-    """The columns that an item of a SELECT list stands for; None stands for anything else.
+def selected(item: exp.Expression, context: PlanContext) -> list[Value | None]:
+    """Return the values of an item of a SELECT list; None stands for one that only Spark can compute.
 
     Args:
         item: The item, without an alias.
-        context: The table and what it is called.
+        context: The table and its name in the query.
     """
+    star = item.this if isinstance(item, exp.Column) else item
+    if isinstance(star, exp.Star):
+        is_whole = not parts(star) and (star is item or is_of_table(item, context))
+        fields = context.schema.fields if is_whole else ()
+        return [Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True)) for field in fields] or [
+            None
+        ]
+    return [selected_value(item, partial(column_of, context), TimeZone.of(context.time_zone))]
+
+
+def column_of(context: PlanContext, node: exp.Expression) -> NestedField | None:
+    """Return the column of the table that an expression is."""
+    is_name = isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier)
+    return context.names.column(node.name) if is_name and is_of_table(node, context) else None
+
+
+def is_of_table(node: exp.Expression, context: PlanContext) -> bool:
+    """Return whether a name is a column of the table for certain, if it is one at all."""
+    if not parts(node) <= {"this", "table"}:
+        return False
+    # A qualifier that is also the name of a column may mean a field of that column.
+    qualifier = node.text("table")
     names = context.names
-    if isinstance(item, exp.Star) and not parts(item):
-        return context.schema.fields
-    if not isinstance(item, exp.Column) or not parts(item) <= {"this", "table"}:
-        return (None,)
-    # What is qualified by a name that is a column's too may be a field of that column.
-    if item.table and (names.folded(item.table) != names.folded(context.target) or names.column(item.table)):
-        return (None,)
-    if isinstance(item.this, exp.Star):
-        return (None,) if parts(item.this) else context.schema.fields
-    return (names.column(item.name),)
+    return not qualifier or (
+        names.folded(qualifier) == names.folded(context.target) and names.column(qualifier) is None
+    )

@@ -10,21 +10,24 @@ comparisons, where it is exact: NOT over something unknown stays unknown.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression, IsNull, Or, Reference
+from pyiceberg.expressions import BooleanExpression, IsNull, Or, Reference
 from pyiceberg.types import BooleanType, NestedField, StringType, StructType
 from sqlglot import exp
 
-from dml.model.row_conditions import RowTerm
-from dml.plan.comparisons import Column, Comparison, compare, is_in, is_null, starts_with
+from dml.plan.comparisons import ComparisonOperator, TableColumn, compare, is_in, is_null, starts_with
+from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, computed, conjunction, disjunction
 from dml.plan.folding import fold
-from dml.plan.pushdown import UNKNOWN, Pushdown, computed, conjunction, disjunction, exactly
 from dml.plan.row_delta_plan import MergeSource, PlanContext
-from dml.plan.row_terms import compared_terms, member_term, value_term
+from dml.plan.row_terms import compared_terms, member_term, sql_text, uncomputed_part, value_term
 from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
+from dml.pruning.bound_expressions import bound_to, optional_schema
+from dml.read.row_predicates import select_bound_rows
+from dml.rows.expressions import Value
 from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
+from dml.sqlparse.statements import Fragment
 
 __all__ = [
     "FUNCTIONS",
@@ -37,6 +40,7 @@ __all__ = [
     "row_value",
     "split_conjuncts",
     "target_only_pushdown",
+    "uncomputed_text",
 ]
 
 FUNCTIONS = "system"
@@ -60,13 +64,13 @@ class EquiKey:
         null_safe: Whether NULL equals NULL.
     """
 
-    target: Column
+    target: TableColumn
     field: NestedField | None
     source_column: str
     null_safe: bool
 
 
-def pushable(condition: exp.Expression | None, context: PlanContext) -> Pushdown:
+def pushable(condition: exp.Expression | None, context: PlanContext) -> Condition:
     """What Iceberg can decide of the WHERE condition of a DELETE or UPDATE.
 
     Args:
@@ -76,7 +80,7 @@ def pushable(condition: exp.Expression | None, context: PlanContext) -> Pushdown
     return Converter(context, None).condition(condition)
 
 
-def row_value(value: exp.Expression | None, column: NestedField, context: PlanContext) -> RowTerm | None:
+def row_value(value: exp.Expression | None, column: NestedField, context: PlanContext) -> Value | None:
     """How tasks compute the new value of a column from those of the old row; None where only Spark can.
 
     Args:
@@ -90,6 +94,14 @@ def row_value(value: exp.Expression | None, column: NestedField, context: PlanCo
     return value_term(value, column, names.top_level, names.zone)
 
 
+def uncomputed_text(fragment: Fragment, context: PlanContext) -> str:
+    """Return the part, as SQL, that keeps tasks from computing an expression of a statement."""
+    if fragment.ast is None or not context.trees.holds(fragment.ast):
+        return fragment.text
+    names = Converter(context, None)
+    return sql_text(uncomputed_part(fragment.ast, names.operand, names.zone))
+
+
 def target_only_pushdown(
     condition: exp.Expression | None, context: PlanContext, source: MergeSource
 ) -> BooleanExpression:
@@ -100,7 +112,7 @@ def target_only_pushdown(
         context: The statement.
         source: The source, whose columns are unknown values here.
     """
-    return Converter(context, source).condition(condition).expression
+    return Converter(context, source).condition(condition).pruning
 
 
 def equi_keys(condition: exp.Expression | None, context: PlanContext, source: MergeSource) -> tuple[EquiKey, ...]:
@@ -153,11 +165,12 @@ class Converter:
         self.names = context.names
         self.zone = TimeZone.of(context.time_zone)
         self.trees = context.trees
+        self.optional = optional_schema(context.schema)
         self.catalogs = frozenset(name.lower() for name in context.catalogs)
         self.source_alias = None if source is None else self.names.folded(source.alias)
         self.source_columns = frozenset() if source is None else frozenset(map(self.names.folded, source.columns))
 
-    def condition(self, node: exp.Expression | None) -> Pushdown:
+    def condition(self, node: exp.Expression | None) -> Condition:
         """A whole condition."""
         if node is None or not self.trees.holds(node) or sum(1 for _ in node.walk()) > MAX_NODES:
             return UNKNOWN
@@ -165,7 +178,7 @@ class Converter:
         parts = [self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts[:MAX_DEPTH]]
         return reduce(conjunction, parts if len(conjuncts) <= MAX_DEPTH else [*parts, UNKNOWN])
 
-    def converted(self, node: exp.Expression, *, negated: bool, depth: int) -> Pushdown:
+    def converted(self, node: exp.Expression, *, negated: bool, depth: int) -> Condition:
         """A condition, or its negation."""
         if depth > MAX_DEPTH:
             return UNKNOWN
@@ -181,16 +194,38 @@ class Converter:
                 # De Morgan holds in three-valued logic too.
                 return (conjunction if isinstance(node, exp.And) != negated else disjunction)(left, right)
             case exp.Between() if not node.args.get("symmetric"):
-                low = self.bounded(node.this, Comparison.GREATER_EQUAL, node.args["low"], negated=negated)
-                high = self.bounded(node.this, Comparison.LESS_EQUAL, node.args["high"], negated=negated)
-                return (disjunction if negated else conjunction)(low, high)
+                low = self.bounded(node.this, ComparisonOperator.GREATER_EQUAL, node.args["low"], negated=negated)
+                high = self.bounded(node.this, ComparisonOperator.LESS_EQUAL, node.args["high"], negated=negated)
+                return self.explained((disjunction if negated else conjunction)(low, high), node)
         folded = fold(node, self.zone)
         if folded is not None:
-            return exactly(AlwaysTrue() if folded.value is (not negated) else AlwaysFalse())
+            return EVERY_ROW if folded.value is (not negated) else NO_ROW
         found = self.predicate(node, negated=negated)
-        return exactly(found) if found is not None else self.computed(node, negated=negated)
+        return self.explained(
+            self.exact(found) if found is not None else self.computed(node, negated=negated),
+            node,
+        )
 
-    def computed(self, node: exp.Expression, *, negated: bool) -> Pushdown:
+    def explained(self, found: Condition, node: exp.Expression) -> Condition:
+        """Return a condition that names what of a predicate only Spark can evaluate."""
+        if found.rows_are_exact:
+            return found
+        return replace(found, needs_spark=sql_text(uncomputed_part(node, self.operand, self.zone)))
+
+    def exact(self, expression: BooleanExpression | None) -> Condition:
+        """Return the condition that an Iceberg expression decides; None for one of which nothing is known."""
+        if expression is None:
+            return UNKNOWN
+        bound = bound_to(self.optional, expression, case_sensitive=self.names.case_sensitive)
+        selected = select_bound_rows(bound, self.optional)
+        return Condition(
+            pruning=expression,
+            pruning_is_exact=True,
+            rows=selected.predicate,
+            needs_spark="" if selected.is_exact else UNKNOWN.needs_spark,
+        )
+
+    def computed(self, node: exp.Expression, *, negated: bool) -> Condition:
         """What tasks can compute of a predicate that Iceberg does not decide."""
         condition = None
         match node:
@@ -202,8 +237,8 @@ class Converter:
         return computed(condition)
 
     def compared_terms(
-        self, left: exp.Expression, operator: Comparison, right: exp.Expression, *, negated: bool
-    ) -> Pushdown:
+        self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
+    ) -> Condition:
         """A comparison of values that tasks compute."""
         return computed(compared_terms(left, operator.negated if negated else operator, right, self.operand))
 
@@ -214,7 +249,7 @@ class Converter:
                 return self.boolean(node, value=not negated)
             case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
                 found = self.comparison(node.this, OPERATORS[type(node)], node.expression, negated=negated)
-                return found.expression if found.complete else None
+                return found.pruning if found.pruning_is_exact else None
             case exp.NullSafeEQ() | exp.NullSafeNEQ():
                 return self.null_safe(node, negated=negated is isinstance(node, exp.NullSafeEQ))
             case exp.Is():
@@ -229,7 +264,7 @@ class Converter:
                     return starts_with(column, prefix.value, negated=negated)
             case exp.IsNan():
                 column = self.column(node.this)
-                operator = Comparison.LESS if negated else Comparison.EQUAL
+                operator = ComparisonOperator.LESS if negated else ComparisonOperator.EQUAL
                 # isnan(NULL) is false: its negation is true for NULL, which no comparison with NaN is.
                 return None if column is None or negated else compare(column, operator, NAN, self.zone)
         return None
@@ -239,35 +274,39 @@ class Converter:
         column = self.column(node)
         if column is None or not isinstance(column.field_type, BooleanType):
             return None
-        return compare(column, Comparison.EQUAL, Constant(kind=Kind.BOOLEAN, value=value), self.zone)
+        return compare(column, ComparisonOperator.EQUAL, Constant(kind=Kind.BOOLEAN, value=value), self.zone)
 
     def comparison(
-        self, left: exp.Expression, operator: Comparison, right: exp.Expression, *, negated: bool
-    ) -> Pushdown:
+        self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
+    ) -> Condition:
         """A column compared with a constant, on whichever side."""
         values = constant(left, self.zone), constant(right, self.zone)
         if any(value is not None and value.kind is Kind.NULL for value in values):
             # Whatever the other side is, the comparison is NULL, and so is its negation.
-            return exactly(AlwaysFalse())
+            return NO_ROW
         term, value = self.term(left), values[1]
         if term is None:
             term, value, operator = self.term(right), values[0], operator.flipped
         if term is None or value is None:
             return UNKNOWN
-        return exactly(self.compared(term, operator.negated if negated else operator, value))
+        return self.exact(self.compared(term, operator.negated if negated else operator, value))
 
-    def bounded(self, left: exp.Expression, operator: Comparison, right: exp.Expression, *, negated: bool) -> Pushdown:
+    def bounded(
+        self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
+    ) -> Condition:
         """A comparison that Iceberg decides, or that tasks compute."""
         found = self.comparison(left, operator, right, negated=negated)
-        return found if found.complete else self.compared_terms(left, operator, right, negated=negated)
+        return found if found.pruning_is_exact else self.compared_terms(left, operator, right, negated=negated)
 
-    def compared(self, term: Column | Transformed, operator: Comparison, value: Constant) -> BooleanExpression | None:
+    def compared(
+        self, term: TableColumn | Transformed, operator: ComparisonOperator, value: Constant
+    ) -> BooleanExpression | None:
         """`term operator value`."""
         if isinstance(term, Transformed):
             return compare_transformed(term, operator, value, self.zone)
         return compare(term, operator, value, self.zone)
 
-    def term(self, node: exp.Expression) -> Column | Transformed | None:
+    def term(self, node: exp.Expression) -> TableColumn | Transformed | None:
         """The target's column, or the transform of one, that an expression is."""
         return self.column(node) or self.transformed(node)
 
@@ -296,7 +335,7 @@ class Converter:
             return None
         if value.kind is Kind.NULL:
             return null_test(term, negated=negated)
-        found = self.compared(term, Comparison.NOT_EQUAL if negated else Comparison.EQUAL, value)
+        found = self.compared(term, ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL, value)
         if not negated or found is None:
             return found
         null = null_test(term, negated=False)
@@ -343,7 +382,7 @@ class Converter:
             return None
         if prefix != text:
             return starts_with(column, prefix, negated=negated)
-        operator = Comparison.NOT_EQUAL if negated else Comparison.EQUAL
+        operator = ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL
         return compare(column, operator, Constant(kind=Kind.STRING, value=text), self.zone)
 
     def top_level(self, node: exp.Expression) -> NestedField | None:
@@ -365,7 +404,7 @@ class Converter:
         bare = len(parts) == 1 and folded[0] in self.source_columns and self.names.column(parts[0]) is None
         return parts[0] if bare else None
 
-    def column(self, node: exp.Expression) -> Column | None:
+    def column(self, node: exp.Expression) -> TableColumn | None:
         """The target's column or nested field that an expression is; None where that is not certain."""
         path = self.path(node)
         if not path:
@@ -378,7 +417,7 @@ class Converter:
         name = schema.find_column_name(leaf.field_id)
         if name is None or schema.find_field(name).field_id != leaf.field_id:
             return None
-        return Column(name, leaf.field_type)
+        return TableColumn(name, leaf.field_type)
 
     def path(self, node: exp.Expression) -> tuple[NestedField, ...]:
         """The target's fields along a name, from the column down; empty where it is not certainly the target's."""
@@ -409,17 +448,17 @@ class Converter:
 
 NAN = Constant(kind=Kind.DOUBLE, value=float("nan"))
 
-OPERATORS: dict[type[exp.Expression], Comparison] = {
-    exp.EQ: Comparison.EQUAL,
-    exp.NEQ: Comparison.NOT_EQUAL,
-    exp.LT: Comparison.LESS,
-    exp.LTE: Comparison.LESS_EQUAL,
-    exp.GT: Comparison.GREATER,
-    exp.GTE: Comparison.GREATER_EQUAL,
+OPERATORS: dict[type[exp.Expression], ComparisonOperator] = {
+    exp.EQ: ComparisonOperator.EQUAL,
+    exp.NEQ: ComparisonOperator.NOT_EQUAL,
+    exp.LT: ComparisonOperator.LESS,
+    exp.LTE: ComparisonOperator.LESS_EQUAL,
+    exp.GT: ComparisonOperator.GREATER,
+    exp.GTE: ComparisonOperator.GREATER_EQUAL,
 }
 
 
-def null_test(term: Column | Transformed, *, negated: bool) -> BooleanExpression | None:
+def null_test(term: TableColumn | Transformed, *, negated: bool) -> BooleanExpression | None:
     """`term IS [NOT] NULL`."""
     if isinstance(term, Transformed):
         return is_null_transformed(term, negated=negated)

@@ -19,20 +19,19 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, NestedField, StructType
 
-from dml.model.broadcast_join import BroadcastJoin
 from dml.model.columns import BY_SOURCE, INTERNAL_PREFIX, RowOperation
-from dml.model.row_conditions import RowCondition, RowTerm
 from dml.options import Command
 from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedStruct, AssignedValue, TargetNames
+from dml.plan.condition import UNKNOWN, Condition
+from dml.rows.program import Changes
 from dml.sqlparse import quoted
 from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, Span
 
 __all__ = [
     "ALWAYS",
-    "BroadcastPlan",
-    "Clause",
     "DefaultValue",
+    "DeltaClause",
     "DeltaQuery",
     "MergeSource",
     "OldValue",
@@ -41,11 +40,14 @@ __all__ = [
     "RawColumns",
     "RawValue",
     "RowDeltaPlan",
+    "SentSourcePlan",
     "SourceColumn",
     "StructValue",
+    "ThroughSpark",
     "ValueColumn",
     "ValueSource",
     "old_columns",
+    "only_spark",
     "raw_name",
     "raw_place",
 ]
@@ -270,7 +272,7 @@ class MergeSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clause:
+class DeltaClause:
     """One action of the statement, numbered as the inner query's column `CLAUSE` says.
 
     Attributes:
@@ -318,7 +320,7 @@ class DeltaQuery:
 
     inner: str
     raws: tuple[RawColumn, ...]
-    clauses: tuple[Clause, ...]
+    clauses: tuple[DeltaClause, ...]
     values: tuple[ValueColumn, ...]
 
 
@@ -342,16 +344,32 @@ class SourceColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BroadcastPlan:
-    """A MERGE by tasks that get the rows of the source.
+class ThroughSpark:
+    """Spark's query computes the rows, and its shuffle brings them to the tasks that write.
 
     Attributes:
-        join: What the tasks do.
-        source: SQL that stands for the source's rows, under its alias.
+        reason: Why the tasks that read the rows cannot compute them: a clause for "because", for EXPLAIN.
+    """
+
+    reason: str
+
+
+def only_spark(sql: str) -> ThroughSpark:
+    """Return the way of a statement in which tasks cannot compute an expression with Spark's result."""
+    return ThroughSpark(reason=f"tasks cannot compute {sql} as Spark does")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentSourcePlan:
+    """A MERGE in tasks that receive the rows of the source.
+
+    Attributes:
+        program: What the tasks run.
+        source: SQL for the source's rows, under its alias.
         columns: What Spark computes of them: the columns with `source_id`s, in order.
     """
 
-    join: BroadcastJoin
+    program: Changes
     source: str
     columns: tuple[SourceColumn, ...]
 
@@ -364,21 +382,15 @@ class RowDeltaPlan:
         command: DELETE, UPDATE or MERGE.
         query: The delta query.
         target_ids: Field ids of the target columns that the query reads.
-        pushed_filter: Which rows of the target can be affected at all, as an Iceberg expression: it prunes files.
-        pushed_is_complete: Whether every row of `pushed_filter` is affected: the expression is the whole condition.
-        conflict_detection_filter: Of that, what counts when concurrent commits are validated.
-        never: Whether the condition can be true for no row (`WHERE false`).
-        row_condition: What more tasks can compute of the condition: true for all rows that can be affected. None where
-            that is nothing.
-        decides_rows: Whether it, or else `pushed_filter`, is true for no other row.
-        row_values: How tasks compute the values of `query.values`, in their order; None where only Spark can.
+        condition: Which rows of the target can be affected.
+        tasks: How tasks compute the delta from the rows that they read: by a program, or for a MERGE by a program with
+            its source.
         assigned_ids: Field ids of the columns that updated rows take from the delta.
         inserts: Whether rows may be inserted.
         inserts_only: Whether nothing else can happen.
         check_cardinality: Whether two delta rows for one target row are an error.
         ordered_by_file: Whether the query keeps the order and place of the scan's rows (no join, no shuffle), so that
             whole files in one scan partition need no shuffle before they are written.
-        broadcast: How tasks that have the source make the delta of a MERGE; None where only Spark can.
         matching: SQL that has a row where the target's view has a row that the statement matches, to ask other files
             the same question; None where rows that it does not match count as well, or where the answer depends on
             when it is asked.
@@ -387,17 +399,11 @@ class RowDeltaPlan:
     command: Command
     query: DeltaQuery
     target_ids: tuple[int, ...]
-    pushed_filter: BooleanExpression = ALWAYS
-    pushed_is_complete: bool = False
-    conflict_detection_filter: BooleanExpression = ALWAYS
-    never: bool = False
-    row_condition: RowCondition | None = None
-    decides_rows: bool = False
-    row_values: tuple[RowTerm, ...] | None = None
+    tasks: Changes | SentSourcePlan | ThroughSpark
+    condition: Condition = UNKNOWN
     assigned_ids: tuple[int, ...] = ()
     inserts: bool = False
     inserts_only: bool = False
     check_cardinality: bool = False
     ordered_by_file: bool = False
-    broadcast: BroadcastPlan | None = None
     matching: str | None = None

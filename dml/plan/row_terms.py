@@ -1,7 +1,7 @@
 """Values and comparisons that tasks can compute from the columns that they read, as Spark would. Driver.
 
-Input: sqlglot's tree of an expression (made only where it certainly reads as Spark does). Output: a `RowTerm` or a
-`RowCondition`; None for everything of which it is not certain that Arrow gives the same.
+Input: sqlglot's tree of an expression (made only where it certainly reads as Spark does). Output: a `Value` or a
+`Predicate`; None for everything of which it is not certain that Arrow gives the same.
 
     k + 1, id % 100, amt * 1.5, -5            values
     id % 100 = 7, k + 1 > j, a < b            comparisons
@@ -12,7 +12,7 @@ and so does `/`. Decimals have rules of their own, and floats change with `spark
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyiceberg.types import (
@@ -22,7 +22,6 @@ from pyiceberg.types import (
     DecimalType,
     DoubleType,
     FloatType,
-    IcebergType,
     IntegerType,
     LongType,
     NestedField,
@@ -32,31 +31,48 @@ from pyiceberg.types import (
 )
 from sqlglot import exp
 
-from dml.model.row_conditions import (
-    AllOf,
-    AnyOf,
-    ArithmeticTerm,
-    ColumnTerm,
-    Compares,
-    ConstantTerm,
-    Operator,
-    RowCondition,
-    RowTerm,
-)
-from dml.plan.comparisons import Comparison
+from dml.plan.comparisons import ComparisonOperator
 from dml.read.projection import arrow_type
+from dml.rows.expressions import (
+    Arithmetic,
+    Cast,
+    Column,
+    Comparison,
+    Literal,
+    Operator,
+    Predicate,
+    Value,
+    all_of,
+    any_of,
+)
 from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
 
-__all__ = ["Columns", "compared_terms", "member_term", "row_term", "value_term"]
+__all__ = [
+    "Columns",
+    "compared_terms",
+    "member_term",
+    "row_term",
+    "selected_value",
+    "sql_text",
+    "stored_value",
+    "uncomputed_part",
+    "value_term",
+]
 
 Columns = Callable[[exp.Expression], NestedField | None]
 """The table's top-level column that an expression is, if it certainly is one."""
 
 MAX_DEPTH: Final = 20
 MAX_MEMBERS: Final = 100
+MAX_SHOWN: Final = 40
+"""The limit for the parts of an expression that EXPLAIN shows as SQL."""
+
 INT: Final = pa.int32()
 LONG: Final = pa.int64()
+FLOAT: Final = pa.float32()
 DOUBLE: Final = pa.float64()
+INTEGER_DIGITS: Final = {INT: 10, LONG: 20}
+MAX_PRECISION: Final = 38
 
 OPERATORS: Final[dict[type[exp.Expression], Operator]] = {
     exp.Add: Operator.ADD,
@@ -67,10 +83,18 @@ OPERATORS: Final[dict[type[exp.Expression], Operator]] = {
 }
 COMPARED: Final = (IntegerType, LongType, DoubleType, StringType, DateType, TimestampType, TimestamptzType)
 STORED: Final = (*COMPARED, BooleanType, FloatType, DecimalType, BinaryType)
-EXACT_DOUBLE: Final = 1 << 53
+LITERALS: Final = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.STRING: pa.string(),
+    Kind.BINARY: pa.binary(),
+    Kind.DATE: pa.date32(),
+    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Kind.TIMESTAMP_NTZ: pa.timestamp("us"),
+}
+"""The Arrow types of constants other than numbers."""
 
 
-def row_term(node: exp.Expression, columns: Columns, depth: int = 0) -> RowTerm | None:
+def row_term(node: exp.Expression, columns: Columns, depth: int = 0) -> Value | None:
     """The term that an expression is.
 
     Args:
@@ -90,10 +114,34 @@ def row_term(node: exp.Expression, columns: Columns, depth: int = 0) -> RowTerm 
     column = columns(node)
     if column is None or not isinstance(column.field_type, COMPARED):
         return None
-    return ColumnTerm(field_id=column.field_id, type=arrow_type(column.field_type, spark=False))
+    return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=False))
 
 
-def arithmetic(node: exp.Expression, columns: Columns, depth: int) -> RowTerm | None:
+def uncomputed_part(node: exp.Expression, columns: Columns, zone: TimeZone) -> exp.Expression:
+    """Return the innermost part that keeps tasks from computing an expression which they cannot compute.
+
+    Args:
+        node: The expression.
+        columns: Finds the columns.
+        zone: The session's time zone.
+    """
+    parts = () if isinstance(node, exp.Dot) else (node.this, node.args.get("expression"))
+    for part in parts:
+        if not isinstance(part, exp.Expression) or isinstance(part, exp.Column | exp.Identifier | exp.Literal):
+            continue
+        if row_term(part, columns) is None and constant(part, zone) is None:
+            return uncomputed_part(part, columns, zone)
+    return node
+
+
+def sql_text(node: exp.Expression) -> str:
+    """Return an expression as SQL, for messages: its kind alone if it is long."""
+    if any(place >= MAX_SHOWN for place, _ in enumerate(node.walk())):
+        return f"a long {node.key.upper()}"
+    return node.sql(dialect="spark")
+
+
+def arithmetic(node: exp.Expression, columns: Columns, depth: int) -> Value | None:
     """An operator between two numbers."""
     operator = OPERATORS[type(node)]
     left, right = row_term(node.this, columns, depth + 1), row_term(node.expression, columns, depth + 1)
@@ -106,36 +154,37 @@ def arithmetic(node: exp.Expression, columns: Columns, depth: int) -> RowTerm | 
         kinds.add(DOUBLE)
     kind = next((kind for kind in (DOUBLE, LONG) if kind in kinds), INT)
     left, right = fitted(left, kind), fitted(right, kind)
-    if left is None or right is None or (isinstance(left, ConstantTerm) and isinstance(right, ConstantTerm)):
+    if left is None or right is None or (isinstance(left, Literal) and isinstance(right, Literal)):
         return None
     if operator in {Operator.DIVIDE, Operator.REMAINDER} and (
-        not isinstance(right, ConstantTerm) or not right.value or (operator is Operator.REMAINDER and kind == DOUBLE)
+        not isinstance(right, Literal) or not right.value or (operator is Operator.REMAINDER and kind == DOUBLE)
     ):
         return None
-    return ArithmeticTerm(operator=operator, left=left, right=right, type=kind)
+    return Arithmetic(operator=operator, left=left, right=right, type=kind)
 
 
-def fitted(term: RowTerm, kind: pa.DataType) -> RowTerm | None:
+def fitted(term: Value, kind: pa.DataType) -> Value | None:
     """A number as a side of arithmetic of a type; None where Spark would compute with another."""
-    if isinstance(term, ConstantTerm):
+    if isinstance(term, Literal):
         return as_number(term, kind)
     return term if term.type in {INT, LONG, kind} and (kind != INT or term.type == INT) else None
 
 
-def as_number(term: ConstantTerm, kind: pa.DataType) -> ConstantTerm | None:
+def as_number(term: Literal, kind: pa.DataType) -> Literal | None:
     """A constant number of another type."""
     if isinstance(term.value, Decimal):  # only with a double: it is made one
-        return ConstantTerm(value=float(term.value), type=DOUBLE) if kind == DOUBLE else None
+        # A decimal has no negative zero: adding zero removes that of the float.
+        return Literal(value=float(term.value) + 0.0, type=DOUBLE) if kind == DOUBLE else None
     if term.type not in {INT, LONG, kind}:
         return None
-    return ConstantTerm(value=float(term.value) if kind == DOUBLE else term.value, type=kind)
+    return Literal(value=float(term.value) if kind == DOUBLE else term.value, type=kind)
 
 
 DECIMAL: Final = pa.decimal128(38, 18)
 """Stands for the type of a number with a point, until it is known what it is computed with."""
 
 
-def number(node: exp.Expression) -> ConstantTerm | None:
+def number(node: exp.Expression) -> Literal | None:
     """A number as it is written; what a cast makes of others is left to Spark.
 
     To Spark a minus sign belongs to the number that it stands before: -2147483648 is an int, -(2147483648) is none.
@@ -157,15 +206,15 @@ def number(node: exp.Expression) -> ConstantTerm | None:
     sign = -1 if negative else 1
     match found.kind, kind:
         case Kind.INTEGER, None if found.value < (1 << 31) + negative:
-            return ConstantTerm(value=sign * found.value, type=INT)
+            return Literal(value=sign * found.value, type=INT)
         case Kind.INTEGER, None | exp.DataType.Type.BIGINT if found.value < (1 << 63) + negative:
-            return ConstantTerm(value=sign * found.value, type=LONG)
+            return Literal(value=sign * found.value, type=LONG)
         case ((Kind.INTEGER | Kind.DECIMAL | Kind.DOUBLE), exp.DataType.Type.DOUBLE):
-            return ConstantTerm(value=sign * float(found.value), type=DOUBLE)
+            return Literal(value=sign * float(found.value), type=DOUBLE)
         case Kind.DOUBLE, None:
-            return ConstantTerm(value=sign * found.value, type=DOUBLE)
+            return Literal(value=sign * found.value, type=DOUBLE)
         case Kind.DECIMAL, None:
-            return ConstantTerm(value=found.value.copy_negate() if negative else found.value, type=DECIMAL)
+            return Literal(value=found.value.copy_negate() if negative else found.value, type=DECIMAL)
     return None
 
 
@@ -173,8 +222,8 @@ UTC: Final = TimeZone.of("UTC")
 
 
 def compared_terms(
-    left: exp.Expression, operator: Comparison, right: exp.Expression, columns: Columns
-) -> RowCondition | None:
+    left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, columns: Columns
+) -> Predicate | None:
     """A comparison of two terms.
 
     Args:
@@ -190,18 +239,18 @@ def compared_terms(
     kind = compared_type(sides[0].type, sides[1].type)
     if kind is None:
         return None
-    fit = [as_number(side, kind) if isinstance(side, ConstantTerm) and side.type != kind else side for side in sides]
-    if fit[0] is None or fit[1] is None or all(isinstance(side, ConstantTerm) for side in fit):
+    fit = [as_number(side, kind) if isinstance(side, Literal) and side.type != kind else side for side in sides]
+    if fit[0] is None or fit[1] is None or all(isinstance(side, Literal) for side in fit):
         return None
-    return Compares(operator=str(operator), left=fit[0], right=fit[1], type=kind)
+    return Comparison(operator=str(operator), left=fit[0], right=fit[1], type=kind)
 
 
-def text(node: exp.Expression, other: RowTerm | None) -> ConstantTerm | None:
+def text(node: exp.Expression, other: Value | None) -> Literal | None:
     """A string as it is written, beside a string: Spark compares their bytes, and so does Arrow."""
     if other is None or other.type != pa.string():
         return None
     found = constant(node, UTC)
-    return None if found is None or found.kind is not Kind.STRING else ConstantTerm(value=found.value, type=other.type)
+    return None if found is None or found.kind is not Kind.STRING else Literal(value=found.value, type=other.type)
 
 
 def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -216,7 +265,7 @@ def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 def member_term(
     node: exp.Expression, members: list[exp.Expression], columns: Columns, *, negated: bool
-) -> RowCondition | None:
+) -> Predicate | None:
     """`term IN (numbers)`, or NOT IN.
 
     Args:
@@ -227,15 +276,18 @@ def member_term(
     """
     if len(members) > MAX_MEMBERS:
         return None
-    operator = Comparison.NOT_EQUAL if negated else Comparison.EQUAL
+    numbers = (number(member) for member in members)
+    if {LONG, DOUBLE} <= {found.type for found in numbers if found is not None}:
+        return None  # Spark compares all members as doubles, which rounds large integers
+    operator = ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL
     found = [compared_terms(node, operator, member, columns) for member in members if number(member) is not None]
     parts = tuple(part for part in found if part is not None)
     if not parts or len(parts) < len(members):
         return None
-    return AllOf(parts=parts) if negated else AnyOf(parts=parts)
+    return all_of(parts) if negated else any_of(parts)
 
 
-def value_term(node: exp.Expression, column: NestedField, columns: Columns, zone: TimeZone) -> RowTerm | None:
+def value_term(node: exp.Expression, column: NestedField, columns: Columns, zone: TimeZone) -> Value | None:
     """The new value of a column, if it is certain what Spark would store.
 
     Args:
@@ -246,38 +298,113 @@ def value_term(node: exp.Expression, column: NestedField, columns: Columns, zone
     """
     if not isinstance(column.field_type, STORED):
         return None
-    kind = arrow_type(column.field_type, spark=True)
-    bare = node
-    while isinstance(bare, exp.Paren):
-        bare = bare.this
-    taken = columns(bare)
-    if taken is not None:
-        fits = taken.field_type == column.field_type and (taken.required or not column.required)
-        return ColumnTerm(field_id=taken.field_id, type=kind) if fits else None
-    found = constant(bare, zone)
-    if found is not None:
-        value = stored(found, column.field_type, number(bare))
-        if value is None and (found.kind is not Kind.NULL or column.required):
-            return None
-        return ConstantTerm(value=value, type=kind)
-    term = row_term(bare, columns)
-    return None if term is None or term.type != kind or column.required else term
+    value = selected_value(node, columns, zone)
+    if value is None or (column.required and may_be_null(value, columns(unwrapped(node)))):
+        return None
+    return stored_value(value, arrow_type(column.field_type, spark=True), narrows=False)
 
 
-def stored(value: Constant, field_type: IcebergType, written: ConstantTerm | None) -> Any:
-    """A constant as a column's value; None where Spark's store assignment might change it, and for NULL."""
-    match field_type, value.kind:
-        case ((IntegerType() | LongType()), Kind.INTEGER) if written is not None:
-            bits = 31 if isinstance(field_type, IntegerType) else 63
-            return value.value if -(1 << bits) <= value.value < 1 << bits else None
-        case DoubleType(), (Kind.INTEGER | Kind.DECIMAL | Kind.DOUBLE) if written is not None:
-            return float(value.value) if value.kind is not Kind.INTEGER or abs(value.value) <= EXACT_DOUBLE else None
-        case (
-            (StringType(), Kind.STRING)
-            | (BooleanType(), Kind.BOOLEAN)
-            | (DateType(), Kind.DATE)
-            | (TimestampType(), Kind.TIMESTAMP_NTZ)
-            | (TimestamptzType(), Kind.TIMESTAMP)
-        ):
-            return value.value
+def selected_value(node: exp.Expression, columns: Columns, zone: TimeZone) -> Value | None:
+    """Return the value of an expression, in the type that Spark gives it; None if only Spark can compute it.
+
+    A NULL has the type null, whatever it is cast to.
+
+    Args:
+        node: The expression.
+        columns: Finds the columns that the expression names.
+        zone: The session's time zone.
+    """
+    node = unwrapped(node)
+    column = columns(node)
+    if column is not None:
+        return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
+    found = constant(node, zone)
+    return row_term(node, columns) if found is None else literal(found, number(node))
+
+
+def unwrapped(node: exp.Expression) -> exp.Expression:
+    """Return an expression without parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def may_be_null(value: Value, column: NestedField | None) -> bool:
+    """Return whether a value may be NULL.
+
+    Args:
+        value: The value.
+        column: The column that it is; None for other values.
+    """
+    if isinstance(value, Literal):
+        return value.value is None
+    return column is None or not column.required
+
+
+def literal(found: Constant, written: Literal | None) -> Literal | None:
+    """Return a constant as Spark types it; None if that is not certain.
+
+    Args:
+        found: The constant.
+        written: The constant as a number, if it is written as one.
+    """
+    if found.kind is Kind.NULL:
+        return Literal(value=None, type=pa.null())
+    if written is None:
+        kind = LITERALS.get(found.kind)
+        return None if kind is None else Literal(value=found.value, type=kind)
+    if written.type != DECIMAL:
+        return written
+    digits, scale = len(written.value.as_tuple().digits), -written.value.as_tuple().exponent
+    precision = max(digits, scale)
+    return Literal(value=written.value, type=pa.decimal128(precision, scale)) if precision <= MAX_PRECISION else None
+
+
+def stored_value(value: Value, kind: pa.DataType, *, narrows: bool) -> Value | None:
+    """Return a value as Spark stores it into a column; None if only Spark can convert it.
+
+    Args:
+        value: The value, in its own type.
+        kind: The column's type.
+        narrows: Whether an integer may be stored into a smaller type, as far as it fits. The policy of the session
+            decides; without it, only widening conversions are made.
+    """
+    source = value.type
+    if source == kind:
+        return value
+    if source == pa.null():
+        return Literal(value=None, type=kind)
+    if isinstance(value, Literal) and (pa.types.is_integer(source) or pa.types.is_decimal(source)):
+        return stored_number(value, kind)
+    if source not in {INT, LONG}:
+        return Cast(value=value, type=kind) if widens(source, kind) else None
+    narrowed = narrows and kind == INT
+    return Cast(value=value, type=kind) if narrowed or widens(source, kind) else None
+
+
+def stored_number(number: Literal, kind: pa.DataType) -> Literal | None:
+    """Return a constant number as a column's value; None if it does not fit, or would be rounded."""
+    value = number.value
+    if kind in {INT, LONG} and pa.types.is_integer(number.type):
+        limit = 1 << (kind.bit_width - 1)
+        return Literal(value=value, type=kind) if -limit <= value < limit else None
+    if kind == DOUBLE:
+        return Literal(value=float(value) + 0.0, type=kind)  # a decimal has no negative zero
+    if pa.types.is_decimal(kind):
+        _, digits, exponent = Decimal(value).as_tuple()
+        zeros = kind.scale + int(exponent)
+        if zeros >= 0 and (len(digits) + zeros <= kind.precision or not value):
+            return Literal(value=Decimal(value), type=kind)
     return None
+
+
+def widens(source: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether a type has every number of another; a large integer is rounded to a float, as in Spark."""
+    if source in {INT, LONG}:
+        if pa.types.is_decimal(kind):
+            return bool(kind.precision - kind.scale >= INTEGER_DIGITS[source])
+        return kind in {LONG, FLOAT, DOUBLE}
+    if pa.types.is_decimal(source) and pa.types.is_decimal(kind):
+        whole = kind.precision - kind.scale >= source.precision - source.scale
+        return bool(whole and kind.scale >= source.scale)
+    return bool(source == FLOAT and kind == DOUBLE)

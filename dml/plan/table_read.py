@@ -266,7 +266,7 @@ def row_filter(fragment: Fragment, reference: TableReference, alias: str, contex
         if speaks_of(conjunct, alias, structs, single=single)
     )
     for conjunct in islice(spoken, MAX_DEPTH):
-        found = And(found, pushable(conjunct, context).expression)
+        found = And(found, pushable(conjunct, context).pruning)
     return found
 
 

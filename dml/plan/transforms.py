@@ -30,7 +30,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dml.plan.comparisons import Column, Comparison, compare, is_null, starts_with
+from dml.plan.comparisons import ComparisonOperator, TableColumn, compare, is_null, starts_with
 from dml.pruning.bucket_predicate import InBuckets
 from dml.sqlparse.constants import Constant, Kind, TimeZone
 
@@ -53,11 +53,11 @@ class Transformed:
 
     name: str
     width: int | None
-    column: Column
+    column: TableColumn
 
 
 def compare_transformed(
-    call: Transformed, operator: Comparison, constant: Constant, zone: TimeZone
+    call: Transformed, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
     """`transform(column) operator constant`.
 
@@ -83,7 +83,7 @@ def compare_transformed(
 
 
 def compare_unit(
-    call: Transformed, operator: Comparison, constant: Constant, zone: TimeZone
+    call: Transformed, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
     """Years, months, days or hours since 1970."""
     wanted = Kind.DATE if call.name == "days" else Kind.INTEGER
@@ -130,36 +130,36 @@ def first_day(unit: str, number: int) -> int | None:
 
 
 def compare_range(
-    column: Column, operator: Comparison, begin: Constant, end: Constant, zone: TimeZone
+    column: TableColumn, operator: ComparisonOperator, begin: Constant, end: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
     """A comparison of what is one for all values from `begin` to before `end`, and grows with the value."""
-    below = compare(column, Comparison.LESS, begin, zone)
-    from_begin = compare(column, Comparison.GREATER_EQUAL, begin, zone)
-    before_end = compare(column, Comparison.LESS, end, zone)
-    above = compare(column, Comparison.GREATER_EQUAL, end, zone)
+    below = compare(column, ComparisonOperator.LESS, begin, zone)
+    from_begin = compare(column, ComparisonOperator.GREATER_EQUAL, begin, zone)
+    before_end = compare(column, ComparisonOperator.LESS, end, zone)
+    above = compare(column, ComparisonOperator.GREATER_EQUAL, end, zone)
     if below is None or from_begin is None or before_end is None or above is None:
         return None
     match operator:
-        case Comparison.EQUAL:
+        case ComparisonOperator.EQUAL:
             return And(from_begin, before_end)
-        case Comparison.NOT_EQUAL:
+        case ComparisonOperator.NOT_EQUAL:
             return Or(below, above)
-        case Comparison.LESS:
+        case ComparisonOperator.LESS:
             return below
-        case Comparison.LESS_EQUAL:
+        case ComparisonOperator.LESS_EQUAL:
             return before_end
-        case Comparison.GREATER:
+        case ComparisonOperator.GREATER:
             return above
     return from_begin
 
 
 def compare_start(
-    column: Column, width: int, operator: Comparison, constant: Constant, zone: TimeZone
+    column: TableColumn, width: int, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
     """The start of a text, compared for being equal."""
-    if constant.kind is not Kind.STRING or operator not in {Comparison.EQUAL, Comparison.NOT_EQUAL}:
+    if constant.kind is not Kind.STRING or operator not in {ComparisonOperator.EQUAL, ComparisonOperator.NOT_EQUAL}:
         return None
-    negated = operator is Comparison.NOT_EQUAL
+    negated = operator is ComparisonOperator.NOT_EQUAL
     length = len(constant.value)
     if length > width:
         return NotNull(term=Reference(column.name)) if negated else AlwaysFalse()
@@ -171,7 +171,7 @@ def compare_start(
 
 
 def compare_multiple(
-    column: Column, width: int, operator: Comparison, constant: Constant, zone: TimeZone
+    column: TableColumn, width: int, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
     """The multiple below a number, compared for being equal to a multiple.
 
@@ -207,7 +207,7 @@ def is_in_transformed(
         return in_buckets(call, frozenset(value.value for value in values), negated=negated)
     if len(values) > MOST_LISTED:
         return None
-    operator, joined = (Comparison.NOT_EQUAL, And) if negated else (Comparison.EQUAL, Or)
+    operator, joined = (ComparisonOperator.NOT_EQUAL, And) if negated else (ComparisonOperator.EQUAL, Or)
     tests = [compare_transformed(call, operator, value, zone) for value in values]
     known = [test for test in tests if test is not None]
     if len(known) < len(tests):
@@ -221,13 +221,13 @@ def is_null_transformed(call: Transformed, *, negated: bool) -> BooleanExpressio
     return is_null(call.column, negated=negated) if has_buckets(call) else None
 
 
-def compare_bucket(call: Transformed, operator: Comparison, constant: Constant) -> BooleanExpression | None:
+def compare_bucket(call: Transformed, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
     """The number of a value's bucket."""
     if not has_buckets(call) or constant.kind is not Kind.INTEGER:
         return None
     number, count = constant.value, call.width
     if operator in EQUALITIES:
-        return in_buckets(call, frozenset({number}), negated=operator is Comparison.NOT_EQUAL)
+        return in_buckets(call, frozenset({number}), negated=operator is ComparisonOperator.NOT_EQUAL)
     if count is None or count > MOST_BUCKETS:
         return None
     return in_buckets(call, frozenset(filter(RANGES[operator](number), range(count))), negated=False)
@@ -270,10 +270,10 @@ BUCKETED = (
     TimestampType,
     TimestamptzType,
 )
-RANGES: dict[Comparison, Callable[[int], Callable[[int], bool]]] = {
-    Comparison.LESS: lambda bound: lambda bucket: bucket < bound,
-    Comparison.LESS_EQUAL: lambda bound: lambda bucket: bucket <= bound,
-    Comparison.GREATER: lambda bound: lambda bucket: bucket > bound,
-    Comparison.GREATER_EQUAL: lambda bound: lambda bucket: bucket >= bound,
+RANGES: dict[ComparisonOperator, Callable[[int], Callable[[int], bool]]] = {
+    ComparisonOperator.LESS: lambda bound: lambda bucket: bucket < bound,
+    ComparisonOperator.LESS_EQUAL: lambda bound: lambda bucket: bucket <= bound,
+    ComparisonOperator.GREATER: lambda bound: lambda bucket: bucket > bound,
+    ComparisonOperator.GREATER_EQUAL: lambda bound: lambda bucket: bucket >= bound,
 }
-EQUALITIES = frozenset({Comparison.EQUAL, Comparison.NOT_EQUAL})
+EQUALITIES = frozenset({ComparisonOperator.EQUAL, ComparisonOperator.NOT_EQUAL})

@@ -6,7 +6,16 @@ Input: an unbound expression. Output: a bound one without NOT; a value made of i
 from collections.abc import Callable
 from typing import TypeVar
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, BoundPredicate, Or
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundPredicate,
+    LiteralPredicate,
+    NotNull,
+    Or,
+)
 from pyiceberg.expressions.visitors import bind, rewrite_not
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
@@ -54,12 +63,33 @@ def folded(
 
 
 def bound_filter(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> BooleanExpression:
-    """The expression without NOT, bound to the schema.
+    """Return the expression without NOT, bound to the schema.
 
-    PyIceberg takes IS NULL on a required field for false, although the field is NULL wherever an optional struct
-    around it is: so it is bound to a schema without required fields.
+    PyIceberg's `bind` ignores NULL in two cases, in which its result would be wrong:
+
+    - It binds IS NULL on a required field to FALSE, although the field is NULL wherever an optional struct around it
+      is. Therefore the schema has no required fields here.
+    - It binds a comparison that holds for every value of the type, such as `i > -3000000000`, to TRUE. Here it is NOT
+      NULL. A projection may have such literals: the one before the least date is none.
     """
-    return bind(optional_schema(schema), rewrite_not(expression), case_sensitive)
+    return bound_to(optional_schema(schema), expression, case_sensitive=case_sensitive)
+
+
+def bound_to(fields: Schema, expression: BooleanExpression, *, case_sensitive: bool) -> BooleanExpression:
+    """As `bound_filter`, with a schema of which every field is optional."""
+
+    def bound(part: BooleanExpression) -> BooleanExpression:
+        match part:
+            case And():
+                return And(bound(part.left), bound(part.right))
+            case Or():
+                return Or(bound(part.left), bound(part.right))
+        found = bind(fields, part, case_sensitive)
+        if isinstance(part, LiteralPredicate) and isinstance(found, AlwaysTrue):
+            return bind(fields, NotNull(term=part.term), case_sensitive)
+        return found
+
+    return bound(rewrite_not(expression))
 
 
 def optional_schema(schema: Schema) -> Schema:

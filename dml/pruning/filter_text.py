@@ -62,10 +62,10 @@ def filter_text(expression: BooleanExpression) -> str:
     Args:
         expression: One whose columns are names.
     """
-    return visit(expression, Text())
+    return visit(expression, FilterText())
 
 
-class Text(BooleanExpressionVisitor[str]):
+class FilterText(BooleanExpressionVisitor[str]):
     def visit_true(self) -> str:
         return "TRUE"
 

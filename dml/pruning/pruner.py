@@ -29,10 +29,10 @@ from dml.pruning.bound_expressions import optional_schema
 from dml.pruning.bucket_predicate import partitions_that_may_match, partitions_that_must_match
 from dml.pruning.file_bounds import file_bounds, metric_columns, partition_bounds, summary_bounds
 from dml.pruning.many_files import FilesTest, any_match_of_files, files_bounds
-from dml.pruning.partition_values import exact_type, rows_bounds
+from dml.pruning.partition_bounds import exact_type, rows_bounds
 from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match
 
-__all__ = ["AnyOf", "FileFilter", "PartitionSet", "Pruner"]
+__all__ = ["AnyFilter", "FileFilter", "PartitionSet", "Pruner"]
 
 MOST_PARTITIONS: Final = 500
 """Testing each manifest against more partitions than this costs more than opening it."""
@@ -329,8 +329,8 @@ def within(bounds: ColumnBounds, value: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class AnyOf:
-    """The files of several filters.
+class AnyFilter:
+    """Selects the files that at least one of several filters selects.
 
     Attributes:
         filters: The filters.
@@ -339,13 +339,13 @@ class AnyOf:
     filters: "tuple[FileFilter, ...]"
 
     def manifest(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest may list files of one of them."""
+        """Return whether a manifest may list such files."""
         return any(one.manifest(manifest) for one in self.filters)
 
     def may_match(self, file: ContentFile) -> bool:
-        """Whether a file may be one of one of them."""
+        """Return whether a filter may select a file."""
         return any(one.may_match(file) for one in self.filters)
 
 
-FileFilter = Pruner | PartitionSet | AnyOf
+FileFilter = Pruner | PartitionSet | AnyFilter
 """Which files a commit is about: by rows, by partitions, or by either."""

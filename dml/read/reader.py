@@ -23,19 +23,21 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.errors import CorruptFileError, DataError
+from dml.errors import CorruptFileError
 from dml.files.file_io import file_errors, file_io
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.pruning.row_tests import Bounds, any_match
 from dml.read.applied_deletes import DeleteLoader, EqualityDeletes
-from dml.read.computed_rows import condition_filter, is_too_large
 from dml.read.data_file import DataFile, Piece, coalesced, counted, empty_rows, wrong_rows
 from dml.read.metadata_columns import LINEAGE_IDS, MetadataColumns
 from dml.read.open_data_file import open_data_file
 from dml.read.projection import Projector, arrow_field, constant_array, projector
-from dml.read.row_filter import KeySet, RowMask, row_filter
+from dml.read.row_predicates import select_rows
+from dml.rows.evaluate import CompiledPredicate
+from dml.rows.expressions import TRUE, all_of
+from dml.rows.lookup import KeyLookup
 
-__all__ = ["FileBatch", "KeyLookup", "PieceReader", "TaskReader", "piece_readers", "scan_file"]
+__all__ = ["FileBatch", "KeyTest", "PieceReader", "TaskReader", "piece_readers", "scan_file"]
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
@@ -44,12 +46,12 @@ Columns = Callable[[int], pa.Array]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyLookup:
-    """A lookup of the rows that have one of the keys that matter.
+class KeyTest:
+    """Tells which rows may have one of the keys of a join.
 
     Attributes:
         column_ids: Field ids of the key columns.
-        contains: Returns a mask for the key columns of some rows, in Iceberg's native types.
+        contains: Returns the mask for the key columns of rows, in Iceberg's native types.
     """
 
     column_ids: tuple[int, ...]
@@ -135,7 +137,7 @@ class TaskReader:
         NotSupportedError: Spark cannot hold a column.
     """
 
-    def __init__(self, context: ScanContext, *, spark_types: bool = True, keys: KeyLookup | None = None) -> None:
+    def __init__(self, context: ScanContext, *, spark_types: bool = True, keys: KeyTest | None = None) -> None:
         self.context = context
         self.keys = keys
         self.spark_types = spark_types
@@ -154,33 +156,31 @@ class TaskReader:
 
     def _compile_filters(self) -> None:
         context = self.context
-        self.may_match, self.row_mask, self.filter_ids = None, None, frozenset[int]()
+        self.may_match, predicate = None, context.row_predicate
         if context.row_filter is not None:
             self.may_match = any_match(context.row_filter, self.schema, case_sensitive=context.case_sensitive)
-            rows = row_filter(context.row_filter, self.schema, case_sensitive=context.case_sensitive)
-            if rows is not None:
-                self.row_mask, self.filter_ids = rows.mask, rows.columns
-        self.computed_mask: RowMask | None = None
-        if context.row_condition is not None:
-            computed = condition_filter(context.row_condition, self.schema, case_sensitive=context.case_sensitive)
-            if computed is not None:
-                self.computed_mask = computed.mask
-                self.filter_ids |= computed.columns
+            selected = select_rows(context.row_filter, self.schema, case_sensitive=context.case_sensitive)
+            predicate = all_of((selected.predicate, predicate))
+        # A scan that does not decide rows leaves an overflow to Spark, which evaluates the condition again.
+        self.row_test = None
+        if predicate != TRUE:
+            self.row_test = CompiledPredicate(predicate, keeps_overflow=not context.decides_rows)
+        self.filter_ids = frozenset[int]() if self.row_test is None else self.row_test.column_ids
         key_ids = () if context.key_filter is None else context.key_filter.column_ids
         if self.keys is None and context.key_filter is not None and not any(map(self._is_floating, key_ids)):
-            key_set = self._key_set(key_ids, context.key_filter.values)
-            self.keys = KeyLookup(column_ids=key_ids, contains=key_set.contains)
+            lookup = self._key_lookup(key_ids, context.key_filter.values)
+            self.keys = KeyTest(column_ids=key_ids, contains=lookup.contains)
         self.key_ids = () if self.keys is None else self.keys.column_ids
 
     def _is_floating(self, field_id: int) -> bool:
         # Arrow distinguishes -0.0 from 0.0 and one NaN from another where Spark's joins do not.
         return bool(pa.types.is_floating(arrow_field(self.columns[field_id], spark=False).type))
 
-    def _key_set(self, key_ids: Sequence[int], values: bytes) -> KeySet:
+    def _key_lookup(self, key_ids: Sequence[int], values: bytes) -> KeyLookup:
         table = pa.ipc.open_stream(values).read_all()
         types = [arrow_field(self.columns[field_id], spark=False).type for field_id in key_ids]
         columns = [column.cast(target).combine_chunks() for column, target in zip(table.columns, types, strict=True)]
-        return KeySet(columns)
+        return KeyLookup(columns)
 
     def read(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
         """The live rows of a task that may match the filters.
@@ -325,7 +325,8 @@ class FileView:
     def kept(self, start: int, batch: pa.RecordBatch, positions: PositionDeleteIndex | None) -> Mask | None:
         """Which rows are live and may match the filters; None for all."""
         keep = self.live(start, batch, positions)
-        if not self.filter_ids or (keep is not None and not keep.any()):
+        selects = self.reader.row_test is not None or self.reader.keys is not None
+        if not selects or (keep is not None and not keep.any()):
             return keep
         matching = self.filtered(batch)
         return matching if keep is None else keep & matching
@@ -342,14 +343,8 @@ class FileView:
         """Which rows may match the row filter and the key filter."""
         columns = {field_id: self._native(batch, field_id) for field_id in self.filter_ids}
         mask = np.ones(batch.num_rows, np.bool_)
-        if self.reader.row_mask is not None:
-            mask &= np.asarray(self.reader.row_mask(columns).to_numpy(zero_copy_only=False))
-        if self.reader.computed_mask is not None:
-            try:
-                mask &= np.asarray(self.reader.computed_mask(columns).to_numpy(zero_copy_only=False))
-            except DataError as error:
-                if self.reader.context.decides_rows or not is_too_large(error):
-                    raise  # else Spark computes it again, and says what it says
+        if self.reader.row_test is not None:
+            mask &= self.reader.row_test.mask(columns, batch.num_rows)
         if self.reader.keys is not None:
             mask &= self.reader.keys.contains([columns[field_id] for field_id in self.reader.key_ids])
         return mask

@@ -18,6 +18,7 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
 from dml.read.applied_deletes import DeleteLoader
 from dml.read.reader import FileBatch, PieceReader, piece_readers, scan_file
+from dml.rows.expressions import TRUE
 
 __all__ = ["TargetFiles"]
 
@@ -46,7 +47,7 @@ class TargetFiles:
             for start in range(0, len(tasks), BLOCK)
         )
         return TargetFiles(
-            blocks=blocks, context=replace(context, row_filter=None, key_filter=None, row_condition=None)
+            blocks=blocks, context=replace(context, row_filter=None, key_filter=None, row_predicate=TRUE)
         )
 
     def task(self, ordinal: int) -> ScanTask:

@@ -23,7 +23,7 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.row_level import run_truncate
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
 from dml.remote.reads import read_table
-from dml.remote.refusals import Condition, in_sparks_words, refusal, said_by
+from dml.remote.refusals import ErrorCondition, in_sparks_words, refusal, said_by
 from dml.spark.handlers import running
 from dml.spark.types import spark_field
 from dml.sqlparse.quoting import quote_name
@@ -106,7 +106,7 @@ class Tables:
             statement = ShowTables(namespace=parts, pattern=pattern)
             shown = ddl.execute(statement, self.engine.registry, time_zone="UTC")
         except NotFoundError as error:
-            raise refusal(Condition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
         names = ((*parts, str(row[1])) for row in shown.rows)
         return [self.get(name) for name in names if self.exists(name)]  # one may be gone meanwhile
 
@@ -201,7 +201,7 @@ class Tables:
         found = self.engine.registry.resolve(parts)
         if found is None:
             message = f"The table or view {quote_name(parts)} cannot be found. {self.engine.registry.proposal(parts)}"
-            raise refusal(Condition.TABLE_OR_VIEW_NOT_FOUND, parts, message)
+            raise refusal(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, parts, message)
         return found
 
     def _run(self, statement: ddl.DdlStatement, parts: Parts) -> ddl.DdlResult:
@@ -228,7 +228,7 @@ class Namespaces:
         try:
             properties = catalogs.namespace_properties(self.engine.registry.catalog(parts[0]), parts[1:])
         except NotFoundError as error:
-            raise refusal(Condition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
         return Database(
             name=quote_name(parts[1:]),
             catalog=parts[0],
@@ -248,18 +248,18 @@ class Namespaces:
         try:
             self._run(statement)
         except AlreadyExistsError as error:
-            raise refusal(Condition.SCHEMA_ALREADY_EXISTS, parts, said_by(error)) from error
+            raise refusal(ErrorCondition.SCHEMA_ALREADY_EXISTS, parts, said_by(error)) from error
 
     def drop(self, parts: Parts, ifExists: bool = False, cascade: bool = False) -> None:  # noqa: N803  PySpark's name
         """`dropDatabase`."""
         try:
             self._run(DropNamespace(name=parts, span=NOWHERE, if_exists=ifExists, cascade=cascade))
         except NotFoundError as error:
-            raise refusal(Condition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
         except AnalysisError as error:
             if "is not empty" not in error.message:
                 raise
-            raise refusal(Condition.SCHEMA_NOT_EMPTY, parts, said_by(error)) from error
+            raise refusal(ErrorCondition.SCHEMA_NOT_EMPTY, parts, said_by(error)) from error
 
     def _run(self, statement: ddl.DdlStatement) -> None:
         with running():

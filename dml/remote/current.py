@@ -18,7 +18,7 @@ from dml.engine.dispatch import run_use
 from dml.engine.engine import Engine, is_connect
 from dml.errors import NotFoundError
 from dml.remote.catalog import Namespaces
-from dml.remote.refusals import Condition, refusal, said_by
+from dml.remote.refusals import ErrorCondition, refusal, said_by
 from dml.spark.handlers import is_temporary_view, running
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
@@ -151,7 +151,7 @@ class CurrentCatalog:
         try:
             self._use((self.engine.registry.current_catalog, *parts))
         except NotFoundError as error:
-            raise refusal(Condition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
 
     def _use(self, name: Parts, *, catalog_only: bool = False) -> None:
         text = ".".join(map(quoted, name))

@@ -17,7 +17,7 @@ from dml.engine.ownership import parsed
 from dml.engine.query import run_query, snapshot_to_read
 from dml.engine.scans import scan_table
 from dml.errors import AnalysisError, ErrorKind
-from dml.remote.refusals import Condition, in_sparks_words, refusal
+from dml.remote.refusals import ErrorCondition, in_sparks_words, refusal
 from dml.spark.connect_plans import CurrentRows, following_frame
 from dml.spark.handlers import running
 from dml.sqlparse.quoting import quote_name, quote_string
@@ -42,7 +42,7 @@ def read_table(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str
         DmlError: the options do not go together, or there is no such version, branch or snapshot.
     """
     with running(), in_sparks_words(engine, parts):
-        read = TableRead.of(engine, parts, {key.lower(): str(value) for key, value in options.items()})
+        read = RemoteRead.of(engine, parts, {key.lower(): str(value) for key, value in options.items()})
         resolved = read.resolved()
         read.current()  # what is wrong is said now, not when rows are asked for
         name = (resolved.catalog_name, *resolved.identifier)
@@ -50,8 +50,8 @@ def read_table(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableRead:
-    """A table, and which state of it is read.
+class RemoteRead:
+    """A table and the snapshot that a Connect client reads.
 
     Attributes:
         engine: The session and its catalogs.
@@ -68,14 +68,14 @@ class TableRead:
     settings: StatementSettings
 
     @staticmethod
-    def of(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str]) -> "TableRead":
+    def of(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str]) -> "RemoteRead":
         """What a reader asks for; a time becomes the snapshot of that time.
 
         Raises:
             AnalysisError: a version and a time.
         """
         settings = StatementSettings.of(engine.spark)
-        read = TableRead(engine=engine, parts=parts, version=options.get(VERSION), options=options, settings=settings)
+        read = RemoteRead(engine=engine, parts=parts, version=options.get(VERSION), options=options, settings=settings)
         if TIME not in options:
             return read
         if read.version is not None:
@@ -100,7 +100,7 @@ class TableRead:
         if found is None:
             hint = self.engine.registry.proposal(self.parts)
             message = f"The table or view {quote_name(self.parts)} cannot be found. {hint}"
-            raise refusal(Condition.TABLE_OR_VIEW_NOT_FOUND, self.parts, message)
+            raise refusal(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, self.parts, message)
         return found
 
     def current(self) -> CurrentRows:

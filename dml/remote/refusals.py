@@ -18,11 +18,11 @@ from dml.errors import AlreadyExistsError, DmlError, NotFoundError
 from dml.spark.errors import raised_by_us
 from dml.sqlparse.quoting import quoted
 
-__all__ = ["Condition", "in_sparks_words", "refusal", "said_by"]
+__all__ = ["ErrorCondition", "in_sparks_words", "refusal", "said_by"]
 
 
-class Condition(Enum):
-    """Error conditions of Spark: the SQLSTATE, and what is named."""
+class ErrorCondition(Enum):
+    """Spark's error conditions, each with its SQLSTATE and its message parameter."""
 
     TABLE_OR_VIEW_NOT_FOUND = ("42P01", "relationName")
     TABLE_OR_VIEW_ALREADY_EXISTS = ("42P07", "relationName")
@@ -31,7 +31,7 @@ class Condition(Enum):
     SCHEMA_NOT_EMPTY = ("2BP01", "schemaName")
 
 
-def refusal(condition: Condition, parts: Sequence[str], message: str) -> Exception:
+def refusal(condition: ErrorCondition, parts: Sequence[str], message: str) -> Exception:
     """The exception of a condition, of the kind that Spark Connect's client raises.
 
     Args:
@@ -62,13 +62,13 @@ def in_sparks_words(engine: Engine, parts: Sequence[str], *, creates: bool = Fal
     try:
         yield
     except AlreadyExistsError as error:
-        raise refusal(Condition.TABLE_OR_VIEW_ALREADY_EXISTS, parts, said_by(error)) from error
+        raise refusal(ErrorCondition.TABLE_OR_VIEW_ALREADY_EXISTS, parts, said_by(error)) from error
     except NotFoundError as error:
         if engine.registry.resolve(tuple(parts)) is not None:  # a branch, a snapshot
             raise
         if creates and not namespace_exists(engine.registry.catalog(parts[0]), tuple(parts[1:-1])):
-            raise refusal(Condition.SCHEMA_NOT_FOUND, parts[:-1], said_by(error)) from error
-        raise refusal(Condition.TABLE_OR_VIEW_NOT_FOUND, parts, said_by(error)) from error
+            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts[:-1], said_by(error)) from error
+        raise refusal(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, parts, said_by(error)) from error
     except DmlError:
         raise
     except PySparkException as error:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dml.connector.changes import SAID_OTHERWISE
 from dml.connector.state import reading_one_state
-from dml.engine.create_as_select import Creation, run_create
+from dml.connector.table_changes import SAID_OTHERWISE
+from dml.engine.create_as_select import CreateAsSelect, run_create
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import GivenRows, InsertOptions, insert_options, run_insert
 from dml.engine.ownership import parsed
@@ -141,7 +141,7 @@ def create(engine: Engine, call: WriteCall) -> None:
     )
     settings = StatementSettings.of(engine.spark)
     try:
-        run_create(Creation(engine, statement, text, call.rows, settings, time.perf_counter(), options))
+        run_create(CreateAsSelect(engine, statement, text, call.rows, settings, time.perf_counter(), options))
     except AlreadyExistsError:
         if not statement.if_not_exists:
             raise

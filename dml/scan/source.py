@@ -16,15 +16,16 @@ from pyspark.sql import types as spark_types
 
 from dml.catalog.credentials import storage_properties
 from dml.model import columns
-from dml.model.row_conditions import RowCondition
 from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.options import DEFAULT_NAME_MAPPING
 from dml.read.metadata_columns import partition_fields
-from dml.read.packed_groups import PackedGroups
+from dml.rows.expressions import TRUE, Predicate
 from dml.scan.size import scan_size
 from dml.spark.jvm import empty_frame
 from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_field
+from dml.tasks.row_task import RowTask
+from dml.tasks.task_input import TaskInput
 
 __all__ = ["dataframe", "scan_context", "spark_schema"]
 
@@ -40,7 +41,7 @@ def scan_context(
     metadata_columns: Sequence[str] = (),
     row_filter: BooleanExpression | None = None,
     key_filter: KeyFilter | None = None,
-    row_condition: RowCondition | None = None,
+    row_predicate: Predicate = TRUE,
     case_sensitive: bool = False,
     schema: Schema | None = None,
     batch_rows: int = BATCH_ROWS,
@@ -54,7 +55,7 @@ def scan_context(
         metadata_columns: Metadata columns to return after them.
         row_filter: An unbound expression; None for all rows.
         key_filter: The join keys that matter; None for all.
-        row_condition: What more is computed of rows; None for nothing.
+        row_predicate: A predicate in addition to `row_filter`.
         case_sensitive: How the filter's names match.
         schema: The schema to read with; None for the table's current one.
         batch_rows: Greatest number of rows of a batch.
@@ -70,7 +71,7 @@ def scan_context(
         io_properties=storage_properties(table.io.properties),
         row_filter=row_filter,
         key_filter=key_filter,
-        row_condition=row_condition,
+        row_predicate=row_predicate,
         batch_rows=batch_rows,
         case_sensitive=case_sensitive,
     )
@@ -151,4 +152,4 @@ def dataframe(spark: SparkSession, groups: Sequence[Sequence[ScanTask]], context
         columns_read=len(context.projected_ids),
         key_filter=context.key_filter,
     )
-    return task_frame(spark, len(groups), PackedGroups.pack(groups, context).read, row, found.size)
+    return task_frame(spark, len(groups), RowTask(input=TaskInput.of(groups, context)), row, found.size)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from dml.spark.handlers import catalog_of_bare_names
 from dml.spark.versions import sql_failure
@@ -38,6 +39,9 @@ def note_of(error: PySparkException, catalog: str) -> str | None:
     what = CONDITIONS.get(failure.condition or "")
     found = NAME.search(failure.message)
     if what is None or found is None or f"`{catalog}`" in failure.message:
+        return None
+    session = SparkSession.getActiveSession()
+    if session is not None and session.catalog.currentCatalog() == catalog:  # which PySpark 4.0 leaves out of messages
         return None
     name = ".".join((catalog, found[1].replace("`", "")))
     return f"If the {what} is in RowDelta's catalog '{catalog}', write '{name}', or run 'USE {catalog}' first"

@@ -22,9 +22,9 @@ from dml.spark.column_tree import (
     Call,
     Case,
     Cast,
-    Constant,
     Extract,
     Lambda,
+    LiteralText,
     Name,
     Node,
     Variable,
@@ -152,7 +152,7 @@ class CatalystReader:
             operands = flattened(node, name, split) if name in {"and", "or"} else sequence(node.children())
             return Call(name=(name,), arguments=tuple(map(self.read, operands)))
         if kind in {"TimestampAdd", "TimestampDiff"}:
-            arguments = (Constant(text=string_text(node.unit())), *map(self.read, sequence(node.children())))
+            arguments = (LiteralText(text=string_text(node.unit())), *map(self.read, sequence(node.children())))
             return Call(name=(kind.lower(),), arguments=arguments)
         if kind in UDFS:
             raise refusal(f"The user-defined function {node.name()}", UDF_HINT)
@@ -181,9 +181,9 @@ class CatalystReader:
     def in_nothing(self, node: Any) -> Node:
         """`a.isin()`, which SQL cannot say: false, or by a setting NULL where `a` is NULL."""
         if not self.null_in_nothing:
-            return Constant(text="FALSE")
+            return LiteralText(text="FALSE")
         is_null = Call(name=("isnull",), arguments=(self.read(node.value()),))
-        return Call(name=("and",), arguments=(is_null, Constant(text="CAST(NULL AS BOOLEAN)")))
+        return Call(name=("and",), arguments=(is_null, LiteralText(text="CAST(NULL AS BOOLEAN)")))
 
     def function(self, node: Any) -> Call:
         """A function that Spark will look up by its name."""
@@ -231,7 +231,7 @@ def split(node: Any) -> tuple[str, list[Any]] | None:
     return (PLAIN[kind], list(sequence(node.children()))) if kind in {"And", "Or"} else None
 
 
-def literal_constant(literal: Any) -> Constant:
+def literal_constant(literal: Any) -> LiteralText:
     """A literal of the JVM, with the type and the value that Spark gives it.
 
     Raises:
@@ -239,12 +239,12 @@ def literal_constant(literal: Any) -> Constant:
     """
     kind, value = literal.dataType().json().strip('"'), literal.value()
     if value is None and kind != "void":
-        return Constant(text=f"CAST(NULL AS {literal.dataType().sql()})")
+        return LiteralText(text=f"CAST(NULL AS {literal.dataType().sql()})")
     if kind == "string":
         value = value.toString()
     elif kind.startswith("decimal("):
         value = Decimal(value.toString())
-    return Constant(text=literal_text(value, kind))
+    return LiteralText(text=literal_text(value, kind))
 
 
 def sequence(values: Any) -> Iterator[Any]:

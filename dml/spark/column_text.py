@@ -22,9 +22,9 @@ from dml.spark.column_tree import (
     Call,
     Case,
     Cast,
-    Constant,
     Extract,
     Lambda,
+    LiteralText,
     Name,
     NamedArgument,
     Node,
@@ -33,7 +33,7 @@ from dml.spark.column_tree import (
     refusal,
 )
 from dml.sqlparse.quoting import quote_string, quoted
-from dml.sqlparse.tokens import Kind, read_source
+from dml.sqlparse.tokens import TokenKind, read_source
 
 __all__ = ["checked_type", "literal_text", "string_text", "tree_sql"]
 
@@ -68,7 +68,7 @@ def tree_sql(node: Node, scope: Scope = frozenset()) -> str:
     match node:
         case Name():
             return name_sql(node, scope)
-        case Constant():
+        case LiteralText():
             return node.text
         case Call():
             return call_sql(node, scope)
@@ -140,7 +140,7 @@ def call_sql(call: Call, scope: Scope) -> str:
     if name in POSTFIX and len(texts) == 1:
         return f"({texts[0]} {POSTFIX[name]})"
     # One element could be a query in parentheses, which IN would take for its set.
-    if name == "in" and (len(texts) > 2 or (len(texts) == 2 and isinstance(call.arguments[1], Constant))):
+    if name == "in" and (len(texts) > 2 or (len(texts) == 2 and isinstance(call.arguments[1], LiteralText))):
         return f"({texts[0]} IN ({', '.join(texts[1:])}))"
     return plain_call(call, scope)
 
@@ -196,7 +196,7 @@ def text_sql(node: Text, scope: Scope) -> str:
     names = {source.name(index).lower() for index in range(source.end) if source.is_name(index)}
     if names & scope:
         raise refusal(f"The text {node.sql!r}, which names the parameter of a lambda around it,")
-    strings = [source.text(index) for index in range(source.end) if source.tokens[index].kind is Kind.STRING]
+    strings = [source.text(index) for index in range(source.end) if source.tokens[index].kind is TokenKind.STRING]
     if scope and any(name in string.lower() for name in scope for string in strings):
         raise refusal(f"The text {node.sql!r}, which may name the parameter of a lambda around it,")
     return f"({source.sql[: source.tokens[source.end - 1].end]})"
@@ -210,7 +210,7 @@ def checked_type(text: str) -> str:
     """
     source = read_source(text)
     tokens = source.tokens[: source.end]
-    signs = {token.key for token in tokens if token.kind is Kind.SYMBOL}
+    signs = {token.key for token in tokens if token.kind is TokenKind.SYMBOL}
     if source.problem is not None or not tokens or "${" in text or signs - set("<>(),:"):
         raise refusal(f"The type {text!r}")
     return text

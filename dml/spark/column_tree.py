@@ -17,9 +17,9 @@ __all__ = [
     "Call",
     "Case",
     "Cast",
-    "Constant",
     "Extract",
     "Lambda",
+    "LiteralText",
     "Name",
     "NamedArgument",
     "Node",
@@ -65,7 +65,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Constant:
+class LiteralText:
     """A literal, as SQL text."""
 
     text: str
@@ -152,7 +152,7 @@ class NamedArgument:
     value: "Node"
 
 
-Node = Name | Constant | Call | Case | Cast | Aliased | Text | Lambda | Variable | Extract | NamedArgument
+Node = Name | LiteralText | Call | Case | Cast | Aliased | Text | Lambda | Variable | Extract | NamedArgument
 
 
 def refusal(what: str, hint: str = "Give the expression as SQL text") -> NotSupportedError:

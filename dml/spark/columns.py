@@ -22,9 +22,9 @@ from dml.spark.column_tree import (
     Call,
     Case,
     Cast,
-    Constant,
     Extract,
     Lambda,
+    LiteralText,
     Name,
     Node,
     Text,
@@ -150,7 +150,7 @@ class ClassicReader:
                 return self.bound_expression(node)
         raise unknown(kind)
 
-    def literal(self, node: Any) -> Constant:
+    def literal(self, node: Any) -> LiteralText:
         """A literal, with the type and the value that Spark gives it."""
         return literal_constant(self.expression(node))
 

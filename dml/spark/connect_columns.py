@@ -20,9 +20,9 @@ from dml.spark.column_tree import (
     Call,
     Case,
     Cast,
-    Constant,
     Extract,
     Lambda,
+    LiteralText,
     Name,
     NamedArgument,
     Node,
@@ -139,16 +139,16 @@ class ConnectReader:
         return Cast(child=child, type_text=checked_type(text), may_fail=mode is None)
 
 
-def literal(value: Any, kind: spark.DataType) -> Constant:
+def literal(value: Any, kind: spark.DataType) -> LiteralText:
     """A literal; Connect keeps dates and times as Spark does."""
     if value is None:
-        return Constant(text="NULL" if isinstance(kind, spark.NullType) else f"CAST(NULL AS {type_text(kind)})")
+        return LiteralText(text="NULL" if isinstance(kind, spark.NullType) else f"CAST(NULL AS {type_text(kind)})")
     if isinstance(kind, spark.ArrayType):
         elements = ", ".join(literal(element, kind.elementType).text for element in value)
-        return Constant(text=f"CAST(`array`({elements}) AS {type_text(kind)})")
+        return LiteralText(text=f"CAST(`array`({elements}) AS {type_text(kind)})")
     if isinstance(kind, spark.DecimalType):
-        return Constant(text=literal_text(value, decimal_type(value, kind)))
-    return Constant(text=literal_text(value, str(kind.jsonValue())))
+        return LiteralText(text=literal_text(value, decimal_type(value, kind)))
+    return LiteralText(text=literal_text(value, str(kind.jsonValue())))
 
 
 def decimal_type(value: Decimal, kind: spark.DecimalType) -> str:

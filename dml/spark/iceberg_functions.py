@@ -70,7 +70,7 @@ MOST_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A call in a text: its function, its place, the places of its arguments."""
 
     name: str
@@ -136,7 +136,7 @@ def with_iceberg_functions(text: str, analyse: Callable[[str], object], catalogs
     return replaced(text, calls, rendered, 0, len(text))
 
 
-def calls_in(source: Source, catalogs: Collection[str]) -> list[Call]:
+def calls_in(source: Source, catalogs: Collection[str]) -> list[FunctionCall]:
     """The calls of a text, in the order of their places."""
     found = []
     names = {name.lower() for name in catalogs}
@@ -154,7 +154,7 @@ def calls_in(source: Source, catalogs: Collection[str]) -> list[Call]:
             continue
         close = source.partner[index]
         found.append(
-            Call(
+            FunctionCall(
                 name=name,
                 start=source.tokens[first].start,
                 end=source.tokens[close].end,
@@ -177,7 +177,7 @@ def arguments_in(source: Source, opening: int, closing: int) -> list[tuple[int, 
     return arguments
 
 
-def replaced(text: str, calls: list[Call], rendered: dict[int, str], start: int, end: int) -> str:
+def replaced(text: str, calls: list[FunctionCall], rendered: dict[int, str], start: int, end: int) -> str:
     """A part of the text with its calls replaced: by their expressions where those are known, else by probes."""
     pieces = []
     place = start
@@ -190,7 +190,7 @@ def replaced(text: str, calls: list[Call], rendered: dict[int, str], start: int,
     return "".join((*pieces, text[place:end]))
 
 
-def probe(text: str, calls: list[Call], rendered: dict[int, str], number: int) -> str:
+def probe(text: str, calls: list[FunctionCall], rendered: dict[int, str], number: int) -> str:
     """What no argument fits: `map_keys` of a struct that holds the arguments."""
     fields = ", ".join(
         f"'a{index}', ({replaced(text, calls, rendered, start, end)})"
@@ -227,7 +227,7 @@ def is_no_probe(record: logging.LogRecord) -> bool:
     return PROBE not in record.getMessage()
 
 
-def check_arity(text: str, call: Call) -> None:
+def check_arity(text: str, call: FunctionCall) -> None:
     """As many arguments as the function takes."""
     wanted = FUNCTIONS[call.name]
     if len(call.arguments) != wanted:
@@ -235,7 +235,7 @@ def check_arity(text: str, call: Call) -> None:
         raise refused(text, call, f"system.{call.name} takes {expected}, and {len(call.arguments)} are given")
 
 
-def check_arguments(text: str, call: Call, types: tuple[SparkType, ...]) -> None:
+def check_arguments(text: str, call: FunctionCall, types: tuple[SparkType, ...]) -> None:
     """Arguments of the types that the function takes.
 
     Raises:
@@ -262,7 +262,7 @@ def check_arguments(text: str, call: Call, types: tuple[SparkType, ...]) -> None
         )
 
 
-def refused(text: str, call: Call, message: str, hint: str = "") -> AnalysisError:
+def refused(text: str, call: FunctionCall, message: str, hint: str = "") -> AnalysisError:
     """An error about a call; where it stands in the statement is found by its text."""
     return AnalysisError(
         message,

@@ -103,7 +103,7 @@ def kept(answer: JavaObject) -> JavaObject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class CallingThread:
     """A thread of the JVM that has called Python.
 
     Attributes:
@@ -125,7 +125,7 @@ class Callers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._callers: list[Caller] = []
+        self._callers: list[CallingThread] = []
         self._limit = MOST_CALLERS
 
     def add_current(self) -> None:
@@ -137,15 +137,15 @@ class Callers:
         with suppress(Py4JError, OSError):  # connections that stay open are no reason to fail
             server = JavaObject("GATEWAY_SERVER", client).getCallbackClient()
             thread = jvm_view().java.lang.Thread.currentThread()
-            caller = Caller(thread=thread, connection=server.getPerThreadConnection())
+            caller = CallingThread(thread=thread, connection=server.getPerThreadConnection())
             with self._lock:
                 self._callers.append(caller)
                 if len(self._callers) >= self._limit:
                     self._close_ended(server)
 
     def _close_ended(self, server: JavaObject) -> None:
-        alive: list[Caller] = []
-        ended: list[Caller] = []
+        alive: list[CallingThread] = []
+        ended: list[CallingThread] = []
         for caller in self._callers:
             (alive if caller.thread.isAlive() else ended).append(caller)
         self._callers, self._limit = alive, max(MOST_CALLERS, 2 * len(alive))

@@ -41,6 +41,7 @@ __all__ = [
     "Assign",
     "StoreAssignmentPolicy",
     "default_sql",
+    "is_assignable",
     "null_sql",
     "same_type",
     "store_assignment_policy",
@@ -110,7 +111,7 @@ def widens(source: DataType, target: DataType) -> bool:
     return isinstance(source, AtomicType) and isinstance(target, StringType)
 
 
-def assignable(source: DataType, target: DataType, policy: StoreAssignmentPolicy) -> bool:
+def is_assignable(source: DataType, target: DataType, policy: StoreAssignmentPolicy) -> bool:
     """Whether an atomic type may be stored in another at all; values may still overflow under ANSI."""
     if source.simpleString() == target.simpleString():
         return True
@@ -183,7 +184,7 @@ class Assign:
 
     def atomic(self, expression: str, source: DataType, target: DataType, path: tuple[str, ...]) -> str:
         """One value: refused, widened, or checked as it narrows."""
-        if not assignable(source, target, self.policy):
+        if not is_assignable(source, target, self.policy):
             name = ".".join(path)
             raise AnalysisError(
                 f"A value of type {shown_type(source)} cannot be stored in the column '{name}' of type "

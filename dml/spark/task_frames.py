@@ -130,7 +130,7 @@ def known_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
         if leaf is None:
             if len(known) >= MOST_LEAVES:
                 known.clear()
-            leaf = known[tasks] = Leaf.of(spark, tasks)
+            leaf = known[tasks] = TaskNumbers.of(spark, tasks)
         return leaf.frame(spark, max(-(-size // NUMBER_SIZE), tasks))
     except FAILURES as error:
         warn_degraded("the plan of rows of known size", error, "scans generate numbers and filter them")
@@ -138,8 +138,8 @@ def known_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
-    """The numbers of so many tasks, for all DataFrames of an application: Spark plans nothing anew for them.
+class TaskNumbers:
+    """The plan of a DataFrame of task numbers, made once per application and shared by its DataFrames.
 
     Attributes:
         before_session: The first arguments of the plan of an RDD: the column, the rows, and how they are distributed
@@ -159,7 +159,7 @@ class Leaf:
     frame_of: Callable[..., JavaObject]
 
     @staticmethod
-    def of(spark: SparkSession, tasks: int) -> "Leaf":
+    def of(spark: SparkSession, tasks: int) -> "TaskNumbers":
         """The numbers of so many tasks."""
         jvm = jvm_view()
         execution = classic_session(spark).range(0, tasks, 1, tasks).queryExecution()
@@ -171,7 +171,7 @@ class Leaf:
         at_session = kinds.index("SparkSession")
         others = {"Option": nothing, "boolean": False}
         first = (execution.analyzed().output(), planned.execute(), planned.outputPartitioning(), unordered)
-        return Leaf(
+        return TaskNumbers(
             before_session=(*first, *(others[kind] for kind in kinds[len(first) : at_session])),
             after_statistics=tuple(others[kind] for kind in kinds[at_session + 2 :]),
             numbers=getattr(getattr(jvm, f"{RANGE}$"), "MODULE$").apply,
@@ -188,4 +188,4 @@ class Leaf:
         return DataFrame(self.frame_of(session, plan), spark)
 
 
-LEAVES: Final[WeakKeyDictionary[SparkContext, dict[int, Leaf]]] = WeakKeyDictionary()
+LEAVES: Final[WeakKeyDictionary[SparkContext, dict[int, TaskNumbers]]] = WeakKeyDictionary()

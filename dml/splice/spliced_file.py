@@ -118,11 +118,11 @@ class ColumnFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A row group of the new file, whose pages have been written.
+class WrittenRowGroup:
+    """A row group of the new file whose pages have been written.
 
     Attributes:
-        old: That of the old file that it is made of; None for one that is all new.
+        old: The row group of the old file that it comes from; None if all of its rows are new.
         rows: How many.
         new: The columns of which it has new chunks.
         shifts: How far each copied chunk, and the chunks of each new column, were moved.
@@ -178,7 +178,7 @@ class SplicedFile:
         self._read = read
         self._output = write
         self._columns = tuple(columns)
-        self._parts: list[Part] = []
+        self._parts: list[WrittenRowGroup] = []
         self._offset_indexes = offset_indexes
         self._run: Range = (0, 0)
         self._followed: list[PageHeaders] = []
@@ -209,7 +209,7 @@ class SplicedFile:
             assert column.copied is not None, "a new column has no chunk"
             shifts.extend(self._copy(old.chunks[leaf]) for leaf in column.copied.leaves)
         self._flush()
-        self._parts.append(Part(old=old, rows=rows, new=frozenset(pages), shifts=tuple(shifts)))
+        self._parts.append(WrittenRowGroup(old=old, rows=rows, new=frozenset(pages), shifts=tuple(shifts)))
 
     def _copy(self, chunk: Chunk) -> int:
         """Copies pages soon: neighbours are read together. Gives how far they are moved."""
@@ -282,7 +282,7 @@ class SplicedFile:
                         yield chunk.bloom_filter, chunk.bloom_filter_length or BLOOM_HEADER_BYTES
 
     def _placed(
-        self, part: Part, new: Mapping[str, ColumnFile], own: Mapping[str, Iterator[RowGroup]], read: Read
+        self, part: WrittenRowGroup, new: Mapping[str, ColumnFile], own: Mapping[str, Iterator[RowGroup]], read: Read
     ) -> Iterator[Placed]:
         """The chunks of a row group, with their places.
 
@@ -364,7 +364,7 @@ class SplicedFile:
         fields[ROW_GROUPS] = (LIST, (STRUCT, rows))
         return fields
 
-    def _leaves(self, part: Part, new: Mapping[str, ColumnFile]) -> list[int | None]:
+    def _leaves(self, part: WrittenRowGroup, new: Mapping[str, ColumnFile]) -> list[int | None]:
         """For each physical column of a row group, its place in the old file; None for new chunks."""
         found: list[int | None] = []
         for column in self._columns:
@@ -413,7 +413,9 @@ def column_index(placed: Placed) -> bytes | None:
     return None if found is None else placed.read(*found)
 
 
-def row_group_fields(place: int, part: Part, chunks: Sequence[Placed], leaves: Sequence[int | None]) -> Fields:
+def row_group_fields(
+    place: int, part: WrittenRowGroup, chunks: Sequence[Placed], leaves: Sequence[int | None]
+) -> Fields:
     """A row group as the new footer has it.
 
     Args:

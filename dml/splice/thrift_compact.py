@@ -98,11 +98,11 @@ def decode_struct(data: bytes, start: int = 0) -> tuple[Fields, int]:
     Raises:
         ValueError: the bytes break the protocol, or end too early.
     """
-    reader = Reader(data, start)
+    reader = ThriftReader(data, start)
     return reader.struct(0), reader.place
 
 
-class Reader:
+class ThriftReader:
     """Reads values one after another.
 
     Args:

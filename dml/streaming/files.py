@@ -27,7 +27,7 @@ from dml.manifests.read import entries_of, manifests_of, read_all
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
 from dml.scan.planner import delete_index
 
-__all__ = ["Part", "SnapshotFiles", "deletes_of"]
+__all__ = ["SnapshotFileCache", "SnapshotPart", "deletes_of"]
 
 KEPT_FILES: Final = 20_000
 """About so many files of manifests are remembered: a snapshot that is read in many batches is listed once."""
@@ -36,8 +36,8 @@ ADDED_DATA_FILES: Final = "added-data-files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """What a micro-batch reads of a snapshot.
+class SnapshotPart:
+    """The files of a snapshot that a micro-batch reads.
 
     Attributes:
         snapshot: The snapshot.
@@ -76,13 +76,13 @@ class Line:
         """The position after its last file."""
         return self.first + self.count
 
-    def is_in(self, part: Part) -> bool:
+    def is_in(self, part: SnapshotPart) -> bool:
         """Whether some of its files are."""
         return self.count > 0 and self.end > part.start and (part.end is None or self.first < part.end)
 
 
-class SnapshotFiles:
-    """The files of the snapshots of one table. It is one stream's, whose calls come one after the other."""
+class SnapshotFileCache:
+    """Lists the files of a table's snapshots, and caches the lists. Each stream has one; it is not thread-safe."""
 
     def __init__(self) -> None:
         self._newest_id: int | None = None
@@ -105,13 +105,13 @@ class SnapshotFiles:
         lines = self._lines_of(table, snapshot, scan_all_files)
         return lines[-1].end if lines else 0
 
-    def with_positions(self, table: Table, part: Part) -> Iterator[tuple[int, PlannedFile]]:
+    def with_positions(self, table: Table, part: SnapshotPart) -> Iterator[tuple[int, PlannedFile]]:
         """Files with their positions; a manifest is opened when its turn comes."""
         for line in self._lines_of(table, part.snapshot, part.scan_all_files):
             if line.is_in(part):
                 yield from placed(line, part, self._files_of(table, (line.manifest,), part.scan_all_files)[0])
 
-    def of_parts(self, table: Table, parts: Sequence[Part]) -> list[list[PlannedFile]]:
+    def of_parts(self, table: Table, parts: Sequence[SnapshotPart]) -> list[list[PlannedFile]]:
         """The files of each part; manifests of several are opened at once."""
         unknown = [part for part in parts if (part.snapshot.snapshot_id, part.scan_all_files) not in self._lines]
         if len(unknown) > 1 and self._newest_id is None:  # a batch that a stopped query had planned
@@ -134,7 +134,7 @@ class SnapshotFiles:
             for part, lines in zip(parts, wanted, strict=True)
         ]
 
-    def _lines_to_read(self, table: Table, part: Part) -> Sequence[Line]:
+    def _lines_to_read(self, table: Table, part: SnapshotPart) -> Sequence[Line]:
         """Of a snapshot that is read whole, positions are no matter: a later list may have all that it added."""
         key = (part.snapshot.snapshot_id, part.scan_all_files)
         later = self._newest.get(part.snapshot.snapshot_id, ())
@@ -206,7 +206,7 @@ def files_of(io: FileIO, scan_all_files: bool, manifest: ManifestFile) -> tuple[
     )
 
 
-def placed(line: Line, part: Part, files: Sequence[PlannedFile]) -> Iterator[tuple[int, PlannedFile]]:
+def placed(line: Line, part: SnapshotPart, files: Sequence[PlannedFile]) -> Iterator[tuple[int, PlannedFile]]:
     """The files of a manifest that are in a part, with their positions."""
     for place, file in enumerate(files, line.first):
         if place >= part.start and (part.end is None or place < part.end):

@@ -24,7 +24,7 @@ from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedErro
 from dml.manifests.read import manifests_of
 from dml.model.scan_task import ScanTask
 from dml.scan.planner import delete_index, scan_task
-from dml.streaming.files import Part, SnapshotFiles, deletes_of
+from dml.streaming.files import SnapshotFileCache, SnapshotPart, deletes_of
 from dml.streaming.offsets import NOTHING_READ, StreamOffset
 from dml.streaming.source_options import (
     FROM_SNAPSHOT,
@@ -58,7 +58,7 @@ class StreamedTable:
     name: str
     table: Table
     options: SourceOptions
-    files: SnapshotFiles
+    files: SnapshotFileCache
 
     @property
     def head_id(self) -> int | None:
@@ -80,7 +80,7 @@ class StreamedTable:
         head_id = self.head_id
         if head_id is None:
             return NOTHING_READ
-        return self.after(Part(snapshot=self.known(head_id)))
+        return self.after(SnapshotPart(snapshot=self.known(head_id)))
 
     def starting_offset(self) -> StreamOffset:
         """Where a new stream begins: with the oldest snapshot, or the one that the reader asks for.
@@ -192,7 +192,7 @@ class StreamedTable:
             )
         return StreamOffset(snapshot_id=first.snapshot_id)
 
-    def parts(self, begin: StreamOffset, head_id: int, end: int | None = None) -> Iterator[Part]:
+    def parts(self, begin: StreamOffset, head_id: int, end: int | None = None) -> Iterator[SnapshotPart]:
         """What is read from an offset on.
 
         Args:
@@ -210,7 +210,7 @@ class StreamedTable:
         for number, snapshot in enumerate(snapshots):
             is_whole = begin.scan_all_files and number == 0
             if is_whole or self.is_read(snapshot):
-                yield Part(
+                yield SnapshotPart(
                     snapshot=snapshot,
                     start=begin.position if number == 0 else 0,
                     end=end if snapshot.snapshot_id == head_id else None,
@@ -268,7 +268,7 @@ class StreamedTable:
                     snapshot_id=snapshot.snapshot_id,
                 )
 
-    def after(self, part: Part) -> StreamOffset:
+    def after(self, part: SnapshotPart) -> StreamOffset:
         """The offset at which a snapshot has been read."""
         end = self.files.end(self.table, part.snapshot, scan_all_files=part.scan_all_files)
         return offset_at(part, max(part.start, end))
@@ -282,7 +282,7 @@ def has_older_files(table: Table, snapshot: Snapshot) -> bool:
     )
 
 
-def offset_at(part: Part, position: int) -> StreamOffset:
+def offset_at(part: SnapshotPart, position: int) -> StreamOffset:
     return StreamOffset(snapshot_id=part.snapshot.snapshot_id, position=position, scan_all_files=part.scan_all_files)
 
 

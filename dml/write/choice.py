@@ -3,8 +3,8 @@
 Input: the rows of the file, how many of them are deleted already, and what the statement does to the others. Output: a
 `Choice`. Copy-on-write and merge-on-read are the constant functions `always_rewrite` and `always_mark`;
 `choose_by_counts` is the one of the adaptive mode. The share of deleted rows that it allows is a table property; its
-two thresholds, which say when new columns next to copied ones are cheaper than marked and new rows, were measured
-(docs/decisions/029).
+two thresholds, which say when new columns next to copied ones are cheaper than marked and new rows, are estimates
+(docs/decisions/029-a-mode-that-chooses-by-file.md).
 """
 
 from collections.abc import Callable

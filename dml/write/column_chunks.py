@@ -1,8 +1,8 @@
-"""Writes the new chunks of a spliced file, those of each column as a Parquet file of its own. Worker.
+"""Encode the new column chunks of a spliced file. Worker.
 
-Input: record batches, row group by row group, of the columns that have new chunks there. Output: the pages of each
-column as they are written, and in the end what follows them. The pages are handed on at once: only those of one row
-group are in memory.
+Each column is written to a Parquet file of its own, in memory. Input: record batches of the columns with new chunks,
+one row group at a time. Output: the pages of each column after each row group, and at the end its footer. Only the
+pages of one row group are in memory.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ __all__ = ["NewColumns", "written_footer"]
 
 
 class PageSink:
-    """A file that is only written to, and keeps nothing that was taken out of it."""
+    """A write-only file in memory. `take` removes the bytes that were written so far."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -31,31 +31,31 @@ class PageSink:
         self.closed = False
 
     def write(self, data: bytes) -> int:
-        """Adds bytes."""
+        """Append bytes."""
         self._parts.append(bytes(data))
         self._size += len(data)
         return len(data)
 
     def tell(self) -> int:
-        """How many bytes were written."""
+        """Return the number of bytes written, including those that were taken."""
         return self._size
 
     def flush(self) -> None:
-        """Does nothing: bytes are taken as they are."""
+        """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """Ends the file; what was not taken stays."""
+        """Close the file. Bytes that were not taken stay."""
         self.closed = True
 
     def take(self) -> tuple[int, bytes]:
-        """The bytes since the last time, and where they start."""
+        """Return the offset of the bytes since the last call, and these bytes."""
         start, data = self._start, b"".join(self._parts)
         self._start, self._parts = self._size, []
         return start, data
 
 
 class NewColumns:
-    """Writes columns, each into a file of its own.
+    """Writes each column to a Parquet file of its own.
 
     Args:
         layout: All columns that may have new chunks.
@@ -69,13 +69,13 @@ class NewColumns:
         self._files: dict[str, tuple[PageSink, pq.ParquetWriter]] = {}
 
     def row_group(self, batches: Sequence[pa.RecordBatch]) -> dict[str, tuple[int, bytes]]:
-        """Writes a row group of some columns.
+        """Write a row group of some columns.
 
         Args:
-            batches: Its rows: the columns that have new chunks there, and no others.
+            batches: The rows, with exactly the columns that have new chunks in this row group.
 
         Returns:
-            By column: where its pages lie in its own file, and the pages.
+            By column: the offset of its pages in its own file, and the pages.
         """
         table = pa.Table.from_batches(batches)
         if self._layout.has_geometries:
@@ -102,31 +102,31 @@ class NewColumns:
             footer=[],
             bloom_filters={name: {"ndv": max(1, rows), "fpp": probability} for name, probability in own.items()},
         )
-        sink.take()  # the magic: pages are all that is wanted
+        sink.take()  # Parquet's magic bytes
         self._files[column] = sink, writer
 
     def close(self) -> dict[str, ColumnFile]:
-        """Ends the columns' files.
+        """Close the files of all columns.
 
         Returns:
-            By column: what its file says of its pages.
+            By column: its footer, and the bytes after its pages.
         """
         ids = self._layout.variant_ids
         return {name: column_file(sink, writer, ids) for name, (sink, writer) in self._files.items()}
 
     def abort(self) -> None:
-        """Gives the columns up."""
+        """Drop the columns."""
         for _, writer in self._files.values():
-            writer.is_open = False  # else it would write its footer when it is collected
+            writer.is_open = False  # an open one writes its footer when it is garbage-collected
 
 
 def stored_schema(layout: FileLayout) -> pa.Schema:
-    """The columns as Arrow's Parquet writer takes them."""
+    """Return the schema for Arrow's Parquet writer."""
     return geometry_schema(layout.columns) if layout.has_geometries else layout.arrow
 
 
 def written_footer(layout: FileLayout, options: WriteOptions) -> Footer:
-    """The footer of a file without rows: what types its columns would get.
+    """Return the footer of a file without rows, which has the physical types of the columns.
 
     Args:
         layout: The columns.
@@ -142,12 +142,12 @@ def written_footer(layout: FileLayout, options: WriteOptions) -> Footer:
 
 
 def is_part(name: str, column: str) -> bool:
-    """Whether a dotted name is of a column or of a field inside it."""
+    """Return whether a dotted name is a column or a field inside it."""
     return name == column or name.startswith(f"{column}.")
 
 
 def column_file(sink: PageSink, writer: Any, variant_ids: frozenset[int]) -> ColumnFile:
-    """The file of one column, without its pages."""
+    """Close the file of a column, and return its footer and the bytes after its pages."""
     writer.close()
     start, tail = sink.take()
     length = footer_length(tail[-TRAILER_BYTES:], sink.tell())

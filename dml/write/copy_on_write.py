@@ -19,7 +19,7 @@ from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import ChangedFile, RowOrigins, SplicedDataFile
 from dml.read.reader import FileBatch
-from dml.write.delta_rows import ChangeCursor, Changes, FileDelta, misplaced
+from dml.write.delta_rows import ChangeCursor, FileDelta, RowChanges, misplaced
 from dml.write.file_layout import FileLayout
 from dml.write.output_files import OutputFileFactory
 from dml.write.partition_values import PartitionRouter
@@ -135,7 +135,7 @@ class FileRewriter:
         self._writer.write(batch if self._origins is None else self._origins.inserted(batch))
 
     def _write(
-        self, task: ScanTask, rows: FileBatch, changes: Changes | None, partition: tuple[Any, ...] | None
+        self, task: ScanTask, rows: FileBatch, changes: RowChanges | None, partition: tuple[Any, ...] | None
     ) -> int:
         """Write the rows of a batch that stay; return how many are unchanged."""
         batch, keep, updates = self._rows.changed(rows, changes)

@@ -1,15 +1,15 @@
-"""Deleted positions into position delete files (version 2) and deletion vectors (version 3). Worker.
+"""Write deleted positions to position delete files (version 2) and deletion vectors (version 3). Worker.
 
 Input: deleted positions by data file. Output: delete files. Spec: "Position Delete Files", "Deletion Vectors"; Puffin,
 "deletion-vector-v1 blob type".
 
-With granularity `file` there is a position delete file for each data file, under its spec and partition; it takes over
-the positions of older files for that data file alone. With granularity `partition` there is a file for each partition,
-and older files stay.
+With granularity `file`, each data file gets a position delete file, with its spec and partition. The new file includes
+the positions of older delete files that are for this data file alone, and replaces them. With granularity `partition`,
+each partition gets a file, and older files stay.
 
-A data file has one vector at most: the new one holds the positions of the one before or, after an upgrade, of all
-position delete files. Of those, files for several data files stay, as others need them; readers ignore them once there
-is a vector.
+A data file has at most one deletion vector. The new one includes the positions of the vector that it replaces or, after
+an upgrade, of all position delete files. Position delete files for several data files stay, because the other data
+files need them; readers ignore them for a data file with a vector.
 """
 
 import uuid
@@ -59,13 +59,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteResult:
-    """What a task's deletes became.
+    """The delete files of a task.
 
     Attributes:
         delete_files: New position delete files or deletion vectors.
-        rewritten_delete_files: Keys of older ones whose positions they hold.
-        referenced_data_files: Paths of the data files that they are for.
-        held: Positions that are little enough for the driver to write.
+        rewritten_delete_files: Keys of older delete files that these replace.
+        referenced_data_files: Paths of the data files with new deletes.
+        held: Positions that the driver writes, because they are few.
     """
 
     delete_files: tuple[ContentFile, ...] = ()
@@ -76,12 +76,12 @@ class DeleteResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedPositions:
-    """What the new delete file says of one data file.
+    """The positions of one data file in its new delete file.
 
     Attributes:
         path: The data file.
-        before: Positions of older delete files that it takes over.
-        after: All its positions.
+        before: Number of positions from older delete files.
+        after: Number of all positions.
     """
 
     path: str
@@ -90,7 +90,7 @@ class DeletedPositions:
 
 
 def held_deletes(deletes: Sequence[FileDeletes]) -> tuple[HeldDeletes, ...]:
-    """Deleted positions as a task reports them."""
+    """Encode deleted positions for the task commit."""
     return tuple(
         HeldDeletes(path=file.path, spec_id=file.spec_id, partition=file.partition, positions=encode(file.positions))
         for file in deletes
@@ -98,18 +98,18 @@ def held_deletes(deletes: Sequence[FileDeletes]) -> tuple[HeldDeletes, ...]:
 
 
 def held_size(deletes: FileDeletes) -> int:
-    """About the bytes that they take in a report, at most: a bitmap has two for each of few positions."""
+    """Return about the maximum size in a task commit: a small bitmap takes two bytes per position."""
     return len(deletes.path) + 2 * len(deletes.positions)
 
 
 class DeleteWriter(Protocol):
-    """Writes the deleted positions of data files; files are deleted by the task's `OutputFileFactory` in an abort."""
+    """Writes the deleted positions of data files. The task's `OutputFileFactory` removes the files on abort."""
 
     def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
-        """Takes the deleted positions of one data file; each data file comes once."""
+        """Add the deleted positions of one data file. Call it once per data file."""
 
     def close(self) -> DeleteResult:
-        """Finishes all files."""
+        """Finish all files."""
 
 
 SCHEMA_JSON: Final = (
@@ -124,7 +124,7 @@ POSITION_FIELDS: Final = (
     NestedField(POS_ID, POS, LongType(), required=True),
 )
 BYTES_PER_POSITION: Final = 3
-"""What a row takes in a file, about: paths repeat, positions ascend."""
+"""Approximate encoded size of a row: paths repeat and positions ascend, so both compress well."""
 
 Group = tuple[int, tuple[Any, ...]]
 
@@ -136,7 +136,7 @@ class PositionDeleteWriter:
         files: The data files.
         options: Granularity and target size.
         output: Opens new files.
-        max_held_bytes: Of granularity `partition`, so many bytes of positions are left to the driver.
+        max_held_bytes: With granularity `partition`, up to this size positions are left to the driver.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class PositionDeleteWriter:
         self._referenced: list[str] = []
 
     def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
-        """Takes the deleted positions of one data file."""
+        """Add the deleted positions of one data file, and with granularity `file` write its delete file."""
         task = self._files.task(ordinal)
         self._referenced.append(task.path)
         deletes = FileDeletes(path=task.path, spec_id=task.spec_id, partition=task.partition, positions=positions)
@@ -171,7 +171,7 @@ class PositionDeleteWriter:
         return DeletedPositions(path=task.path, before=before, after=len(positions))
 
     def close(self) -> DeleteResult:
-        """Writes the files of partitions."""
+        """Write the delete files of partitions, or leave their positions to the driver."""
         deletes, self._of_partitions = self._of_partitions, []
         holds = sum(map(held_size, deletes)) <= self._max_held_bytes
         if not holds:
@@ -187,12 +187,12 @@ class PositionDeleteWriter:
 def write_partition_deletes(
     deletes: Iterable[FileDeletes], options: WriteOptions, output: OutputFileFactory
 ) -> Iterator[ContentFile]:
-    """Write position delete files, one for each partition, more only where it is larger than the target size.
+    """Write one position delete file per partition, or more if it would exceed the target size.
 
     Args:
-        deletes: The data files, each once, and their deleted positions.
+        deletes: Each data file once, with its deleted positions.
         options: Compression and sizes.
-        output: Opens them.
+        output: Opens new files.
     """
     partitions: dict[Hashable, tuple[Group, dict[str, PositionDeleteIndex]]] = {}
     for file in deletes:
@@ -209,13 +209,13 @@ def write_partition_deletes(
 def write_position_deletes(
     group: Group, table: pa.Table, options: WriteOptions, output: OutputFileFactory
 ) -> ContentFile:
-    """Writes one position delete file.
+    """Write one position delete file.
 
     Args:
-        group: Spec id and partition of the data files that it is for.
-        table: Its rows, sorted.
+        group: Spec id and partition of the data files.
+        table: Paths and positions, sorted.
         options: Compression and sizes.
-        output: Opens it.
+        output: Opens the file.
     """
     spec_id, partition = group
     paths = table.column("file_path")
@@ -246,10 +246,10 @@ def write_position_deletes(
 
 
 def write_rows(stream: pa.NativeFile, table: pa.Table, options: WriteOptions) -> int:
-    """Writes positions in a format other than Parquet, as data files of it are written.
+    """Write positions in a format other than Parquet, with the writer of data files.
 
     Returns:
-        The file's size.
+        The file size in bytes.
     """
     layout = FileLayout(
         columns=POSITION_FIELDS, arrow=table.schema, checks=(), leaves=(), modes={}, schema_json=SCHEMA_JSON
@@ -261,7 +261,7 @@ def write_rows(stream: pa.NativeFile, table: pa.Table, options: WriteOptions) ->
 
 
 def delete_file_options(context: WriteContext) -> WriteOptions:
-    """Options of delete files: they have properties of their own; those of data files hold where these are not set."""
+    """Return the options of delete files: their own compression properties, by default those of data files."""
     options, properties = context.options, context.properties
     return replace(
         options,
@@ -272,7 +272,7 @@ def delete_file_options(context: WriteContext) -> WriteOptions:
 
 
 def file_scoped(task: ScanTask) -> tuple[DeleteFileRef, ...]:
-    """The position delete files that are for this data file alone."""
+    """Return the position delete files that reference this data file alone."""
     return tuple(reference for reference in task.position_deletes if reference.referenced_data_file == task.path)
 
 
@@ -280,10 +280,10 @@ CREATED_BY = "RowDelta"
 
 
 class VectorFile:
-    """A Puffin file of deletion vectors; it is created with the first of them.
+    """A Puffin file of deletion vectors. The first vector creates it.
 
     Args:
-        output: Opens it.
+        output: Opens the file.
     """
 
     def __init__(self, output: OutputFileFactory) -> None:
@@ -293,7 +293,7 @@ class VectorFile:
         self._vectors: list[tuple[FileDeletes, BlobMetadata]] = []
 
     def add(self, deletes: FileDeletes) -> None:
-        """Writes the vector of one data file."""
+        """Write the vector of one data file."""
         puffin = self._puffin or self._open()
         blob = deletion_vector_blob(deletes.path, len(deletes.positions))
         assert self._file is not None
@@ -301,7 +301,7 @@ class VectorFile:
             self._vectors.append((deletes, puffin.write_blob(blob, encode(deletes.positions))))
 
     def close(self) -> tuple[ContentFile, ...]:
-        """Finishes the file; gives its vectors, in their order."""
+        """Finish the file, and return its vectors in order."""
         if self._puffin is None or self._file is None:
             return ()
         location = self._file.location
@@ -322,8 +322,8 @@ class DeletionVectorWriter:
 
     Args:
         files: The data files.
-        output: Opens the Puffin file; only when there is something to write.
-        max_held_bytes: Vectors of so many bytes are left to the driver.
+        output: Opens the Puffin file, when there is a vector to write.
+        max_held_bytes: Up to this size, vectors are left to the driver.
     """
 
     def __init__(self, *, files: TargetFiles, output: OutputFileFactory, max_held_bytes: int = 0) -> None:
@@ -335,7 +335,7 @@ class DeletionVectorWriter:
         self._rewritten: list[tuple[str, int | None, int | None]] = []
 
     def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
-        """Writes the deletion vector of one data file."""
+        """Merge the positions with the existing deletes of the data file, and write or hold its vector."""
         task = self._files.task(ordinal)
         old = (task.deletion_vector,) if task.deletion_vector is not None else task.position_deletes
         existing = self._files.existing_positions(ordinal, old) if old else PositionDeleteIndex()
@@ -351,7 +351,7 @@ class DeletionVectorWriter:
         return counts
 
     def _add(self, deletes: FileDeletes) -> None:
-        """Holds vectors as long as they are little; then writes these and all that follow."""
+        """Hold vectors up to the limit. Above it, write them and all that follow."""
         self._may_hold -= held_size(deletes)
         self._held.append(deletes)
         if self._may_hold < 0:
@@ -360,7 +360,7 @@ class DeletionVectorWriter:
                 self._vectors.add(file)
 
     def close(self) -> DeleteResult:
-        """Finishes the Puffin file."""
+        """Finish the Puffin file."""
         return DeleteResult(
             delete_files=self._vectors.close(),
             rewritten_delete_files=tuple(self._rewritten),
@@ -370,7 +370,7 @@ class DeletionVectorWriter:
 
 
 def content_file(deletes: FileDeletes, blob: BlobMetadata, location: str, size: int) -> ContentFile:
-    """The manifest's view of a vector."""
+    """Return the manifest's description of a vector."""
     return ContentFile(
         content=FileContent.POSITION_DELETES,
         path=location,
@@ -390,13 +390,13 @@ def write_late_deletes(context: WriteContext, deletes: Sequence[FileDeletes]) ->
 
     Args:
         context: The write.
-        deletes: The data files and all their deleted positions.
+        deletes: The data files with all their deleted positions, earlier ones included.
 
     Returns:
         The delete files, in the order of `deletes`.
 
     Raises:
-        Exception: the storage failed; what was written is deleted.
+        Exception: The storage failed. Files that were written are deleted.
     """
     output = OutputFileFactory(replace(context, query_id=str(uuid.uuid4())), TaskIdentity())
     try:

@@ -1,7 +1,7 @@
-"""Delta rows, file by file. Worker.
+"""Split the row delta of a task by data file. Worker.
 
-Input: the batches of one task, in the layout of `DeltaLayout`, sorted by file and position. Output: for each data file
-its changes in the order of the file, each position once; and the inserted rows. Only a batch at a time is in memory.
+Input: the batches of one task, in the layout of `DeltaLayout`, sorted by file and position. Output: the changes of each
+data file, by position and each position once; and the inserted rows. One batch at a time is in memory.
 """
 
 from collections import deque
@@ -22,10 +22,10 @@ from dml.write.row_log import RowLog
 
 __all__ = [
     "ChangeCursor",
-    "Changes",
     "DeltaCounts",
     "FileDelta",
     "InsertedRows",
+    "RowChanges",
     "check_live",
     "delta_runs",
     "misplaced",
@@ -38,13 +38,13 @@ NO_FILE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class RowChanges:
     """Rows of one data file that are deleted or updated.
 
     Attributes:
-        positions: Their positions, ascending, each once.
-        operations: DELETE or UPDATE for each.
-        values: The delta's value columns.
+        positions: Ascending and unique.
+        operations: DELETE or UPDATE for each position.
+        values: The value columns of the delta.
     """
 
     positions: Positions
@@ -56,40 +56,40 @@ class Changes:
 
     @property
     def nbytes(self) -> int:
-        """About what they take in memory."""
+        """Approximate size in memory."""
         return int(self.positions.nbytes + self.operations.nbytes + self.values.nbytes)
 
     @property
     def updates(self) -> Mask:
-        """Which of them are updates."""
+        """The mask of the updates."""
         updates: Mask = self.operations == RowOperation.UPDATE
         return updates
 
-    def slice(self, start: int, end: int) -> "Changes":
-        """Some of them, without copying."""
-        return Changes(
+    def slice(self, start: int, end: int) -> "RowChanges":
+        """Return a range of them, without copying."""
+        return RowChanges(
             positions=self.positions[start:end],
             operations=self.operations[start:end],
             values=self.values.slice(start, end - start),
         )
 
-    def updated(self) -> "Changes":
-        """Those that are updates."""
+    def updated(self) -> "RowChanges":
+        """Return the updates alone."""
         updates = self.updates
         if updates.all():
             return self
-        return Changes(
+        return RowChanges(
             positions=self.positions[updates],
             operations=self.operations[updates],
-            values=filtered(self.values, updates),
+            values=filter_values(self.values, updates),
         )
 
     @staticmethod
-    def concat(parts: list["Changes"]) -> "Changes":
-        """Neighbours as one."""
+    def concat(parts: list["RowChanges"]) -> "RowChanges":
+        """Concatenate changes of one file, in order."""
         if len(parts) == 1:
             return parts[0]
-        return Changes(
+        return RowChanges(
             positions=np.concatenate([part.positions for part in parts]),
             operations=np.concatenate([part.operations for part in parts]),
             values=pa.concat_batches([part.values for part in parts]),
@@ -98,7 +98,7 @@ class Changes:
 
 @dataclass(slots=True, kw_only=True)
 class DeltaCounts:
-    """Rows counted while a delta is read."""
+    """Counts of a row delta, which grow while it is read."""
 
     matched: int = 0
     deleted: int = 0
@@ -108,7 +108,7 @@ class DeltaCounts:
     updated_by_source: int = 0
 
     def metrics(self, *, rows_carried: int = 0) -> TaskMetrics:
-        """The counts as the task reports them.
+        """Return the counts as the task reports them.
 
         Args:
             rows_carried: Rows copied unchanged into rewritten files.
@@ -126,22 +126,22 @@ class DeltaCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDelta:
-    """The changes of one data file, to be consumed before the next run is asked for.
+    """The changes of one data file. Consume them before you ask for the next run.
 
     Attributes:
-        ordinal: Which file.
-        changes: In the order of the file.
-        log: The rows that were named; it is complete when the changes are consumed.
+        ordinal: The file ordinal.
+        changes: By position.
+        log: The rows that the delta names. Complete once the changes are consumed.
     """
 
     ordinal: int
-    changes: Iterator[Changes]
+    changes: Iterator[RowChanges]
     log: RowLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsertedRows:
-    """Inserted rows: their value columns, to be consumed before the next run is asked for."""
+    """The value columns of inserted rows. Consume them before you ask for the next run."""
 
     batches: Iterator[pa.RecordBatch]
 
@@ -149,16 +149,16 @@ class InsertedRows:
 def delta_runs(
     batches: Iterable[pa.RecordBatch], layout: DeltaLayout, counts: DeltaCounts
 ) -> Iterator[FileDelta | InsertedRows]:
-    """The delta of one task, file by file.
+    """Split the row delta of one task by data file.
 
     Args:
-        batches: Rows in the layout.
-        layout: What the columns mean.
-        counts: Is added to while rows are consumed.
+        batches: The delta.
+        layout: Its layout.
+        counts: Grows while rows are consumed.
 
     Raises:
-        DataError: two rows are for one position, and the layout has that checked.
-        ExecutionError: rows are not sorted, or a file comes twice.
+        DataError: Two source rows match one target row, and the layout checks cardinality.
+        ExecutionError: The rows are not sorted by file and position.
     """
     seen: set[int] = set()
     for ordinal, run in groupby(segments(batches), key=lambda segment: segment[0]):
@@ -167,7 +167,7 @@ def delta_runs(
             yield InsertedRows(batches=inserted_values(parts, counts))
             continue
         if ordinal in seen:
-            raise ExecutionError(f"The delta rows of data file {ordinal} do not lie together", file_ordinal=ordinal)
+            raise ExecutionError(f"The delta rows of data file {ordinal} are not contiguous", file_ordinal=ordinal)
         seen.add(ordinal)
         log = RowLog()
         yield FileDelta(ordinal=ordinal, changes=file_changes(ordinal, parts, layout, counts, log), log=log)
@@ -198,7 +198,7 @@ def operations_of(batch: pa.RecordBatch) -> Operations:
 
 
 def count_by_source(batch: pa.RecordBatch, counts: DeltaCounts) -> None:
-    # A target row that no source row matches comes once, so no change of it is passed over.
+    # A target row without a matching source row occurs once in the delta, so all of its changes count.
     codes = operation_codes(batch)
     deleted = int((codes == (RowOperation.DELETE | BY_SOURCE)).sum())
     updated = int((codes == (RowOperation.UPDATE | BY_SOURCE)).sum())
@@ -211,7 +211,7 @@ def value_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.drop_columns([ROW_OPERATION, FILE_ORDINAL, POS])
 
 
-def filtered(values: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+def filter_values(values: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
     # A delta that only deletes has no values, and Arrow does not filter rows without columns.
     return values.filter(pa.array(mask)) if values.num_columns else values
 
@@ -220,17 +220,17 @@ def inserted_values(parts: Iterable[pa.RecordBatch], counts: DeltaCounts) -> Ite
     for batch in parts:
         inserts = operations_of(batch) == RowOperation.INSERT
         if not inserts.all() and (~inserts & (operations_of(batch) != RowOperation.MATCHED)).any():
-            raise ExecutionError("A delta row deletes or updates a row of no data file")
+            raise ExecutionError("A delta row deletes or updates a row, but names no data file")
         number = int(inserts.sum())
         counts.inserted += number
         if number:
             values = value_columns(batch)
-            yield values if number == batch.num_rows else filtered(values, inserts)
+            yield values if number == batch.num_rows else filter_values(values, inserts)
 
 
 def file_changes(
     ordinal: int, parts: Iterable[pa.RecordBatch], layout: DeltaLayout, counts: DeltaCounts, log: RowLog
-) -> Iterator[Changes]:
+) -> Iterator[RowChanges]:
     last_matched = last_changed = -1
     for batch in parts:
         positions = integers(batch.column(POS), -1)
@@ -261,30 +261,30 @@ def file_changes(
 
 def check_steps(ordinal: int, positions: Positions, operations: Operations, steps: Positions) -> None:
     if positions[0] < 0 or (steps < 0).any():
-        raise ExecutionError(f"The delta rows of data file {ordinal} are not in its order", file_ordinal=ordinal)
+        raise ExecutionError(f"The delta rows of data file {ordinal} are not sorted by position", file_ordinal=ordinal)
     if (operations == RowOperation.INSERT).any():
-        raise ExecutionError(f"Inserted rows name the data file {ordinal}", file_ordinal=ordinal)
+        raise ExecutionError(f"An inserted delta row names data file {ordinal}", file_ordinal=ordinal)
 
 
-def first_changes(positions: Positions, operations: Operations, batch: pa.RecordBatch, last: int) -> Changes:
-    """The first change of each position; rows that only matched are none."""
+def first_changes(positions: Positions, operations: Operations, batch: pa.RecordBatch, last: int) -> RowChanges:
+    """Return the first change of each position. Rows that only matched have no change."""
     values = value_columns(batch)
     changing = operations != RowOperation.MATCHED
     if not changing.all():
-        positions, operations, values = positions[changing], operations[changing], filtered(values, changing)
+        positions, operations, values = positions[changing], operations[changing], filter_values(values, changing)
     first = np.diff(positions, prepend=np.int64(last)) > 0
     if not first.all():
-        positions, operations, values = positions[first], operations[first], filtered(values, first)
-    return Changes(positions=positions, operations=operations, values=values)
+        positions, operations, values = positions[first], operations[first], filter_values(values, first)
+    return RowChanges(positions=positions, operations=operations, values=values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """Changes that are still to come.
+    """The pending changes of a cursor.
 
     Attributes:
-        positions: Of rows that are deleted or updated.
-        updates: How many of them are updated.
+        positions: Of deleted and updated rows.
+        updates: The number of updates.
     """
 
     positions: Positions
@@ -292,21 +292,21 @@ class Ahead:
 
 
 class ChangeCursor:
-    """The changes of a data file, handed out up to a position.
+    """Returns the changes of a data file up to a position, and looks ahead.
 
     Args:
-        changes: In the order of the file.
+        changes: By position.
     """
 
-    def __init__(self, changes: Iterator[Changes]) -> None:
+    def __init__(self, changes: Iterator[RowChanges]) -> None:
         self._changes = changes
-        self._held: deque[Changes] = deque()
+        self._held: deque[RowChanges] = deque()
         self._held_bytes = 0
         self._ended = False
         self._fetch()
 
     def _fetch(self) -> bool:
-        """Takes in the next changes; False where there are none."""
+        """Buffer the next changes. Return False at the end."""
         found = next(self._changes, None)
         if found is None:
             self._ended = True
@@ -316,7 +316,7 @@ class ChangeCursor:
         return True
 
     def exhausted(self) -> bool:
-        """Whether all changes were handed out."""
+        """Return True if `before` has returned all changes."""
         return not self._held
 
     @property
@@ -324,9 +324,9 @@ class ChangeCursor:
         """The position of the next change."""
         return int(self._held[0].positions[0])
 
-    def before(self, position: int) -> Changes | None:
-        """The changes before a position that were not handed out yet; None where there are none."""
-        parts: list[Changes] = []
+    def before(self, position: int) -> RowChanges | None:
+        """Return the remaining changes before a position, or None."""
+        parts: list[RowChanges] = []
         while self._held:
             head = self._held.popleft()
             self._held_bytes -= head.nbytes
@@ -340,18 +340,18 @@ class ChangeCursor:
                 break
             if not self._held:
                 self._fetch()
-        return Changes.concat(parts) if parts else None
+        return RowChanges.concat(parts) if parts else None
 
     def ahead(self, start: int, end: int, max_bytes: int) -> Ahead | None:
-        """What is going to be changed between two positions, without handing it out.
+        """Look up the changes between two positions without consuming them.
 
         Args:
             start: The first position.
-            end: The first position behind.
-            max_bytes: About how many bytes of changes may be kept for later.
+            end: The position after the last one.
+            max_bytes: Approximate limit for buffered changes.
 
         Returns:
-            The changes; None where there are more than may be kept.
+            The changes, or None if they exceed the limit.
         """
         while self._held and int(self._held[-1].positions[-1]) < end and not self._ended:
             if self._held_bytes > max_bytes:
@@ -367,9 +367,9 @@ class ChangeCursor:
 
 
 def misplaced(task: ScanTask, position: int) -> ExecutionError:
-    """The error for a change of a row that is not there."""
+    """Return the error for a change of a position that the file does not have."""
     return ExecutionError(
-        f"The row at position {position} of '{task.path}' is to be changed, but the file has no such row",
+        f"Cannot change the row at position {position} of '{task.path}': the file has no such row",
         hint="The file was replaced while the statement ran; run the statement again",
         file=task.path,
         position=position,
@@ -377,10 +377,10 @@ def misplaced(task: ScanTask, position: int) -> ExecutionError:
 
 
 def check_live(rows: FileBatch, places: npt.NDArray[np.int64]) -> None:
-    """A deleted row cannot be changed: its update would bring it back.
+    """Check that only live rows are changed: an update of a deleted row would restore it.
 
     Raises:
-        ExecutionError: a change is for a row that was deleted before, or is not in the file.
+        ExecutionError: A changed row was deleted before, or is not in the file.
     """
     if places[0] < 0 or (rows.live is not None and not rows.live[places].all()):
-        raise ExecutionError(f"A row that was deleted before is to be changed, near position {rows.start_position}")
+        raise ExecutionError(f"Cannot change a row that was deleted before, near position {rows.start_position}")

@@ -28,9 +28,9 @@ from dml.write.choice import (
 )
 from dml.write.copy_on_write import FileRewriter
 from dml.write.delete_files import DeleteResult
-from dml.write.delta_rows import Changes, DeltaCounts, FileDelta, delta_runs
+from dml.write.delta_rows import DeltaCounts, FileDelta, RowChanges, delta_runs
 from dml.write.file_layout import file_layout
-from dml.write.merge_on_read import NewRows, RowMarker, no_new_rows
+from dml.write.merge_on_read import NewRowsWriter, RowMarker, no_new_rows
 from dml.write.output_files import OutputFileFactory
 from dml.write.row_log import within_limit
 from dml.write.writer_spec import DELETE_FILE_VERSION, WriteJob, WriterSpec
@@ -55,14 +55,14 @@ class DeltaWriter:
     def __init__(self, spec: WriterSpec, output: OutputFileFactory) -> None:
         self._spec = spec
         self._rewriter: FileRewriter | None = None
-        self._new_rows: NewRows | None = None
+        self._new_rows: NewRowsWriter | None = None
         self._marker: RowMarker | None = None
         if spec.writes_rows:
             layout = file_layout(spec.context, row_lineage=spec.row_lineage)
             if spec.job in {WriteJob.COPY_ON_WRITE, WriteJob.CHOSEN_BY_FILE}:
                 self._rewriter = FileRewriter(spec, layout, output)
             if spec.job is not WriteJob.COPY_ON_WRITE:  # its new rows share the files of rewritten ones
-                self._new_rows = NewRows(spec, layout, output)
+                self._new_rows = NewRowsWriter(spec, layout, output)
         has_deletes = spec.context.format_version >= DELETE_FILE_VERSION
         if spec.job is WriteJob.MERGE_ON_READ or (spec.job is WriteJob.CHOSEN_BY_FILE and has_deletes):
             self._marker = RowMarker(spec, output, self._new_rows)
@@ -114,7 +114,7 @@ class DeltaWriter:
 
     def _change(self, delta: FileDelta) -> None:
         """Write the changes of one data file; nothing if its rows are only matched."""
-        held: list[Changes] = []
+        held: list[RowChanges] = []
         choice = self._choose(lambda: self._count(delta, held))
         whole = replace(delta, changes=chain(held, delta.changes))
         if choice is Choice.MARK and self._marker is not None:
@@ -126,7 +126,7 @@ class DeltaWriter:
         else:
             self._rewriter.rewrite(whole)
 
-    def _count(self, delta: FileDelta, held: list[Changes]) -> FileCounts:
+    def _count(self, delta: FileDelta, held: list[RowChanges]) -> FileCounts:
         """Count the changes of a file.
 
         Args:
@@ -217,7 +217,7 @@ class HeldCounts:
     is_all: bool
 
 
-def hold_changes(changes: Iterator[Changes], held: list[Changes], rows: int, max_bytes: int) -> HeldCounts:
+def hold_changes(changes: Iterator[RowChanges], held: list[RowChanges], rows: int, max_bytes: int) -> HeldCounts:
     """Take changes into memory until the file cannot be marked any more.
 
     Deletes alone are all taken: they may turn out to be of every row.

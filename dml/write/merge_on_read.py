@@ -26,7 +26,7 @@ from dml.write.delete_files import (
     PositionDeleteWriter,
     delete_file_options,
 )
-from dml.write.delta_rows import ChangeCursor, Changes, FileDelta, check_live, misplaced
+from dml.write.delta_rows import ChangeCursor, FileDelta, RowChanges, check_live, misplaced
 from dml.write.file_layout import FileLayout
 from dml.write.held_rows import HoldingDataWriter
 from dml.write.output_files import OutputFileFactory
@@ -34,13 +34,13 @@ from dml.write.partitioning import open_data_writer
 from dml.write.row_builder import RowBuilder
 from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriterSpec
 
-__all__ = ["NewRows", "RowMarker", "no_new_rows"]
+__all__ = ["NewRowsWriter", "RowMarker", "no_new_rows"]
 
 READ_ROWS: Final = 262_144
 """Updated rows of a file that are gathered before the file is read for them: each reading has a fixed cost."""
 
 
-class NewRows:
+class NewRowsWriter:
     """Writes updated and inserted rows to new files, or holds few of them for the driver.
 
     Args:
@@ -69,7 +69,7 @@ class NewRows:
         """
         self._writer.write(self._rows.inserted(values))
 
-    def update(self, ordinal: int, updates: Changes) -> None:
+    def update(self, ordinal: int, updates: RowChanges) -> None:
         """Add updated rows of one data file.
 
         Raises:
@@ -91,7 +91,7 @@ class NewRows:
         if not cursor.exhausted():
             raise misplaced(task, cursor.next_position)
 
-    def _write(self, rows: FileBatch, changes: Changes) -> None:
+    def _write(self, rows: FileBatch, changes: RowChanges) -> None:
         places = changes.positions - rows.start_position
         check_live(rows, places)
         taken = pa.array(places)
@@ -113,7 +113,7 @@ class NewRows:
 
 
 class RowMarker:
-    """Marks deleted and updated rows as deleted; the new values of updated rows go to `NewRows`.
+    """Marks deleted and updated rows as deleted; the new values of updated rows go to `NewRowsWriter`.
 
     Args:
         spec: The job.
@@ -124,7 +124,7 @@ class RowMarker:
         changed_files: The data files whose rows were deleted or updated.
     """
 
-    def __init__(self, spec: WriterSpec, output: OutputFileFactory, new_rows: NewRows | None) -> None:
+    def __init__(self, spec: WriterSpec, output: OutputFileFactory, new_rows: NewRowsWriter | None) -> None:
         self._deletes = open_delete_writer(spec, output)
         self._new_rows = new_rows
         self.changed_files: list[ChangedFile] = []
@@ -168,7 +168,7 @@ def no_new_rows() -> ExecutionError:
     return ExecutionError("Rows are updated or inserted by a statement that only deletes")
 
 
-def updates_of(changes: Iterator[Changes]) -> Iterator[Changes]:
+def updates_of(changes: Iterator[RowChanges]) -> Iterator[RowChanges]:
     """Yield the updates among changes."""
     for part in changes:
         updates = part.updated()
@@ -176,15 +176,15 @@ def updates_of(changes: Iterator[Changes]) -> Iterator[Changes]:
             yield updates
 
 
-def gathered(changes: Iterator[Changes], rows: int) -> Iterator[Changes]:
+def gathered(changes: Iterator[RowChanges], rows: int) -> Iterator[RowChanges]:
     """Concatenate changes into parts of at least `rows` rows."""
-    pending: list[Changes] = []
+    pending: list[RowChanges] = []
     held = 0
     for part in changes:
         pending.append(part)
         held += len(part)
         if held >= rows:
-            yield Changes.concat(pending)
+            yield RowChanges.concat(pending)
             pending, held = [], 0
     if pending:
-        yield Changes.concat(pending)
+        yield RowChanges.concat(pending)

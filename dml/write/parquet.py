@@ -1,10 +1,11 @@
-"""Writes one Parquet file. Worker.
+"""Write one Parquet file. Worker.
 
 Input: record batches of the file's schema. Output: the file, and its size, split offsets and column metrics. Spec:
 "Appendix A: Parquet", Parquet's logical types GEOMETRY and GEOGRAPHY; the key `iceberg.schema` is Java's.
 
-A dictionary makes columns that repeat their values small and fast to read; for others it costs a hash of each value,
-only to be given up when it grows too large: the first rows of a file show which columns are worth one.
+A dictionary makes columns with few distinct values small and fast to read. For other columns the writer would hash each
+value, and then drop the dictionary because it is too large. A sample of the first row group decides which columns get
+one.
 """
 
 import inspect
@@ -39,10 +40,11 @@ __all__ = [
 SAMPLES = 8
 SAMPLE_ROWS = 2048
 DISTINCT_SHARE = 0.4
+"""A column gets a dictionary if at most this share of its sampled values is distinct."""
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:
-    """The dotted names of the physical columns that repeat their values.
+    """Return the dotted names of the physical columns with few distinct values.
 
     Args:
         table: The first row group.
@@ -98,14 +100,16 @@ CODECS = {
     "none": "none",
 }
 FIRST_RATIO = 0.5
+"""Assumed size in the file per byte in memory, until the first row group is written."""
+
 KNOWN_OPTIONS = inspect.signature(pq.ParquetWriter).parameters
-"""Arrow's own options differ between the versions that we allow."""
+"""The options of Arrow's writer, which differ between the supported versions."""
 
 
 class ParquetFileWriter:
-    """Writes one data file; the caller opens the stream and closes it.
+    """Writes one data file. The caller opens and closes the stream.
 
-    Batches are kept, without being copied, until they make a row group.
+    Batches are buffered, without a copy, until they make a row group.
 
     Args:
         stream: An empty stream.
@@ -132,12 +136,12 @@ class ParquetFileWriter:
 
     @property
     def estimated_size(self) -> int:
-        """Bytes written, and what the buffered rows will take."""
+        """Bytes written, and the estimated bytes of the buffered rows."""
         ratio = self._written_bytes / self._flushed_bytes if self._flushed_bytes else FIRST_RATIO
         return self._written_bytes + int(self.buffered_bytes * ratio)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Adds rows."""
+        """Add rows."""
         limit = self._options.row_group_rows
         for start in range(0, batch.num_rows, limit):
             self._add(batch.slice(start, limit) if batch.num_rows > limit else batch)
@@ -154,7 +158,7 @@ class ParquetFileWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Writes the buffered rows as a row group."""
+        """Write the buffered rows as a row group."""
         if not self._pending:
             return
         table = pa.Table.from_batches(self._pending, self._layout.arrow)
@@ -186,7 +190,7 @@ class ParquetFileWriter:
         return writer
 
     def close(self) -> FileStatistics:
-        """Writes the rest and the footer; the stream stays open."""
+        """Write the buffered rows and the footer. The stream stays open."""
         self.flush()
         if self._writer is None:
             self._writer = self._open((self._geometries or self._layout.arrow).empty_table())
@@ -204,29 +208,29 @@ class ParquetFileWriter:
         )
 
     def _leaves(self) -> tuple[Leaf, ...]:
-        """The physical columns of the file, further ones of shredded variants included."""
+        """Return the physical columns of the file, with those of shredded variants."""
         if not self._shreddings:
             return self._layout.leaves
         found: list[Leaf] = []
         for leaf in self._layout.leaves:
             found.append(leaf)
             typed = self._shreddings.get(leaf.path[0])
-            if typed is not None and not leaf.counts:  # its `value`, behind which `typed_value` stands
+            if typed is not None and not leaf.counts:  # its `value`, which `typed_value` follows
                 found.extend([leaf] * physical_columns(typed))
         return tuple(found)
 
     def abort(self) -> None:
-        """Gives the file up; its bytes are of no use."""
+        """Stop writing. The bytes written so far are no valid file."""
         self._pending = []
         if self._writer is not None:
-            self._writer.is_open = False  # else it would write its footer when it is collected
+            self._writer.is_open = False  # an open one writes its footer when it is garbage-collected
 
 
 class TailHolder:
-    """A stream that can keep the end of a file, for Arrow writes a footer and forgets it.
+    """A stream that can hold back the end of a file, so that the footer which Arrow writes can be changed.
 
     Args:
-        stream: Takes the bytes before.
+        stream: Receives the bytes before.
     """
 
     def __init__(self, stream: pa.NativeFile) -> None:
@@ -235,15 +239,15 @@ class TailHolder:
         self.closed = False
 
     def hold(self) -> None:
-        """Keep what is written from now on."""
+        """Hold back all later bytes."""
         self._held = []
 
     def take(self) -> bytes:
-        """What was kept."""
+        """Return the bytes that were held back."""
         return b"".join(self._held or ())
 
     def write(self, data: bytes) -> int:
-        """Adds bytes."""
+        """Pass bytes to the stream, or hold them back."""
         if self._held is None:
             self._stream.write(data)
         else:
@@ -251,22 +255,22 @@ class TailHolder:
         return len(data)
 
     def tell(self) -> int:
-        """How many bytes were written."""
+        """Return the number of bytes written, held ones included."""
         return int(self._stream.tell()) + sum(map(len, self._held or ()))
 
     def flush(self) -> None:
-        """Does nothing: bytes are handed on as they come."""
+        """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """Ends it; the stream stays open."""
+        """Close this stream. The inner one stays open."""
         self.closed = True
 
 
 def check_codec(options: WriteOptions) -> str:
-    """Arrow's name of the table's compression codec.
+    """Return Arrow's name of the table's compression codec.
 
     Raises:
-        AnalysisError: there is no such codec.
+        AnalysisError: The codec does not exist, or Arrow was built without it.
     """
     available = {name: codec for name, codec in CODECS.items() if codec == "none" or pa.Codec.is_available(codec)}
     return codec_of(PARQUET_COMPRESSION, options.compression, available)
@@ -281,15 +285,15 @@ def open_parquet(
     footer: list[Any],
     bloom_filters: dict[str, dict[str, float]] | None = None,
 ) -> pq.ParquetWriter:
-    """A Parquet writer with the table's options.
+    """Open a Parquet writer with the table's options.
 
     Args:
-        stream: Where to write.
+        stream: Receives the file.
         schema: The file's columns.
         options: Sizes and compression.
-        dictionary: Physical columns with a dictionary, or all or none.
-        footer: Gets the file's metadata when the writer is closed.
-        bloom_filters: Distinct values and false-positive probability by physical column.
+        dictionary: Physical columns with a dictionary; True for all, False for none.
+        footer: When the writer is closed, it appends the file's metadata.
+        bloom_filters: Expected distinct values and false-positive probability, by physical column.
     """
     codec = check_codec(options)
     newer = {"max_rows_per_page": options.page_rows, "bloom_filter_options": bloom_filters or None}
@@ -315,10 +319,10 @@ def open_parquet(
 def write_parquet(
     stream: pa.NativeFile, table: pa.Table, options: WriteOptions, key_values: dict[str, str]
 ) -> tuple[int, tuple[int, ...]]:
-    """Writes a whole table, for files that are not data files; the caller closes the stream.
+    """Write a whole table to a file that is not a data file. The caller closes the stream.
 
     Returns:
-        The file's size and its split offsets.
+        The file size in bytes, and the split offsets.
     """
     footer: list[Any] = []
     writer = open_parquet(stream, table.schema, options, dictionary=True, footer=footer)
@@ -329,7 +333,7 @@ def write_parquet(
 
 
 def split_offsets(footer: Any) -> tuple[int, ...]:
-    """Where the row groups start."""
+    """Return the offsets of the row groups."""
     first = (footer.row_group(place).column(0) for place in range(footer.num_row_groups))
     return tuple(
         column.data_page_offset if column.dictionary_page_offset is None else column.dictionary_page_offset
@@ -342,10 +346,10 @@ DEFAULT_CRS: Final = "OGC:CRS84"
 
 
 class WellKnownBinary(pa.ExtensionType):  # type: ignore[misc]
-    """GeoArrow's type of geometries; not registered, so that readers get plain bytes.
+    """GeoArrow's type of geometries. It is not registered, so readers get plain bytes.
 
     Args:
-        metadata: The reference system and the edges, if they are not the default.
+        metadata: The coordinate reference system and the edges, unless they are the default.
     """
 
     def __init__(self, metadata: dict[str, str]) -> None:

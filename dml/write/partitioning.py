@@ -1,7 +1,7 @@
-"""Rows into the files of their partitions. Worker.
+"""Write rows to the data files of their partitions. Worker.
 
-Input: batches of any partitions. Output: data files, each of one partition. `FanoutDataWriter` writes all partitions at
-once; `ClusteredDataWriter` one after the other, for rows that lie together by partition.
+Input: batches with rows of any partitions. Output: data files, each of one partition. `FanoutDataWriter` writes all
+partitions at once. `ClusteredDataWriter` writes one after the other, for rows that are clustered by partition.
 """
 
 from collections import OrderedDict
@@ -30,17 +30,17 @@ class PartitionWriter(DataWriter, Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of rows that are kept in memory."""
+        """Bytes of buffered rows."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a file is open, or rows wait for one."""
+        """True if a file is open or rows are buffered for one."""
 
     def flush(self) -> None:
-        """Frees the memory of the rows that are kept."""
+        """Write the buffered rows, to free their memory."""
 
     def finish_file(self) -> None:
-        """Writes all rows, and closes the open file; later rows go to a new one."""
+        """Write all rows and close the open file. Later rows go to a new file."""
 
 
 OpenPartition = Callable[[tuple[Any, ...]], PartitionWriter]
@@ -49,23 +49,31 @@ MAX_OPEN_FILES = 256
 MAX_BUFFERED_BYTES = 512 * 2**20
 
 KEPT_SHARE = 0.75
-"""So much stays when memory is freed: the largest of thousands of partitions are looked for now and then only."""
+"""Share of `MAX_BUFFERED_BYTES` that stays buffered when memory is freed.
+
+Freeing sorts all partitions by size. With less slack, thousands of partitions would be sorted for every few batches.
+"""
 
 SPLIT_ROWS = 131_072
 SPLIT_BYTES = 16 * 2**20
-"""About so many rows are split at once. Spark sends 10,000: of a hundred partitions these are pieces of a hundred rows,
-and each piece costs more than its rows do."""
+"""Maximum rows, and their bytes, that are split by partition at once.
 
+Spark sends batches of 10,000 rows. Split over a hundred partitions, these are pieces of a hundred rows, and a piece has
+a higher cost than its rows.
+"""
 
 MAX_HELD_BYTES = 16 * 2**20
-"""So many rows a partition has before its file is opened: of thousands of small ones none is open before the end."""
+"""Bytes of rows of a partition that are buffered before its file is opened.
+
+Of thousands of small partitions, none has a file open before the task ends.
+"""
 
 
 class LatePartitionWriter:
-    """Keeps the rows of one partition until there are enough for a file, or nobody waits for more.
+    """Buffers the rows of one partition, and opens its file when there are enough or when no more rows come.
 
     Args:
-        open_writer: Makes what writes them.
+        open_writer: Opens the writer of the partition.
     """
 
     def __init__(self, open_writer: Callable[[], PartitionWriter]) -> None:
@@ -76,41 +84,41 @@ class LatePartitionWriter:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of rows that are kept in memory."""
+        """Bytes of buffered rows, here and in the writer."""
         return self._held_bytes + (0 if self._writer is None else self._writer.buffered_bytes)
 
     @property
     def is_open(self) -> bool:
-        """Whether a file is open."""
+        """True if a file is open; rows that wait for the first one do not count."""
         return self._writer is not None and self._writer.is_open
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:  # noqa: ARG002
-        """Takes rows of the partition."""
+        """Buffer rows, or write them if a file is open."""
         self._held.append(batch)
         self._held_bytes += batch.nbytes
         if self.is_open or self._held_bytes > MAX_HELD_BYTES:
-            self._released()
+            self._release()
 
     def flush(self) -> None:
-        """Frees the memory of the rows that are kept."""
-        self._released().flush()
+        """Write the buffered rows, to free their memory."""
+        self._release().flush()
 
     def finish_file(self) -> None:
-        """Writes all rows, and closes the open file; later rows go to a new one."""
-        self._released().finish_file()
+        """Write all rows and close the open file. Later rows go to a new file."""
+        self._release().finish_file()
 
     def close(self) -> tuple[ContentFile, ...]:
-        """Finishes the last file."""
-        return self._released().close()
+        """Write all rows and return the files."""
+        return self._release().close()
 
     def abort(self) -> None:
-        """Gives up the rows and the open file."""
+        """Drop the rows and the open file."""
         self._held, self._held_bytes = [], 0
         if self._writer is not None:
             self._writer.abort()
 
-    def _released(self) -> PartitionWriter:
-        """The writer, when it has the rows that were held."""
+    def _release(self) -> PartitionWriter:
+        """Pass the buffered rows to the writer, and return it."""
         if self._writer is None:
             self._writer = self._open_writer()
         held, self._held, self._held_bytes = self._held, [], 0
@@ -122,15 +130,15 @@ class LatePartitionWriter:
 class FanoutDataWriter:
     """Writes any number of partitions at once.
 
-    With too many rows in memory, the partition that holds most writes a row group; with too many files open, the one
-    that was not written to for longest is finished.
+    Above `max_buffered_bytes`, the partitions with the most buffered rows write a row group. Above `max_open_files`,
+    the least recently written file is finished.
 
     Args:
-        router: Finds the partitions of rows.
-        open_partition: Makes the writer of one partition.
-        max_open_files: How many files may be open.
-        max_buffered_bytes: How many bytes of rows may be kept in memory, beside those that wait to be split.
-        split_rows: How many rows may wait to be split, with `SPLIT_BYTES` at most.
+        router: Splits rows by partition.
+        open_partition: Opens the writer of one partition.
+        max_open_files: Maximum number of open files.
+        max_buffered_bytes: Maximum bytes of buffered rows, without those that wait to be split.
+        split_rows: Maximum rows that wait to be split; at most `SPLIT_BYTES`.
     """
 
     def __init__(
@@ -156,11 +164,11 @@ class FanoutDataWriter:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of rows that are kept in memory, beside those that wait to be split."""
+        """Bytes of buffered rows, without those that wait to be split."""
         return self._buffered
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
-        """Writes rows into the files of their partitions, those of a partition in the order in which they come."""
+        """Write rows to the files of their partitions. Each partition keeps the order of its rows."""
         if partition is not None:
             self._split()
             self._write(partition, batch)
@@ -173,7 +181,7 @@ class FanoutDataWriter:
         self._waiting_bytes += batch.nbytes
 
     def _split(self) -> None:
-        """Gives the rows that wait to the writers of their partitions."""
+        """Split the waiting rows, and pass them to the writers of their partitions."""
         waiting, self._waiting = self._waiting, []
         self._waiting_rows = self._waiting_bytes = 0
         if waiting:
@@ -193,7 +201,7 @@ class FanoutDataWriter:
             self._free()
 
     def _note(self, key: Hashable, writer: PartitionWriter) -> None:
-        """Remembers whether a partition that was written to has a file open, and keeps no more open than may be."""
+        """Record a partition as the most recently written one, and finish the oldest files above the limit."""
         self._open.pop(key, None)
         if writer.is_open:
             self._open[key] = writer
@@ -203,7 +211,7 @@ class FanoutDataWriter:
             oldest.finish_file()
 
     def _free(self) -> None:
-        """Writes the rows of the partitions that have most, until there is room for a while."""
+        """Write the rows of the largest partitions until `KEPT_SHARE` of the limit is left."""
         for key, writer in sorted(self._writers.items(), key=lambda item: item[1].buffered_bytes, reverse=True):
             if self._buffered <= self._max_buffered_bytes * KEPT_SHARE:
                 break
@@ -212,25 +220,25 @@ class FanoutDataWriter:
             self._note(key, writer)
 
     def close(self) -> tuple[ContentFile, ...]:
-        """Finishes all files."""
+        """Write all rows and return the files."""
         self._split()
         return tuple(file for writer in self._writers.values() for file in writer.close())
 
     def abort(self) -> None:
-        """Gives up the rows and the open files."""
+        """Drop the rows and the open files."""
         self._waiting = []
         for writer in self._writers.values():
             writer.abort()
 
 
 class ClusteredDataWriter:
-    """Writes one partition after the other; one that comes again gets a file of its own again.
+    """Writes one partition after the other. A partition that returns after another one gets another file.
 
-    Spark sorts rows by a hash of their partition: those of two partitions may come mixed if they have the same hash.
+    Spark sorts rows by a hash of their partition, so rows of two partitions with the same hash may be interleaved.
 
     Args:
-        router: Finds the partitions of rows.
-        open_partition: Makes the writer of one partition.
+        router: Splits rows by partition.
+        open_partition: Opens the writer of one partition.
     """
 
     def __init__(self, router: PartitionRouter, open_partition: OpenPartition) -> None:
@@ -240,7 +248,7 @@ class ClusteredDataWriter:
         self._done: list[ContentFile] = []
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
-        """Writes rows."""
+        """Write rows, and finish the file of the partition before."""
         pieces = ((partition, batch),) if partition is not None else self._router.split(batch)
         for found, rows in pieces:
             self._writer(found).write(rows)
@@ -258,12 +266,12 @@ class ClusteredDataWriter:
             self._current = None
 
     def close(self) -> tuple[ContentFile, ...]:
-        """Finishes the last file."""
+        """Finish the last file and return all."""
         self._finish()
         return tuple(self._done)
 
     def abort(self) -> None:
-        """Gives up the open file."""
+        """Drop the open file."""
         if self._current is not None:
             self._current[1].abort()
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, DeltaLayout, RowOperation
 from dml.read.reader import FileBatch
 from dml.write.conversion import converted
-from dml.write.delta_rows import Changes, check_live
+from dml.write.delta_rows import RowChanges, check_live
 from dml.write.file_layout import FileLayout
 
 __all__ = ["RowBuilder"]
@@ -86,7 +86,7 @@ class RowBuilder:
                 result.append(array)
         return self._files.batch(result)
 
-    def changed(self, rows: FileBatch, changes: Changes | None) -> tuple[pa.RecordBatch, Mask | None, int]:
+    def changed(self, rows: FileBatch, changes: RowChanges | None) -> tuple[pa.RecordBatch, Mask | None, int]:
         """Neighbouring rows of a data file with their changes.
 
         Args:
@@ -99,7 +99,7 @@ class RowBuilder:
 
         Raises:
             DataError: a new value breaks a rule.
-            ExecutionError: a change is for a row that was deleted before, or is not in the file.
+            ExecutionError: A changed row was deleted before, or is not in the file.
         """
         keep = None if rows.live is None or rows.live.all() else rows.live
         arrays = rows.batch.columns

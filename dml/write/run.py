@@ -9,22 +9,17 @@ report it as text inside a `SparkException`.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
 
 import pyarrow as pa
 
 from dml.errors import DmlError, ExecutionError
-from dml.model.write_task import TaskCommit
-from dml.read.packed_groups import settle
+from dml.model.write_task import TaskCommit, report_batch
+from dml.tasks.task_input import freeze_imports
 from dml.write.delta_writer import DeltaWriter
 from dml.write.output_files import OutputFileFactory, TaskIdentity, current_task
 from dml.write.writer_spec import WriterSpec
 
-__all__ = ["TASK_COMMIT", "TASK_COMMIT_SCHEMA", "WriteTask", "write_task"]
-
-
-TASK_COMMIT: Final = "task_commit"
-TASK_COMMIT_SCHEMA: Final = pa.schema([pa.field(TASK_COMMIT, pa.binary(), nullable=False)])
+__all__ = ["WriteTask", "write_task"]
 
 
 def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskIdentity) -> TaskCommit:
@@ -80,6 +75,6 @@ class WriteTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row with one binary column: the task's `TaskCommit`."""
-        settle()
+        freeze_imports()
         commit = write_task(batches, self.spec, current_task())
-        yield pa.record_batch([pa.array([commit.to_bytes()], pa.binary())], schema=TASK_COMMIT_SCHEMA)
+        yield report_batch(commit)

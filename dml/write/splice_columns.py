@@ -1,9 +1,9 @@
-"""What of a Parquet file can be copied: its bytes, its footer, its offset indexes and its columns. Worker.
+"""Decide which columns of a Parquet file can be spliced, from its footer and offset indexes. Worker.
 
 Input: a data file, the columns of new files, and the footer that these would get. Output: for each kind of row group
-the columns that have to be encoded, or None for a file of which nothing can be copied: all this is decided before
-anything is written, and in few reads, because each request to an object store has a latency. Spec: "Column Projection"
-for columns that were dropped, renamed or added since the file was written.
+the columns that have to be encoded, or None if the file cannot be spliced. This is decided before anything is written,
+and in few reads, because each request to an object store has a latency. Spec: "Column Projection" for columns that were
+dropped, renamed or added since the file was written.
 
 A column that is copied in one row group and new in another has one type for both, and its metrics are those that the
 footer gives for each. If the old file's types or statistics differ from what this writer would produce, the column is
@@ -71,16 +71,16 @@ UNKNOWN: Final = Leaf(field=NestedField(-1, "unknown", BinaryType(), required=Fa
 """A physical column of a field that the table has dropped: it has no metrics."""
 
 ARROW: Final = "parquet-cpp-arrow "
-"""Leaves NaNs out of its statistics, as those of a rewritten file would."""
+"""Prefix of `created_by` of a writer whose bounds exclude NaN, as Iceberg requires."""
 
 # SchemaElement
 TYPE_LENGTH: Final = 2
 CONVERTED_TYPE: Final = 6
 IMPLIED: Final = (CONVERTED_TYPE, 7, 8)
-"""What a logical type says as well."""
+"""Fields that follow from the logical type."""
 FIXED_LENGTH: Final = 7
 PLAIN_INTEGERS: Final = {1: 17, 2: 18}
-"""By physical type, the converted type that adds nothing to it."""
+"""By physical type, the converted type that is implied."""
 FLOATING: Final = (4, 5)
 
 
@@ -90,9 +90,9 @@ class SpliceColumns:
 
     Attributes:
         columns: The columns of the new file.
-        untouched: Those that are new where no row changes.
-        updated: Those that are new where rows are only updated.
-        rewritten: Those that are new where rows leave: all.
+        untouched: The new columns in row groups without changes.
+        updated: The new columns in row groups with updates alone.
+        rewritten: The new columns in row groups that lose rows: all columns.
         loses_rows: Whether rows may leave.
     """
 
@@ -103,7 +103,7 @@ class SpliceColumns:
     loses_rows: bool
 
     def copies(self, layout: FileLayout) -> bool:
-        """Return whether a column is copied if these are new."""
+        """Return whether any column is copied if those of a layout are new."""
         new = {column.name for column in layout.columns}
         return any(column.copied is not None and column.name not in new for column in self.columns)
 
@@ -111,14 +111,14 @@ class SpliceColumns:
 def splice_columns(
     footer: Footer, layout: FileLayout, delta: DeltaLayout, written: Footer, *, lineage: int, loses_rows: bool
 ) -> SpliceColumns:
-    """What of a file is copied; a column that it lacks, and that is not assigned, the new one lacks as well.
+    """Decide which columns of a file are copied. A column that is neither in the file nor assigned is left out.
 
     Args:
-        footer: The file's.
+        footer: The footer of the file.
         layout: The columns of new files.
         delta: The columns of the delta.
         written: The footer that new files get.
-        lineage: How many of the last columns of the layout are of row lineage.
+        lineage: The number of row lineage columns, which are the last ones of the layout.
         loses_rows: Whether rows may leave the file.
     """
     held = {column.field_id: column for column in footer.columns}
@@ -167,35 +167,37 @@ def same_type(column: FileColumn, own: FileColumn) -> bool:
     """Return whether chunks of a file's column can be mixed with new ones."""
     parts = zip_longest(column.elements, own.elements)
     return all(
-        found is not None and ours is not None and in_short(found, inner=place > 0) == in_short(ours, inner=place > 0)
+        found is not None
+        and ours is not None
+        and element_key(found, inner=place > 0) == element_key(ours, inner=place > 0)
         for place, (found, ours) in enumerate(parts)
     )
 
 
-def in_short(element: Fields, *, inner: bool) -> Fields:
-    """What a schema's element says, without what says it twice."""
-    said = dict(element)
+def element_key(element: Fields, *, inner: bool) -> Fields:
+    """Return a schema element without redundant fields, in which writers differ."""
+    fields = dict(element)
     kind = value_of(element, ELEMENT_TYPE, I32)
     if not inner:
-        said.pop(ELEMENT_NAME, None)  # columns may be renamed
+        fields.pop(ELEMENT_NAME, None)  # columns may be renamed
     if kind != FIXED_LENGTH:
-        said.pop(TYPE_LENGTH, None)
+        fields.pop(TYPE_LENGTH, None)
     if kind is not None and value_of(element, CONVERTED_TYPE, I32) == PLAIN_INTEGERS.get(kind):
-        said.pop(LOGICAL_TYPE, None)
-        said.pop(CONVERTED_TYPE, None)
-    if LOGICAL_TYPE in said:
+        fields.pop(LOGICAL_TYPE, None)
+        fields.pop(CONVERTED_TYPE, None)
+    if LOGICAL_TYPE in fields:
         for implied in IMPLIED:
-            said.pop(implied, None)
+            fields.pop(implied, None)
     if kind is not None:
-        said.pop(NUM_CHILDREN, None)  # some writers say that there are none
-    return said
+        fields.pop(NUM_CHILDREN, None)  # some writers write 0
+    return fields
 
 
 def has_metrics(column: FileColumn, footer: Footer) -> bool:
     """Return whether the footer describes each chunk of a column as a new footer would."""
     for leaf, repeated in zip(column.leaves, column.repeated, strict=True):
         if repeated:
-            continue  # has no metrics but its size
+            continue  # repeated columns have no metrics but their size
         for group in footer.row_groups:
             meta_data = group.chunks[leaf].meta_data
             statistics = value_of(meta_data, STATISTICS, STRUCT)
@@ -228,13 +230,13 @@ def new_bytes_ratio(footer: Footer, layout: FileLayout) -> float:
 
 
 def key_values(footer: Footer, columns: Sequence[SplicedColumn], layout: FileLayout, schema: Schema) -> dict[str, str]:
-    """The new file's own metadata: its Iceberg schema, where the old one has it.
+    """Return the key-value metadata of the new file: its Iceberg schema, if the old file has one.
 
-    It says what is in the file, and some readers go by it: copied columns keep the types, and the fields inside, that
-    they were written with.
+    Some readers rely on the schema in the file. Copied columns keep the types and nested fields with which they were
+    written.
 
     Args:
-        footer: The old file's.
+        footer: The footer of the old file.
         columns: The new file's columns.
         layout: The columns of new files.
         schema: The table's schema.
@@ -267,11 +269,11 @@ def held_fields(footer: Footer) -> dict[int | None, NestedField]:
 
 
 def physical_leaves(columns: Iterable[SplicedColumn], layout: FileLayout) -> list[tuple[Leaf, ...]]:
-    """The physical columns of each column; a copied one may hold fields that the table has dropped.
+    """Return the physical columns of each column. A copied one may have fields that the table has dropped.
 
     Args:
         columns: The columns of a new file.
-        layout: Those of all new files.
+        layout: The columns of all new files.
     """
     known: Mapping[int, Leaf] = {leaf.field.field_id: leaf for leaf in layout.leaves}
     own: dict[str, list[Leaf]] = {}
@@ -297,12 +299,12 @@ def part_of_variant(leaf: Leaf, path: tuple[bytes, ...]) -> Leaf:
 def absent_leaves(
     physical: Iterable[Iterable[Leaf]], layout: FileLayout, constant_ids: Collection[int]
 ) -> Iterator[Leaf]:
-    """The physical columns that a file lacks, and that are NULL in each of its rows, outside of lists and maps.
+    """Return the physical columns, outside of lists and maps, that a file lacks and that are NULL in all its rows.
 
     Args:
-        physical: Those that it has.
+        physical: The physical columns of the file.
         layout: The columns of new files.
-        constant_ids: The columns whose values are those of a partition.
+        constant_ids: Columns whose value comes from the partition.
     """
     held = {leaf.field.field_id for found in physical for leaf in found}
     for leaf in layout.leaves:
@@ -341,8 +343,8 @@ class OldFile:
         """Read exactly these bytes.
 
         Raises:
-            CorruptFileError: the file ends before them.
-            ExecutionError: the storage failed.
+            CorruptFileError: The file ends before them.
+            ExecutionError: The storage failed.
         """
         with file_errors(self.task.path):
             return read_exactly(self.stream, start, length)
@@ -393,7 +395,7 @@ def read_offset_indexes(old: OldFile, columns: Iterable[SplicedColumn]) -> dict[
     """Return the offset indexes of the chunks that may be copied; None if one is broken: readers may ignore it.
 
     Raises:
-        ExecutionError: the storage failed.
+        ExecutionError: The storage failed.
     """
     leaves = [leaf for column in columns if column.copied is not None for leaf in column.copied.leaves]
     chunks = [group.chunks[leaf] for group in old.footer.row_groups for leaf in leaves]

@@ -116,8 +116,8 @@ class GroupFate(Enum):
     GONE = auto()
 
 
-class Part:
-    """Writes the row groups of one fate.
+class RowGroupWriter:
+    """Writes the row groups that share a `GroupFate`.
 
     Args:
         job: Shared by all files.
@@ -166,7 +166,7 @@ class FileSplice:
         layouts = (columns.untouched, columns.updated, columns.rewritten)
         shared = frozenset(column.name for column in columns.columns if column.copied is not None)
         self._parts = {
-            fate: Part(job, layout, reader, shared)
+            fate: RowGroupWriter(job, layout, reader, shared)
             for fate, layout, reader in zip(
                 (GroupFate.UNTOUCHED, GroupFate.UPDATED, GroupFate.REWRITTEN), layouts, readers, strict=True
             )
@@ -281,7 +281,7 @@ class FileSplice:
             self._rows_before += group.rows
         self._write(part, batches, group)
 
-    def _changed(self, part: Part, rows: FileBatch) -> tuple[pa.RecordBatch, Mask | None]:
+    def _changed(self, part: RowGroupWriter, rows: FileBatch) -> tuple[pa.RecordBatch, Mask | None]:
         """Apply changes to rows and count them; return the rows and which of them stay."""
         changes = self._changes.before(rows.start_position + rows.batch.num_rows)
         self._rows_before += rows.batch.num_rows if rows.live is None else int(rows.live.sum())
@@ -310,7 +310,7 @@ class FileSplice:
             self._spliced = SplicedFile(self._old.footer, self._old.read, write, self._columns.columns, self._indexes)
         return self._output, self._spliced
 
-    def _write(self, part: Part, batches: list[pa.RecordBatch], group: RowGroup | None) -> None:
+    def _write(self, part: RowGroupWriter, batches: list[pa.RecordBatch], group: RowGroup | None) -> None:
         """Write a row group.
 
         Args:

@@ -1,13 +1,17 @@
 """The named measurements: tables of growing size, and a picture of each on the page that shows them."""
 
+import re
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks import pages
 from benchmarks.cases import CASES, ModuleCase, SqlCase
 from benchmarks.pictures import labelled, nice, picture, short
+from benchmarks.runs import RESULTS, Run, describe_command
 from benchmarks.walks import WALKS, Point, measures
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -75,3 +79,74 @@ def test_a_cliff_is_a_step_above_what_the_sizes_before_it_lead_to_expect() -> No
 
 def test_labels_of_an_axis_do_not_cover_each_other() -> None:
     assert labelled([1, 2, 3, 4, 5], lambda at: 20 * at) == [1, 4]
+
+
+@pytest.mark.parametrize("path", pages.PAGES, ids=[path.name for path in pages.PAGES])
+def test_tables_of_pages_agree_with_the_results(path: Path) -> None:
+    """`python -m benchmarks.pages` makes it so."""
+    page = path.read_text(encoding="utf-8")
+    assert pages.fill_in(page) == page
+
+
+def test_pictures_agree_with_the_results() -> None:
+    """`python -m benchmarks.pages` makes it so."""
+    drawn = pages.pictures()
+    assert set(drawn) == {path.stem for path in pages.PICTURES.glob("*.svg")}
+    assert [name for name, text in drawn.items() if (pages.PICTURES / f"{name}.svg").read_text() != text] == []
+
+
+@pytest.mark.parametrize("path", ["benchmarks/README.md", "docs/performance.md"])
+def test_all_tables_of_figures_are_made_from_results(path: str) -> None:
+    text = (DOCS.parent / path).read_text(encoding="utf-8")
+    assert len(pages.BLOCK.findall(text)) > 5
+    written_by_hand = pages.BLOCK.sub("", text)
+    assert re.findall(r"^\|.*\| *[0-9]+\.[0-9]+ .*$", written_by_hand, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_results_tell_where_they_are_from(path: Path, tmp_path: Path) -> None:
+    run = Run.read(path)
+    assert run.lines
+    assert run.date
+    assert run.commit or run.recorded_in
+    run.write(tmp_path / path.name)
+    assert (tmp_path / path.name).read_text() == path.read_text()
+
+
+def test_a_table_has_a_row_and_a_column_for_each_value() -> None:
+    lines = [
+        {"case": "a*b", "engine": "one", "seconds": 0.5, "size": 2_000_000},
+        {"case": "a*b", "engine": "two", "seconds": 1.2345, "ratio": 2.47, "size": 2_000_000},
+        {"case": "c", "engine": "two", "seconds": 12, "size": 3},
+        {"case": "c", "engine": "one", "error": "refused", "size": 3},
+    ]
+    layout = {"rows": "{case}, {size} rows", "columns": "{engine}", "cells": "{seconds} s[ ({ratio})]"}
+    assert pages.table(lines, layout).splitlines() == [
+        "|  | one | two |",
+        "| --- | --- | --- |",
+        r"| a\*b, 2,000,000 rows | 0.5 s | 1.23 s (2.47) |",
+        "| c, 3 rows |  | 12 s |",
+    ]
+    assert pages.table(lines[2:3], {"rows": "{case}", "fields": "seconds, ratio"}).splitlines() == [
+        "| case | seconds | ratio |",
+        "| --- | --- | --- |",
+        "| c | 12 |  |",
+    ]
+
+
+def test_a_page_changes_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    run = Run(date="2026-11-26", commit="abc", machine={"cores": 2}, lines=[{"op": "load", "seconds": 1.5}])
+    run.write(tmp_path / "x.json")
+    marks = ("<!-- results x: rows {op}; fields seconds -->\n", "<!-- end of results -->\n")
+    page = pages.fill_in(f"before\n\n{marks[0]}{marks[1]}\nafter\n")
+    assert "| load | 1.5 |\n\n- `x.json`: 2026-11-26; commit abc; 2 cores\n" in page
+    assert pages.fill_in(page) == page
+    replace(run, lines=[{"op": "load", "seconds": 2.5}]).write(tmp_path / "x.json")
+    assert pages.fill_in(page) == page.replace("1.5", "2.5")
+
+
+def test_recorded_commands_have_no_paths_of_the_machine() -> None:
+    words = ["/x/benchmarks/__main__.py", "--rows", "9", "--sail", "/y/python s.py", "--results=/z", "--rounds", "1"]
+    assert describe_command(words) == "python -m benchmarks --rows 9 --rounds 1"
+    assert describe_command(["/x/benchmarks/walks.py", "--results", "r"]) == "python -m benchmarks.walks"

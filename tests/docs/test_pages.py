@@ -19,6 +19,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 PROPERTY = re.compile(r'"((?:write|commit|read|gc|schema)\.[a-z][a-z0-9.-]*)"')
 MODULE = re.compile(r"`((?:dml|sqlparse|deletes|tests|benchmarks)/[\w/.]*)`")
+CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
+CAMEL_CASE = re.compile(r"`([A-Z][a-z]\w*)`")
 SHOWN_BY = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 SETTING = re.compile(r'"(spark\.(?:sql|wap|default|app)\.[a-zA-Z.]+)"')
 
@@ -112,6 +114,15 @@ def test_modules_that_a_page_names_are_there(path: Path) -> None:
     """Paths in backquotes: a module that is renamed is renamed in its description, too."""
     named = MODULE.findall(path.read_text(encoding="utf-8"))
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_classes_that_the_glossary_names_are_there() -> None:
+    """A class that is renamed is renamed there, too."""
+    files = [path for folder in ("dml", "sqlparse", "deletes") for path in (ROOT / folder).rglob("*.py")]
+    defined = {name for path in files for name in CLASS.findall(path.read_text(encoding="utf-8"))}
+    named = CAMEL_CASE.findall((DOCS / "glossary.md").read_text(encoding="utf-8"))
+    assert len(named) > 10
+    assert [name for name in named if name not in defined] == []
 
 
 def test_promises_name_the_tests_that_keep_them() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from unittest import mock
 
 import dml
-from dml.engine import broadcast_source, row_level
+from dml.engine import row_level, sent_source
+from dml.plan.row_delta_plan import ThroughSpark
 from dml.spark.launch import spark_session
 from tests.class_archive import JVM_OPTIONS
 from tests.conftest import LOGGING
@@ -53,14 +54,14 @@ def merged(lake: Any, folder: Path, mode: str, rows: int, limit: str | None) -> 
         stored
     )
     sent: list[Sequence[str]] = []
-    original = row_level.broadcast_source
+    original = row_level.send_source
 
     def noted(*args: Any) -> Any:
         found = original(*args)
-        sent.append("" if found is None else type(found.rows.rows).__name__)
+        sent.append("" if isinstance(found, ThroughSpark) else type(found.rows).__name__)
         return found
 
-    with mock.patch.object(row_level, "broadcast_source", noted):
+    with mock.patch.object(row_level, "send_source", noted):
         result = lake.sql(
             f"MERGE INTO db.t USING parquet.`{stored}` s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
@@ -72,7 +73,7 @@ def merged(lake: Any, folder: Path, mode: str, rows: int, limit: str | None) -> 
         "sent": sent,
         "changed": [result.rows_updated, result.rows_inserted],
         "rows": [list(row) for row in counts],
-        "left": [path.name for path in temporary.glob("*") if path.stat().st_size > broadcast_source.SENT_BYTES],
+        "left": [path.name for path in temporary.glob("*") if path.stat().st_size > sent_source.SENT_BYTES],
     }
 
 

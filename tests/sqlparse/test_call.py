@@ -5,14 +5,14 @@ import pytest
 from dml.errors import SqlError
 from dml.sqlparse import parse
 from dml.sqlparse.names import name_parts
-from dml.sqlparse.statements import Call, UnknownStatement
+from dml.sqlparse.statements import CallStatement, UnknownStatement
 
 
 def test_arguments_by_place_and_by_name():
     """In the order written, as text."""
     sql = "call Lake.SYSTEM.Remove_Orphan_Files('db.t', OLDER_THAN => TIMESTAMP '2026-01-01', m => map('a', f(1, 2)));"
     statement = parse(sql)
-    assert isinstance(statement, Call)
+    assert isinstance(statement, CallStatement)
     assert (statement.catalog, statement.procedure) == ("Lake", "remove_orphan_files")
     assert sql[statement.span.start : statement.span.end] == "Lake.SYSTEM.Remove_Orphan_Files"
     assert [(argument.name, argument.value.text) for argument in statement.arguments] == [
@@ -27,7 +27,7 @@ def test_arguments_by_place_and_by_name():
 def test_without_catalog_and_arguments():
     """What is missing is told when it is run."""
     statement = parse("CALL system.remove_orphan_files()")
-    assert isinstance(statement, Call)
+    assert isinstance(statement, CallStatement)
     assert (statement.catalog, statement.arguments) == (None, ())
 
 

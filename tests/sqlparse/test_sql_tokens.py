@@ -3,7 +3,7 @@
 import pytest
 
 from dml.sqlparse import first_keyword, string_value
-from dml.sqlparse.tokens import Kind, read_source
+from dml.sqlparse.tokens import TokenKind, read_source
 
 
 def keys(sql):
@@ -106,5 +106,5 @@ def test_what_is_wrong_with_a_text_is_kept_with_its_place(sql, position, message
 
 def test_a_quoted_word_is_never_a_keyword():
     source = read_source("`select` 'select'")
-    assert [token.kind for token in source.tokens[:2]] == [Kind.QUOTED, Kind.STRING]
+    assert [token.kind for token in source.tokens[:2]] == [TokenKind.QUOTED, TokenKind.STRING]
     assert [token.key for token in source.tokens[:2]] == ["", ""]

@@ -1,9 +1,9 @@
-"""Underscores: none at the head of a module's names, and which modules may use private names of libraries."""
+"""Names: no leading underscores in modules, no class defined twice, and who may use private names of libraries."""
 
 import ast
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -98,6 +98,27 @@ def test_no_name_of_a_module_has_a_leading_underscore() -> None:
     """`__all__` says what is public; an underscore is for what is private to a class."""
     found = {path: names for path, tree in trees() if (names := sorted(filter(PRIVATE.fullmatch, module_names(tree))))}
     assert found == {}
+
+
+def repeated_classes(modules: Iterable[tuple[str, ast.Module]]) -> dict[str, list[str]]:
+    """Return the class names that several modules define, with these modules."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path, tree in modules:
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(path)
+    return {name: paths for name, paths in found.items() if len(paths) > 1}
+
+
+def test_no_two_modules_define_a_class_of_the_same_name() -> None:
+    """A reader who finds a class by its name finds the right one."""
+    assert repeated_classes(trees()) == {}
+
+
+def test_repeated_classes_are_found() -> None:
+    """So that the test above can fail; a class inside another one, such as py4j's `Java`, has no name of its own."""
+    modules = {"a.py": "class Scan: ...", "b.py": "class Scan:\n    class Java: ...", "c.py": "class Java: ..."}
+    assert repeated_classes((path, ast.parse(text)) for path, text in modules.items()) == {"Scan": ["a.py", "b.py"]}
 
 
 def referenced_names(node: ast.AST) -> Iterator[str]:

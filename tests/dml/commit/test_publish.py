@@ -12,10 +12,10 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement
 
-from dml.catalog import TableState
+from dml.catalog import CommitBase
 from dml.commit import AppendFiles, DeleteFiles, OverwriteFiles, RowDelta, commit, snapshot_producer
 from dml.commit.outcome import has_passed
-from dml.commit.window import EntryReader, open_window
+from dml.commit.window import ManifestReader, open_window
 from dml.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -256,9 +256,9 @@ def test_a_commit_that_landed_is_found_though_what_it_changed_besides_fits_no_mo
         real(*arguments)
         raise CommitFailedException("the branch has changed")
 
-    def load_state() -> TableState:
+    def load_state() -> CommitBase:
         if table.refresh().current_snapshot() is None:
-            return TableState(table=table)
+            return CommitBase(table=table)
         raise CommitConflictError("The columns of the table were changed")
 
     monkeypatch.setattr(catalog, "commit_table", commit_table)
@@ -358,7 +358,7 @@ def test_a_history_that_bites_its_own_tail_ends(catalog: Catalog) -> None:
     sought_for = head.model_copy(update={"snapshot_id": 77, "parent_snapshot_id": 78})
     assert not has_passed(metadata, head.snapshot_id, sought_for)
     with pytest.raises(CommitConflictError, match="is not an ancestor"):
-        open_window(metadata, EntryReader(table.io), starting_snapshot_id=78, head=head, must_descend=True)
+        open_window(metadata, ManifestReader(table.io), starting_snapshot_id=78, head=head, must_descend=True)
 
 
 @pytest.mark.proves("A5", "A6", "R3")

@@ -13,6 +13,7 @@ from dml.connector.state import TableState
 from dml.engine import row_level
 from dml.engine.merge_source import MergeSourceFrame
 from dml.errors import AnalysisError, NotFoundError
+from dml.plan.row_delta_plan import ThroughSpark
 from dml.spark.handlers import running
 from dml.spark.versions import Feature
 
@@ -160,7 +161,7 @@ def test_a_statement_reads_a_table_that_follows_in_one_state(lake, spark, name, 
         return found
 
     monkeypatch.setattr(MergeSourceFrame, "keys", keys_and_then_others)
-    monkeypatch.setattr(row_level, "broadcast_source", lambda *_: None)
+    monkeypatch.setattr(row_level, "send_source", lambda *_: ThroughSpark(reason="the test says so"))
     rows = spark.table(f"lake.{source}")
     if way == "view":
         rows.createOrReplaceTempView("following")

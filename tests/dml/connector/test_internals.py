@@ -191,6 +191,7 @@ def test_plans_that_cannot_be_made_leave_rows_as_they_are(lake, table, spark, mo
     assert len(warnings_of(caplog)) == 1
 
 
+@pytest.mark.needs(Feature.CATALOG_FUNCTIONS)
 @pytest.mark.parametrize("constant", ["FUNCTION", "REPLACING_RULE"])
 def test_functions_of_iceberg_name_what_is_missing(lake, table, spark, monkeypatch, constant):
     monkeypatch.setattr(functions, constant, UNKNOWN)

@@ -9,12 +9,14 @@ from unittest import mock
 import pytest
 from pyspark.sql import SparkSession
 
-from dml.engine import broadcast_merge, broadcast_source, merge_source, publish, row_level, row_probe
+from dml.engine import by_tasks, merge_source, publish, row_level, row_probe, sent_source
 from dml.errors import CommitConflictError, DataError, ErrorKind
+from dml.plan.row_delta_plan import ThroughSpark
+from dml.rows.evaluate import NumberOverflowError
 from dml.scan import split
-from dml.write.source_parts import MappedBatch, StreamedBatch
+from dml.write.sent_rows import MappedBatch, StreamedBatch
 from tests.dml.engine.conftest import Kind, Lake
-from tests.dml.engine.test_broadcast_merge import BROADCAST, CLAUSES, ROW, counts, filled, merge
+from tests.dml.engine.test_merge_in_tasks import BROADCAST, CLAUSES, ROW, counts, filled, merge
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark
@@ -27,18 +29,18 @@ RANDOM = "SELECT int(50 * rand()) AS id, 'x' AS v FROM range(1)"
 def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Every source is large, and each new row is; whether tasks got the source, of each statement."""
     monkeypatch.setattr(merge_source, "local_rows", lambda _: None)
-    monkeypatch.setattr(broadcast_source, "SENT_BYTES", -1)
-    monkeypatch.setattr(broadcast_source, "KEPT_BYTES", -1)
-    monkeypatch.setattr(broadcast_merge, "FEW_BYTES", 1)
-    monkeypatch.setattr(broadcast_merge, "ROWS_OF_A_TASK", 3)
-    original, found = row_level.broadcast_source, []
+    monkeypatch.setattr(sent_source, "SENT_BYTES", -1)
+    monkeypatch.setattr(sent_source, "KEPT_BYTES", -1)
+    monkeypatch.setattr(by_tasks, "MAX_DRIVER_BYTES", 1)
+    monkeypatch.setattr(by_tasks, "MIN_ROWS_PER_TASK", 3)
+    original, found = row_level.send_source, []
 
     def noted(*args: Any) -> Any:
         source = original(*args)
-        found.append(source is not None and not source.is_repeatable)
+        found.append(not isinstance(source, ThroughSpark) and not source.is_repeatable)
         return source
 
-    monkeypatch.setattr(row_level, "broadcast_source", noted)
+    monkeypatch.setattr(row_level, "send_source", noted)
     return found
 
 
@@ -47,7 +49,7 @@ def test_tasks_make_what_sparks_join_makes(kind: Kind, place: int, large: list[b
     lake, name, twin = kind.lake, filled(kind), filled(kind)
     result = lake.session.sql(merge(lake, name, CLAUSES[place]))
     assert large == [True]
-    with mock.patch.object(row_level, "broadcast_source", return_value=None):
+    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
         expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
     assert counts(result) == counts(expected)
     assert result.rows_matched or result.rows_inserted
@@ -125,8 +127,8 @@ def test_a_source_that_is_another_each_time_is_one_for_all_of_a_statement(
     clauses = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
     for _ in range(2):
         assert lake.session.sql(merge(lake, name, clauses, RANDOM)).rows_updated == 1
-    overflow = DataError("too large", kind=ErrorKind.OVERFLOW)
-    monkeypatch.setattr(row_level, "write_broadcast_merge", mock.Mock(side_effect=overflow))
+    overflow = NumberOverflowError("too large")
+    monkeypatch.setattr(row_level, "write_merge_by_tasks", mock.Mock(side_effect=overflow))
     for _ in range(3):
         result = lake.session.sql(merge(lake, name, clauses, RANDOM))
         assert (result.rows_updated, result.rows_inserted) == (1, 0)
@@ -144,13 +146,13 @@ def test_the_files_of_a_source_are_gone_afterwards(lake: Lake, spark: SparkSessi
     lake.session.sql(f"INSERT INTO {name} SELECT id, 2147483640 + int(id) FROM range(8)")
     statement = f"MERGE INTO {name} t USING (SELECT id FROM range(4, 20)) s ON t.id = s.id WHEN MATCHED"
     seen: list[list[Path]] = []
-    original = row_level.write_broadcast_merge
+    original = row_level.write_merge_by_tasks
 
     def noted(*args: Any, **kwargs: Any) -> Any:
         seen.append([path for folder in scratch(spark) for path in folder.iterdir()])
         return original(*args, **kwargs)
 
-    with mock.patch.object(row_level, "write_broadcast_merge", noted):
+    with mock.patch.object(row_level, "write_merge_by_tasks", noted):
         assert lake.session.sql(f"{statement} THEN UPDATE SET k = 0").rows_updated == 4
         with pytest.raises(DataError):
             lake.session.sql(f"{statement} THEN UPDATE SET k = t.k + 2147483647 + 5")
@@ -166,13 +168,13 @@ def test_a_cache_of_somebody_else_stays(lake: Lake, spark: SparkSession, large: 
     lake.session.sql(f"INSERT INTO {name} SELECT id, 0 FROM range(8)")
     source = "SELECT id FROM range(4, 20)"
     cached = spark.sql(f"SELECT * FROM ({source})")
-    original = row_level.write_broadcast_merge
+    original = row_level.write_merge_by_tasks
 
     def caching(*args: Any, **kwargs: Any) -> Any:
         cached.cache().count()
         return original(*args, **kwargs)
 
-    with mock.patch.object(row_level, "write_broadcast_merge", caching):
+    with mock.patch.object(row_level, "write_merge_by_tasks", caching):
         lake.session.sql(f"MERGE INTO {name} t USING ({source}) s ON t.id = s.id WHEN MATCHED THEN DELETE")
     assert large == [True]
     assert cached.storageLevel.useMemory
@@ -184,7 +186,7 @@ def test_a_disk_that_is_full(lake: Lake, monkeypatch: pytest.MonkeyPatch, large:
     name = lake.create("id BIGINT, k INT")
     lake.session.sql(f"INSERT INTO {name} SELECT id, 0 FROM range(8)")
     full = mock.Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr(broadcast_source, "scratch_folder", full)
+    monkeypatch.setattr(sent_source, "scratch_folder", full)
     statement = f"MERGE INTO {name} t USING (SELECT id FROM range(4, 20)) s ON t.id = s.id WHEN MATCHED"
     assert lake.session.sql(f"{statement} THEN UPDATE SET k = 1").rows_updated == 4
     assert full.called
@@ -198,8 +200,8 @@ def test_a_source_that_is_larger_than_spark_takes_it_for(
     """Tasks stop writing, and Spark joins. Each row is short; Spark takes a text that is computed for 20 bytes."""
     name = lake.create("id BIGINT, v STRING", **{"write.merge.max-sent-source-bytes": "3000000"})
     lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a')")
-    mapped = mock.Mock(side_effect=broadcast_source.part_columns)
-    monkeypatch.setattr(broadcast_source, "part_columns", mapped)
+    mapped = mock.Mock(side_effect=sent_source.part_columns)
+    monkeypatch.setattr(sent_source, "part_columns", mapped)
     source = "SELECT id, repeat('x', int(900 + id % 9)) AS v FROM range(0, 30000, 1, 3)"
     statement = f"MERGE INTO {name} t USING ({source}) s ON t.id = s.id"
     result = lake.session.sql(f"{statement} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
@@ -254,7 +256,7 @@ def test_what_a_source_may_have(lake: Lake, large: list[bool], monkeypatch: pyte
         name = lake.create(columns, **properties)
         assert lake.session.sql(merge(lake, name, UPSERT, f"{ROW} FROM range(9)")).rows_inserted == 9
         assert len(lake.data_files(name)) == 1 or properties is not ranges
-    monkeypatch.setattr(row_level, "RANGE_BYTES", 10)
+    monkeypatch.setattr(row_level, "MAX_RANGE_BYTES", 10)
     assert lake.session.sql(merge(lake, name, UPSERT, f"{ROW} FROM range(9, 18)")).rows_inserted == 9
     assert large == [False, True, False]
 
@@ -262,18 +264,18 @@ def test_what_a_source_may_have(lake: Lake, large: list[bool], monkeypatch: pyte
 def size_of_source(lake: Lake, name: str, source: str) -> int:
     """Return the bytes of a source in the form that tasks receive."""
     sizes: list[int] = []
-    original = broadcast_source.sent_batch
+    original = sent_source.sent_batch
 
     def noted(frame: Any, batch: Any) -> Any:
         sizes.append(batch.nbytes)
         return original(frame, batch)
 
-    with mock.patch.object(broadcast_source, "sent_batch", noted):
+    with mock.patch.object(sent_source, "sent_batch", noted):
         lake.session.sql(f"EXPLAIN {merge(lake, name, UPSERT, source)}")
     return sizes[0]
 
 
-LIMITS = ("SENT_BYTES", "KEPT_BYTES", "limit", "FEW_BYTES", "ROWS_OF_A_TASK")
+LIMITS = ("SENT_BYTES", "KEPT_BYTES", "limit", "MAX_DRIVER_BYTES", "MIN_ROWS_PER_TASK")
 
 
 @pytest.mark.parametrize(
@@ -288,33 +290,33 @@ def test_sources_just_below_and_above_each_limit(
     source = f"{ROW} FROM range(17, 60)"
     size = size_of_source(lake, name, source)
     sent: list[Any] = []
-    original = row_level.broadcast_source
+    original = row_level.send_source
 
     def noted(*args: Any) -> Any:
         sent.append(original(*args))
         return sent[-1]
 
-    with mock.patch.object(row_level, "broadcast_source", return_value=None):
+    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
         expected = lake.session.sql(merge(lake, twin, UPSERT, source))
     with monkeypatch.context() as patched:
         patched.setattr(merge_source, "local_rows", lambda _: None)
-        patched.setattr(row_level, "broadcast_source", noted)
+        patched.setattr(row_level, "send_source", noted)
         match limit:
             case "SENT_BYTES":
-                patched.setattr(broadcast_source, limit, size + more)
+                patched.setattr(sent_source, limit, size + more)
             case "KEPT_BYTES":
-                patched.setattr(broadcast_source, "estimated_bytes", lambda _: 1_000)
-                patched.setattr(broadcast_source, limit, 1_000 + more)
+                patched.setattr(sent_source, "estimated_bytes", lambda _: 1_000)
+                patched.setattr(sent_source, limit, 1_000 + more)
             case "limit":
                 patched.setattr(row_level, "most_sent", lambda *_: 4 * size if more == 0 else size - 1)
-            case "FEW_BYTES":
-                patched.setattr(broadcast_merge, limit, expected.rows_inserted * (size / 43) + more)
+            case "MAX_DRIVER_BYTES":
+                patched.setattr(by_tasks, limit, expected.rows_inserted * (size / 43) + more)
             case _:
-                patched.setattr(broadcast_merge, limit, 20 + more)
+                patched.setattr(by_tasks, limit, 20 + more)
         result = lake.session.sql(merge(lake, name, UPSERT, source))
-    assert (sent[0] is None) is (limit == "limit" and more == -1)
+    assert isinstance(sent[0], ThroughSpark) is (limit == "limit" and more == -1)
     if limit == "SENT_BYTES":
-        assert isinstance(sent[0].rows.rows, StreamedBatch if more == 0 else MappedBatch)
+        assert isinstance(sent[0].rows, StreamedBatch if more == 0 else MappedBatch)
     if limit == "KEPT_BYTES":
         assert sent[0].is_repeatable is (more == 0)
     assert counts(result) == counts(expected)

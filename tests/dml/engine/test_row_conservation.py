@@ -23,16 +23,17 @@ def test_a_task_that_loses_a_row_is_found_out(balanced_kind: Kind, monkeypatch: 
     """The writer says that it wrote one row more than its files hold, or changed one fewer."""
     name, lake = balanced_kind.filled(), balanced_kind.lake
     before, rows = lake.state(name), lake.rows(name)
-    original = TaskCommit.from_bytes
+    original = writes.report_from_bytes
 
     def altered(data: bytes) -> TaskCommit:
         commit = original(data)
+        assert isinstance(commit, TaskCommit)
         metrics = commit.metrics
         return replace(commit, metrics=replace(metrics, rows_inserted=metrics.rows_inserted + 1))
 
     for statement in STATEMENTS:
         with monkeypatch.context() as patched:
-            patched.setattr(writes.TaskCommit, "from_bytes", staticmethod(altered))
+            patched.setattr(writes, "report_from_bytes", altered)
             with pytest.raises(dml.RowConservationError, match="do not add up") as raised:
                 lake.session.sql(statement.replace("{t}", name))
         staged = {Path(path.removeprefix("file://")) for path in raised.value.context["staged_files"]}

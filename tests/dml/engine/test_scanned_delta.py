@@ -1,6 +1,6 @@
 """DELETE and UPDATE whose rows Spark does not see: they change what Spark would have changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from dml.engine import row_level
 from dml.errors import CorruptFileError, DataError, ErrorKind
 from dml.model.write_task import WriteContext
+from dml.rows.evaluate import NumberOverflowError
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -108,6 +109,13 @@ def test_what_only_spark_computes_goes_through_it(lake: Lake, statement: str) ->
     assert result.rows_matched == count > 0
 
 
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and the errors that were being handled when it was raised."""
+    while error is not None:
+        yield error
+        error = error.__context__
+
+
 def test_numbers_that_do_not_fit_are_sparks_to_judge(lake: Lake, spark: SparkSession) -> None:
     name = lake.create("id BIGINT, k INT", **{"write.update.mode": "merge-on-read", "format-version": "2"})
     lake.session.sql(f"INSERT INTO {name} SELECT id, 2147483640 + int(id) FROM range(8)")
@@ -121,6 +129,7 @@ def test_numbers_that_do_not_fit_are_sparks_to_judge(lake: Lake, spark: SparkSes
             lake.session.sql(statement)
         assert caught.value.kind is ErrorKind.OVERFLOW
         assert caught.value.position == statement.index("k + 1")
+        assert not any(isinstance(error, NumberOverflowError) for error in chain(caught.value)), "the first attempt"
         assert lake.state(name) == before
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:

@@ -140,7 +140,7 @@ def test_a_commit_in_a_day_that_has_begun_asks_the_catalog_for_nothing(catalog, 
     commits(table)
     clock.at("2126-11-21T09:00:00")
     commits(table)
-    monkeypatch.setattr("dml.hooks.run.commit_change", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr("dml.hooks.run_hooks.commit_change", lambda *_: pytest.fail("asked"))
     commits(table)
 
 
@@ -378,7 +378,7 @@ def test_secrets_of_the_catalog_are_not_in_a_warning(catalog, clock, caplog, mon
     def failing(*_: object) -> None:
         raise OSError("no answer from server?token=very-secret-value")
 
-    monkeypatch.setattr("dml.hooks.run.commit_change", failing)
+    monkeypatch.setattr("dml.hooks.run_hooks.commit_change", failing)
     commits(table)
     (record,) = caplog.records
     assert "no answer from server?token=***" in record.getMessage()

@@ -33,7 +33,7 @@ from dml.plan.assignments import TargetNames
 from dml.plan.predicates import equi_keys, pushable, split_conjuncts, target_only_pushdown
 from dml.plan.row_delta_plan import MergeSource, PlanContext
 from dml.pruning.row_tests import Bounds, all_match, any_match
-from dml.read.row_filter import filters_exactly, row_filter
+from dml.rows.evaluate import CompiledPredicate
 from dml.sqlparse.dialect import parse_expression
 
 SCHEMA = Schema(
@@ -84,9 +84,9 @@ def pushed(text, zone="UTC", **options):
 def shown(text, zone="UTC"):
     """The expression in short, or None where nothing is known."""
     found = pushed(text, zone)
-    if not found.complete:
+    if not found.pruning_is_exact:
         return None
-    return str(found.expression)
+    return str(found.pruning)
 
 
 SAME = [
@@ -292,30 +292,30 @@ UNCERTAIN = [
 def test_what_is_not_certain_is_left_out(text):
     tree = parse_expression(text)
     found = pushable(tree, context())
-    assert isinstance(found.expression, AlwaysTrue)
-    assert not found.complete
+    assert isinstance(found.pruning, AlwaysTrue)
+    assert not found.pruning_is_exact
     assert not found.always
     assert not found.never
 
 
 def test_no_tree_means_that_nothing_is_known():
-    assert not pushable(None, context()).complete
+    assert not pushable(None, context()).pruning_is_exact
 
 
 def test_known_conjuncts_are_kept_beside_unknown_ones():
     found = pushed("i = 1 AND length(s) > 3 AND s = 'x'")
-    assert str(found.expression) == str(pushed("i = 1 AND s = 'x'").expression)
-    assert not found.complete
+    assert str(found.pruning) == str(pushed("i = 1 AND s = 'x'").pruning)
+    assert not found.pruning_is_exact
 
 
 def test_an_unknown_side_of_or_makes_all_of_it_unknown():
-    assert isinstance(pushed("i = 1 OR length(s) > 3").expression, AlwaysTrue)
-    assert str(pushed("(i = 1 AND length(s) > 3) OR i = 2").expression) == str(pushed("i = 1 OR i = 2").expression)
+    assert isinstance(pushed("i = 1 OR length(s) > 3").pruning, AlwaysTrue)
+    assert str(pushed("(i = 1 AND length(s) > 3) OR i = 2").pruning) == str(pushed("i = 1 OR i = 2").pruning)
 
 
 def test_negation_of_a_conjunction_with_an_unknown_part_is_unknown():
-    assert isinstance(pushed("NOT (i = 1 AND length(s) > 3)").expression, AlwaysTrue)
-    assert str(pushed("NOT (i = 1 OR length(s) > 3)").expression) == str(pushed("i <> 1").expression)
+    assert isinstance(pushed("NOT (i = 1 AND length(s) > 3)").pruning, AlwaysTrue)
+    assert str(pushed("NOT (i = 1 OR length(s) > 3)").pruning) == str(pushed("i <> 1").pruning)
 
 
 def test_constant_conditions_are_decided():
@@ -327,8 +327,8 @@ def test_constant_conditions_are_decided():
 
 
 def test_case_sensitive_names_must_match():
-    assert pushed("i = 1", case_sensitive=True).complete
-    assert not pushed("I = 1", case_sensitive=True).complete
+    assert pushed("i = 1", case_sensitive=True).pruning_is_exact
+    assert not pushed("I = 1", case_sensitive=True).pruning_is_exact
 
 
 def test_a_contradiction_that_does_not_fold_is_not_taken_for_never():
@@ -336,7 +336,7 @@ def test_a_contradiction_that_does_not_fold_is_not_taken_for_never():
 
 
 def micros(text, zone):
-    found = pushed(f"ts = TIMESTAMP '{text}'", zone).expression
+    found = pushed(f"ts = TIMESTAMP '{text}'", zone).pruning
     return found.literal.value if hasattr(found, "literal") else None
 
 
@@ -361,14 +361,16 @@ def test_times_of_which_zone_tables_may_differ_are_left_out():
 
 
 def test_a_very_long_condition_is_left_out():
-    assert not pushable(parse_expression("i IN (" + ",".join(map(str, range(30_000))) + ")"), context()).complete
+    assert not pushable(
+        parse_expression("i IN (" + ",".join(map(str, range(30_000))) + ")"), context()
+    ).pruning_is_exact
 
 
 @pytest.mark.parametrize("operator", ["AND", "OR"])
 def test_a_long_chain_does_not_overflow_the_stack(operator):
     found = pushed(f" {operator} ".join(f"i <> {number}" for number in range(700)))
-    assert not found.complete
-    any_match(found.expression, SCHEMA, case_sensitive=True)
+    assert not found.pruning_is_exact
+    any_match(found.pruning, SCHEMA, case_sensitive=True)
 
 
 # ---- MERGE ----------------------------------------------------------------------------------------------------
@@ -408,7 +410,7 @@ def test_other_conjuncts_give_no_key(text):
 
 def test_only_the_targets_conjuncts_narrow_the_target_of_a_merge():
     found = target_only_pushdown(parse_expression("t.i = src.k AND t.l = 5 AND src.other = 7"), context(), SOURCE)
-    assert str(found) == str(pushed("l = 5").expression)
+    assert str(found) == str(pushed("l = 5").pruning)
 
 
 def test_a_name_that_the_source_has_too_is_not_taken_for_the_targets():
@@ -565,34 +567,33 @@ def test_no_row_that_satisfies_a_condition_is_ever_pruned_or_filtered(connection
     assert not (found.never and any(expected))
     assert not found.always or all(expected)
     bounds = bounds_of(table)
-    assert any_match(found.expression, SCHEMA, case_sensitive=True)(bounds) or not any(expected)
-    if found.complete and all_match(found.expression, SCHEMA, case_sensitive=True)(bounds):
+    assert any_match(found.pruning, SCHEMA, case_sensitive=True)(bounds) or not any(expected)
+    if found.pruning_is_exact and all_match(found.pruning, SCHEMA, case_sensitive=True)(bounds):
         assert all(expected)
-    rows = row_filter(found.expression, SCHEMA, case_sensitive=True)
-    if rows is not None:
-        columns = {field_id: table.column(IDS[field_id]).combine_chunks() for field_id in rows.columns}
-        kept = rows.mask(columns).to_pylist()
-        assert all(keep or not wanted for keep, wanted in zip(kept, expected, strict=True))
-        if found.complete and filters_exactly(found.expression, SCHEMA, case_sensitive=True):
-            assert kept == expected
-        else:
-            assert {"d", "f", "st", "bin"} & set(re.findall(r"\w+", text)) or not found.complete
+    rows = CompiledPredicate(found.rows)
+    columns = {field_id: table.column(IDS[field_id]).combine_chunks() for field_id in rows.column_ids}
+    kept = rows.mask(columns, table.num_rows).tolist()
+    assert all(keep or not wanted for keep, wanted in zip(kept, expected, strict=True))
+    if found.rows_are_exact:
+        assert kept == expected
+    else:
+        assert {"d", "f", "st", "bin"} & set(re.findall(r"\w+", text)) or not found.pruning_is_exact
 
 
 @pytest.mark.parametrize("text", ["f IN (0.1D, 0.10000000149011612D)", "f NOT IN (0.1D, 0.10000000149011612D)"])
 def test_numbers_that_are_one_32_bit_number_do_not_hide_each_other(text):
     """Spark compares floats as doubles; PyIceberg's set of a float column's literals would keep one of the two."""
-    assert not pushed(text).complete
+    assert not pushed(text).pruning_is_exact
 
 
 def test_pruning_is_as_sharp_as_bounds_allow():
     """Guards against an evaluator that keeps everything."""
     bounds = bounds_of(as_table([dict.fromkeys(VALUES) | {"i": 1, "s": "ab", "d": 1.0}]))
     for text in ("i = 2", "i > 1", "i < 1", "i IN (0, 2)", "i IS NULL", "s LIKE 'b%'", "s > 'b'", "d > 1", "l = 1"):
-        assert not any_match(pushed(text).expression, SCHEMA, case_sensitive=True)(bounds), text
+        assert not any_match(pushed(text).pruning, SCHEMA, case_sensitive=True)(bounds), text
     for text in ("i = 1", "i >= 1", "s LIKE 'a%'", "d <= 1", "l IS NULL", "i <> 2"):
-        assert all_match(pushed(text).expression, SCHEMA, case_sensitive=True)(bounds), text
+        assert all_match(pushed(text).pruning, SCHEMA, case_sensitive=True)(bounds), text
 
 
 def test_never_is_an_expression_that_is_always_false():
-    assert isinstance(pushed("false").expression, AlwaysFalse)
+    assert isinstance(pushed("false").pruning, AlwaysFalse)

@@ -15,7 +15,9 @@ from dml.model.manifest import ContentFile, FileContent
 from dml.pruning.bucket_predicate import InBuckets
 from dml.pruning.pruner import Pruner
 from dml.pruning.row_tests import Bounds, all_match, any_match
-from dml.read.row_filter import row_filter
+from dml.read.row_predicates import RowSelection, select_rows
+from dml.rows.evaluate import CompiledPredicate
+from dml.rows.expressions import TRUE
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -108,10 +110,11 @@ def test_values_of_the_column_decide_nothing(expression):
     bounds = Bounds(lower=3, upper=3, nulls=False, nans=False)
     assert any_match(expression, SCHEMA, case_sensitive=False)(lambda _: bounds)
     assert not all_match(expression, SCHEMA, case_sensitive=False)(lambda _: bounds)
-    assert row_filter(expression, SCHEMA, case_sensitive=False) is None
-    both = row_filter(And(expression, EqualTo("n", 1)), SCHEMA, case_sensitive=False)
-    assert both.mask({1: pa.array([3, 4]), 2: pa.array([1, 2])}).to_pylist() == [True, False]
-    assert row_filter(Or(expression, EqualTo("n", 1)), SCHEMA, case_sensitive=False) is None
+    assert select_rows(expression, SCHEMA, case_sensitive=False) == RowSelection(predicate=TRUE, is_exact=False)
+    both = select_rows(And(expression, EqualTo("n", 1)), SCHEMA, case_sensitive=False)
+    assert not both.is_exact
+    assert CompiledPredicate(both.predicate).mask({2: pa.array([1, 2])}, 2).tolist() == [True, False]
+    assert select_rows(Or(expression, EqualTo("n", 1)), SCHEMA, case_sensitive=False).predicate == TRUE
 
 
 def test_it_travels_to_workers_and_back():

@@ -15,7 +15,6 @@ from dml.errors import CorruptFileError, NotSupportedError
 from dml.model import columns
 from dml.model.scan_task import KeyFilter
 from dml.read.reader import TaskReader, scan_file
-from dml.read.row_filter import KeySet
 from dml.scan.split import split
 
 SCHEMA = Schema(
@@ -187,18 +186,6 @@ def test_a_key_filter_keeps_the_rows_whose_key_is_in_the_set(lake, path, keys):
     context = lake.context(SCHEMA, projected_ids=(3,), key_filter=KeyFilter(column_ids=(1,), values=values), **POSITION)
     found = lake.read(lake.task(path), context).column(columns.POS).to_pylist()
     assert found == sorted({key for key in keys if key is not None and 0 <= key < ROWS})
-
-
-@pytest.mark.parametrize("spread", [1, 5, 1 << 40], ids=["dense", "close", "far apart"])
-@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.date32()], ids=str)
-def test_many_integer_keys_are_found_in_any_order(kind, spread):
-    random = np.random.default_rng(spread)
-    limit = 2**31 - 1 if kind.bit_width == 32 else 2**62
-    keys = random.integers(-min(limit, 1000 * spread), min(limit, 1000 * spread), 3000)
-    asked = np.concatenate([random.permutation(keys)[:500], keys[:500] + 1, [-limit, limit, 0]])
-    rows = pa.array([None, *asked.tolist()], pa.int32() if kind == pa.date32() else kind).cast(kind)
-    found = KeySet([pa.array([*keys.tolist(), None], rows.type if kind != pa.date32() else pa.int32()).cast(kind)])
-    assert found.contains([rows]).tolist() == [False, *np.isin(asked, keys).tolist()]
 
 
 def test_a_key_with_a_null_matches_no_row(lake, path):

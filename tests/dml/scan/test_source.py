@@ -30,9 +30,10 @@ from pyspark.sql import types as spark_types
 
 from dml.errors import NotSupportedError
 from dml.model import columns
-from dml.read.packed_groups import PackedGroups
 from dml.read.reader import TaskReader
 from dml.scan.source import dataframe, spark_schema
+from dml.tasks.row_task import RowTask
+from dml.tasks.task_input import TaskInput
 
 
 def optional(field_id, name, kind):
@@ -93,15 +94,15 @@ def test_a_type_that_spark_lacks_is_refused(lake):
 
 def test_packed_groups_read_what_they_were_packed_from(lake, path):
     context = lake.context(SCHEMA, projected_ids=(1,))
-    packed = PackedGroups.pack([[lake.task(path)], [lake.task(path), lake.task(path)]], context)
+    task = RowTask(input=TaskInput.of([[lake.task(path)], [lake.task(path), lake.task(path)]], context))
     numbers = pa.RecordBatch.from_pydict({"id": [1]})
-    assert sum(batch.num_rows for batch in packed.read(iter([numbers]))) == 20
+    assert sum(batch.num_rows for batch in task(iter([numbers]))) == 20
 
 
 def test_workers_load_neither_pyspark_nor_sqlglot():
     """The function that Spark sends to its workers comes from this module."""
     code = (
-        "import sys, dml.read.packed_groups; "
+        "import sys, dml.tasks.row_task; "
         "print([name for name in ('pyspark', 'py4j', 'sqlglot', 'dml.sqlparse', 'pandas') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

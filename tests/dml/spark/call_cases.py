@@ -21,6 +21,7 @@ from dml.errors import (
     NotSupportedError,
     ValidationFailedError,
 )
+from dml.plan.row_delta_plan import ThroughSpark
 
 __all__ = ["CASES"]
 
@@ -402,7 +403,7 @@ def a_merge_reads_its_source_in_one_state(spark: SparkSession, lake: dml.Session
     on = sf.expr(f"s.id = {name.rpartition('.')[2]}.id")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(MergeSourceFrame, "keys", keys_and_then_others)
-        patched.setattr(row_level, "broadcast_source", lambda *_: None)
+        patched.setattr(row_level, "send_source", lambda *_: ThroughSpark(reason="the test says so"))
         merge = spark.table(source).alias("s").mergeInto(name, on)
         merge.whenMatched().update({"v": sf.lit(2)}).whenNotMatched().insertAll().merge()
     assert added

@@ -24,7 +24,7 @@ from dml.commit import AppendFiles, CommittedSnapshot, DeleteFiles, OverwriteByF
 from dml.errors import AnalysisError, DmlError, NotFoundError, NotSupportedError
 from dml.manifests import read
 from dml.options import Command
-from dml.streaming.files import Part, SnapshotFiles
+from dml.streaming.files import SnapshotFileCache, SnapshotPart
 from dml.streaming.offsets import NOTHING_READ, StreamOffset
 from dml.streaming.source import StreamedTable, check_columns
 from dml.streaming.source_options import ReadLimits, SourceOptions
@@ -43,7 +43,7 @@ class Stream:
     offset: StreamOffset | None = None
 
     def __post_init__(self) -> None:
-        self.files = SnapshotFiles()
+        self.files = SnapshotFileCache()
 
     @property
     def source(self) -> StreamedTable:
@@ -80,11 +80,11 @@ def compact(table: Table, *paths: str) -> CommittedSnapshot:
 
 def positions(table: Table, snapshot: Snapshot, *newer: Snapshot) -> list[int]:
     """The positions of the files of a snapshot, as a stream has them that has looked at newer ones."""
-    files = SnapshotFiles()
+    files = SnapshotFileCache()
     for other in newer:
         files.look_at(table, other)
-        files.of_parts(table, [Part(snapshot=snapshot)])
-    return [place for place, _ in files.with_positions(table, Part(snapshot=snapshot))]
+        files.of_parts(table, [SnapshotPart(snapshot=snapshot)])
+    return [place for place, _ in files.with_positions(table, SnapshotPart(snapshot=snapshot))]
 
 
 OFFSETS = (

@@ -162,13 +162,13 @@ def test_rows_of_a_file_of_the_current_spec_stay_in_its_partition_unseen(tmp_pat
 @pytest.mark.parametrize(
     ("rows", "word"),
     [
-        ([(DELETE, 0, 2), (DELETE, 0, 1)], "order"),
-        ([(DELETE, 0, 0), (DELETE, 1, 0), (DELETE, 0, 1)], "together"),
+        ([(DELETE, 0, 2), (DELETE, 0, 1)], "not sorted by position"),
+        ([(DELETE, 0, 0), (DELETE, 1, 0), (DELETE, 0, 1)], "not contiguous"),
         ([(DELETE, 0, 99)], "no such row"),
         ([(DELETE, 0, 1)], "deleted before"),
-        ([(INSERT, 0, 2)], "Inserted"),
+        ([(INSERT, 0, 2)], "inserted delta row"),
         ([(DELETE, None, None)], "no data file"),
-        ([(DELETE, 0, None)], "order"),
+        ([(DELETE, 0, None)], "not sorted by position"),
     ],
 )
 def test_a_delta_that_does_not_fit_the_files_is_an_error_and_never_wrong_rows(

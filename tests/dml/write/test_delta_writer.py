@@ -15,28 +15,28 @@ from hypothesis import strategies as st
 from dml.errors import AnalysisError
 from dml.model.columns import DeltaLayout, RowOperation
 from dml.options import AUTO_ENABLED, AUTO_MAX_DELETED_RATIO, Command, WriteOptions, row_level_operation_mode
-from dml.write.delta_rows import Changes
+from dml.write.delta_rows import RowChanges
 from dml.write.delta_writer import HeldCounts, hold_changes
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import MemoryFiles, context, delta, read_back, run, table
 from tests.dml.write.test_merge_on_read import positions
 
 
-def changes(start: int, number: int) -> Changes:
-    return Changes(
+def changes(start: int, number: int) -> RowChanges:
+    return RowChanges(
         positions=np.arange(start, start + number, dtype=np.int64),
         operations=np.full(number, RowOperation.UPDATE, dtype=np.int32),
         values=pa.record_batch([pa.array(["x" * 100] * number)], ["v"]),
     )
 
 
-def deletes(start: int, number: int) -> Changes:
+def deletes(start: int, number: int) -> RowChanges:
     found = changes(start, number)
     return replace(found, operations=np.full(number, RowOperation.DELETE, dtype=np.int32))
 
 
-def hold(parts: Iterator[Changes], rows: int, max_bytes: int) -> tuple[list[Changes], HeldCounts]:
-    held: list[Changes] = []
+def hold(parts: Iterator[RowChanges], rows: int, max_bytes: int) -> tuple[list[RowChanges], HeldCounts]:
+    held: list[RowChanges] = []
     return held, hold_changes(parts, held, rows, max_bytes)
 
 

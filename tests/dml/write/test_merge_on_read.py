@@ -18,7 +18,7 @@ from dml.model.columns import DeltaLayout, RowOperation
 from dml.model.manifest import FileContent
 from dml.model.scan_task import DeleteFileRef
 from dml.model.write_task import TaskCommit
-from dml.write.delta_rows import Changes
+from dml.write.delta_rows import RowChanges
 from dml.write.merge_on_read import gathered
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 from tests.dml.write.builders import (
@@ -142,10 +142,10 @@ def test_with_row_lineage_only_the_ids_are_read_when_every_column_is_assigned(tm
 def test_many_updates_of_a_file_are_read_in_pieces() -> None:
     """Memory is bounded: updates are gathered up to a number of rows."""
 
-    def change(start: int) -> Changes:
+    def change(start: int) -> RowChanges:
         numbers = np.arange(start, start + 10)
         values = pa.record_batch([pa.array(numbers)], names=["v0"])
-        return Changes(positions=numbers, operations=np.full(10, UPDATE, np.int32), values=values)
+        return RowChanges(positions=numbers, operations=np.full(10, UPDATE, np.int32), values=values)
 
     parts = list(gathered((change(start) for start in range(0, 100, 10)), 30))
     assert [len(part) for part in parts] == [30, 30, 30, 10]

@@ -364,7 +364,7 @@ TEXT_ID = {"PARQUET:field_id": "2"}
 def test_changes_that_do_not_fit_leave_no_file(tmp_path: Path) -> None:
     path = old_file(tmp_path)
     files = target_files(path, TWO, 50, position_deletes=(deletes_of(tmp_path, path, [3]),))
-    with pytest.raises(DmlError, match="A row that was deleted before"):
+    with pytest.raises(DmlError, match="Cannot change a row that was deleted before"):
         change(tmp_path, files, TWO, [(DELETE, 3)])
     with pytest.raises(DmlError, match="position 50"):
         change(tmp_path, target_files(path, TWO, 50), TWO, [(DELETE, 3), (DELETE, 50)])

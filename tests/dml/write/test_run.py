@@ -15,10 +15,10 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from dml.errors import DataError, DmlError, ErrorKind, ExecutionError
 from dml.files.deletion import delete_files
 from dml.model.columns import DeltaLayout, RowOperation
-from dml.model.write_task import TaskCommit
+from dml.model.write_task import REPORT_SCHEMA, TaskCommit
 from dml.write import output_files
 from dml.write.output_files import TaskIdentity, current_task
-from dml.write.run import TASK_COMMIT_SCHEMA, WriteTask
+from dml.write.run import WriteTask
 from dml.write.writer_spec import WriteJob, WriterSpec
 from tests.dml.write.builders import (
     BY_NAME,
@@ -240,7 +240,7 @@ def test_a_job_travels_to_a_worker_and_its_commit_back(tmp_path: Path) -> None:
     spec = WriterSpec(job=WriteJob.ROWS, context=context(tmp_path), layout=ROWS, max_failures=4)
     task = pickle.loads(pickle.dumps(WriteTask(spec)))
     (batch,) = task(iter(table([1, 2, 3]).to_batches()))
-    assert batch.schema == TASK_COMMIT_SCHEMA
+    assert batch.schema == REPORT_SCHEMA
     commit = TaskCommit.from_bytes(batch.column(0)[0].as_py())
     assert [row["id"] for row in read_back(commit)] == [1, 2, 3]
 

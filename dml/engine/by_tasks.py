@@ -1,0 +1,275 @@
+"""Statements whose tasks read, compute and write, without Spark's query. Driver.
+
+    UPDATE orders SET amount = amount * 2 WHERE id % 100 = 7
+    MERGE INTO orders USING small ON orders.id = small.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
+    INSERT INTO archive SELECT id, amount FROM orders WHERE day < DATE '2026-01-01'
+
+Spark's way moves the rows of files into the JVM, shuffles and sorts them, and passes them back to Python to be written.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+from pyiceberg.table import Table
+from pyroaring import BitMap
+from pyspark.sql import SparkSession
+
+from dml.engine.scans import Scan
+from dml.engine.sent_source import SentSource
+from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, commits_of, task_reports, with_live_storage, written_by
+from dml.model.scan_task import ScanContext, ScanTask
+from dml.model.write_task import SourceMatches, TaskCommit, TaskReport, report_from_bytes
+from dml.options import DistributionMode
+from dml.rows.expressions import column_ids
+from dml.rows.program import Changes, Program
+from dml.spark.jobs import ended_on_failure
+from dml.spark.shared_files import check_writes
+from dml.spark.task_frames import task_frame
+from dml.tasks.row_task import RowTask, discard
+from dml.tasks.task_input import TaskInput
+from dml.write.run import WriteTask
+from dml.write.source_inserts import assign_inserts, held_inserts, inserted_rows
+from dml.write.writer_spec import WriteJob, WriterSpec
+
+__all__ = ["MAX_RANGE_BYTES", "write_by_tasks", "write_merge_by_tasks"]
+
+MAX_DRIVER_BYTES: Final = 4 * 2**20
+"""Maximum size of new rows that the driver writes itself: that takes no longer than starting another Spark job."""
+
+MIN_ROWS_PER_TASK: Final = 100_000
+"""Minimum rows per inserting task."""
+
+MAX_RANGE_BYTES: Final = 16 * 2**20
+"""Maximum size of a source whose new rows are one range, which one task writes. Above it, Spark makes ranges."""
+
+
+def write_by_tasks(
+    spark: SparkSession,
+    program: Program,
+    context: ScanContext,
+    groups: Sequence[Sequence[ScanTask]],
+    table: Table,
+    spec: WriterSpec,
+) -> WriteOutcome:
+    """Run a program over a scan whose filters select exactly the rows of the statement, and write the result.
+
+    Args:
+        spark: The session.
+        program: A projection, or changes without a join.
+        context: What all groups share.
+        groups: The scan tasks that each task reads; for changes, whole files.
+        table: The table to write.
+        spec: The write.
+
+    Raises:
+        SetupError: The workers run a Python without this package.
+        NumberOverflowError: An integer does not fit its type; no file is left then.
+        DmlError: Reading or writing failed; no file is left then.
+        PySparkException: Spark failed; no file is left then.
+    """
+    if not groups:
+        return written_by([], table, spec)
+    check_writes(spark, table, spec.context)
+    task = RowTask(
+        input=TaskInput.of(groups, replace(context, decides_rows=True)), program=program, sink=WriteTask(spec)
+    )
+    frame = task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
+    return written_by(commits_of(task_reports(frame, table, spec)), table, spec)
+
+
+def write_merge_by_tasks(
+    spark: SparkSession,
+    source: SentSource,
+    scan: Scan,
+    groups: Sequence[Sequence[ScanTask]],
+    spec: WriterSpec,
+    table: Table,
+    *,
+    distribution: DistributionMode | None,
+) -> WriteOutcome:
+    """Join the target with a source that each task has, and write.
+
+    The new rows are known once all tasks have looked up their keys. A single task can tell by itself. In copy-on-write
+    a first job only looks up keys, so that a rewritten file can include a few new rows, and a MERGE adds no file to the
+    table. Otherwise the tasks that change rows report which rows of the source matched, and the driver inserts the
+    others, or, if they are many, a second job.
+
+    Args:
+        spark: The session.
+        source: The source.
+        scan: The scan of the target.
+        groups: Its tasks, whole files, as Spark's tasks get them.
+        spec: The write.
+        table: The table.
+        distribution: How the table wants new rows distributed.
+
+    Raises:
+        SetupError: The workers run a Python without this package.
+        NumberOverflowError: An integer does not fit its type; no file is left then.
+        DmlError: Reading or writing failed; no file is left then.
+        PySparkException: Spark failed; no file is left then.
+    """
+    check_writes(spark, table, spec.context)
+    merge = MergeJobs(
+        spark=spark,
+        source=source,
+        # Tasks look up keys in the source itself.
+        context=replace(scan.context, key_filter=None),
+        spec=spec,
+        table=table,
+        distribution=distribution,
+    )
+    program = source.program
+    if not program.not_matched:
+        return written_by(merge.run(groups).commits, table, spec)
+    if len(groups) == 1 and source.row_count <= MIN_ROWS_PER_TASK:
+        return written_by(merge.run(groups, inserts_unmatched=True).commits, table, spec)
+    if not groups or not program.matched:
+        return written_by([], table, spec, lambda _: merge.insert(merge.probe(groups)))
+    if spec.job is not WriteJob.COPY_ON_WRITE:
+        found = merge.run(groups)
+        return written_by(found.commits, table, spec, lambda _: merge.insert(found.matched))
+    matched = merge.probe(groups)
+    merge = merge.renewed()
+    unmatched = source.row_count - len(matched)
+    loads = {0: 0} if merge.are_few(unmatched) else merge.inserting_tasks(unmatched, groups)
+    return written_by(merge.run(groups, inserts=merge.shares(matched, loads)).commits, table, spec)
+
+
+def matches_of(reports: Sequence[TaskReport]) -> BitMap:
+    """Return the rows of the source that matched in any task."""
+    found = [BitMap.deserialize(report.rows) for report in reports if isinstance(report, SourceMatches)]
+    return BitMap.union(*found) if found else BitMap()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReports:
+    """What the tasks of a job reported."""
+
+    commits: list[TaskCommit] = field(default_factory=list)
+    matched: BitMap = field(default_factory=BitMap)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeJobs:
+    """The jobs of one MERGE. The attributes are those of `write_merge_by_tasks`."""
+
+    spark: SparkSession
+    source: SentSource
+    context: ScanContext
+    spec: WriterSpec
+    table: Table
+    distribution: DistributionMode | None
+
+    def run(
+        self,
+        groups: Sequence[Sequence[ScanTask]],
+        *,
+        inserts_unmatched: bool = False,
+        inserts: Mapping[int, bytes] = MappingProxyType({}),
+    ) -> JobReports:
+        """Run a job that writes.
+
+        Args:
+            groups: The files that each task reads.
+            inserts_unmatched: Whether the only task also inserts the rows of the source without a match.
+            inserts: The rows of the source that each task inserts, by the task's number.
+        """
+        tasks = max(len(groups), *(number + 1 for number in inserts), 0)
+        if not tasks:
+            return JobReports()
+        program = self.source.program
+        task = RowTask(
+            input=TaskInput.of([*groups, *[()] * (tasks - len(groups))], self.context),
+            program=program,
+            source=self.source.rows,
+            sink=WriteTask(self.spec),
+            inserts_unmatched=inserts_unmatched,
+            inserts=dict(inserts),
+            reports_matches=bool(program.not_matched) and not inserts_unmatched,
+        )
+        frame = task_frame(self.spark, tasks, task, TASK_COMMIT_SCHEMA, tasks)
+        reports = task_reports(frame, self.table, self.spec)
+        return JobReports(commits=commits_of(reports), matched=matches_of(reports))
+
+    def insert(self, matched: BitMap) -> list[TaskCommit]:
+        """Insert the rows of the source without a match: a few on the driver, many by a job.
+
+        Args:
+            matched: The rows of the source that match.
+        """
+        unmatched, merge = self.source.row_count - len(matched), self.renewed()
+        if not self.are_few(unmatched):
+            loads = self.inserting_tasks(unmatched, ())
+            return merge.run((), inserts=self.shares(matched, loads)).commits
+        rows = inserted_rows(self.source.program, self.source.rows, matched)
+        return [] if rows is None else [held_inserts(rows, merge.spec)]
+
+    def are_few(self, rows: int) -> bool:
+        """Return whether the driver can write this many rows of the source itself."""
+        return rows * self.source.row_bytes <= MAX_DRIVER_BYTES
+
+    def renewed(self) -> "MergeJobs":
+        """Return the same jobs, with new credentials if the old ones have expired."""
+        table, spec = with_live_storage(self.table, self.spec)
+        if table is self.table:
+            return self
+        context = replace(self.context, io_properties=dict(spec.context.io_properties))
+        return replace(self, table=table, spec=spec, context=context)
+
+    def inserting_tasks(self, unmatched: int, groups: Sequence[Sequence[ScanTask]]) -> dict[int, int]:
+        """Return the numbers of the tasks with the fewest rows, which insert, and how many other rows each writes.
+
+        Args:
+            unmatched: The number of rows of the source without a match.
+            groups: The files that each task reads.
+        """
+        is_range = self.distribution is DistributionMode.RANGE
+        count = 1 if is_range else min(self.spec.tasks, -(-unmatched // MIN_ROWS_PER_TASK))
+        loads = [sum(task.record_count for task in group) for group in groups]
+        loads += [0] * (count - len(loads))
+        least = sorted(range(len(loads)), key=lambda number: loads[number])[:count]
+        return {number: loads[number] for number in sorted(least)}
+
+    def shares(self, matched: BitMap, loads: Mapping[int, int]) -> dict[int, bytes]:
+        """Return the rows of the source that each task inserts.
+
+        Args:
+            matched: The rows of the source that match.
+            loads: As `inserting_tasks` returns them.
+        """
+        if len(matched) == self.source.row_count:
+            return {}
+        by_partition = len(loads) > 1 and self.distribution is not DistributionMode.NONE
+        return assign_inserts(
+            self.source.program, self.source.rows, self.spec, matched, loads, by_partition=by_partition
+        )
+
+    def probe(self, groups: Sequence[Sequence[ScanTask]]) -> BitMap:
+        """Find the rows of the source that match, by a job that reads only the columns it needs for that.
+
+        Raises:
+            NumberOverflowError: An integer does not fit its type.
+            DmlError: A file cannot be read.
+        """
+        if not groups:
+            return BitMap()
+        program: Changes = replace(self.source.program, matched=(), not_matched=())
+        assert program.join is not None
+        read = {*program.join.key_ids, *(found for found in column_ids(program.join.residual) if found >= 0)}
+        task = RowTask(
+            input=TaskInput.of(groups, replace(self.context, projected_ids=tuple(sorted(read)))),
+            program=program,
+            source=self.source.rows,
+            sink=discard,
+            reports_matches=True,
+        )
+        with ended_on_failure(self.spark):
+            rows = task_frame(self.spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups)).collect()
+        reports = [report_from_bytes(bytes(row[0])) for row in rows]
+        for commit in commits_of(reports):
+            if commit.failure is not None:
+                raise commit.failure
+        return matches_of(reports)

@@ -1,0 +1,83 @@
+"""A condition in two forms: an Iceberg expression that prunes files, and a predicate that tasks evaluate. Driver.
+
+Both forms are True for every row for which the condition is true. Each has its own exactness: it is exact if it is True
+for no other row. An exact pruning form decides whole files; an exact row form lets tasks decide rows without Spark.
+Where the row form is not exact, the condition names what only Spark can evaluate, for EXPLAIN.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, Or
+
+from dml.rows.expressions import FALSE, TRUE, Predicate, all_of, any_of
+
+__all__ = ["EVERY_ROW", "NO_ROW", "UNKNOWN", "Condition", "computed", "conjunction", "disjunction"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A condition.
+
+    Attributes:
+        pruning: The Iceberg expression; AlwaysTrue if nothing is known.
+        pruning_is_exact: Whether it is true for no other row.
+        rows: The predicate; TRUE if nothing is known.
+        needs_spark: What only Spark can evaluate for a row, as SQL; empty if the predicate is True for no other row.
+    """
+
+    pruning: BooleanExpression
+    pruning_is_exact: bool
+    rows: Predicate
+    needs_spark: str
+
+    @property
+    def rows_are_exact(self) -> bool:
+        """Whether the predicate is True for no other row."""
+        return not self.needs_spark
+
+    @property
+    def never(self) -> bool:
+        """Whether the condition is true for no row, as `WHERE false` is."""
+        return isinstance(self.pruning, AlwaysFalse)
+
+    @property
+    def always(self) -> bool:
+        """Whether the condition is true for every row, as `WHERE 21 = 21` is."""
+        return self.pruning_is_exact and isinstance(self.pruning, AlwaysTrue)
+
+
+EVERY_ROW: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=True, rows=TRUE, needs_spark="")
+NO_ROW: Final = Condition(pruning=AlwaysFalse(), pruning_is_exact=True, rows=FALSE, needs_spark="")
+UNKNOWN: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=False, rows=TRUE, needs_spark="the condition")
+
+
+def computed(rows: Predicate | None) -> Condition:
+    """Return the condition that only rows tell; None for one of which nothing is known."""
+    if rows is None:
+        return UNKNOWN
+    return Condition(pruning=AlwaysTrue(), pruning_is_exact=False, rows=rows, needs_spark="")
+
+
+def conjunction(left: Condition, right: Condition) -> Condition:
+    """Return `left AND right`."""
+    if left.never or right.never:
+        return NO_ROW
+    return Condition(
+        pruning=And(left.pruning, right.pruning),
+        pruning_is_exact=left.pruning_is_exact and right.pruning_is_exact,
+        rows=all_of((left.rows, right.rows)),
+        needs_spark=left.needs_spark or right.needs_spark,
+    )
+
+
+def disjunction(left: Condition, right: Condition) -> Condition:
+    """Return `left OR right`."""
+    if left.always or right.always:
+        return EVERY_ROW
+    return Condition(
+        pruning=Or(left.pruning, right.pruning),
+        pruning_is_exact=left.pruning_is_exact and right.pruning_is_exact,
+        rows=any_of((left.rows, right.rows)),
+        needs_spark=left.needs_spark or right.needs_spark,
+    )

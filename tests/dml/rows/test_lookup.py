@@ -1,0 +1,131 @@
+"""Keys of one or more columns find the rows that a dictionary of tuples finds."""
+
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dml.rows import lookup
+from dml.rows.lookup import NOWHERE, KeyLookup
+
+KINDS = (pa.int32(), pa.string(), pa.int64())
+ROW = st.tuples(
+    st.none() | st.integers(-3, 3), st.none() | st.sampled_from(["", "a", "é"]), st.none() | st.integers(-(2**63), 5)
+)
+
+
+def columns(rows: list[tuple[object, ...]], width: int) -> list[pa.Array]:
+    return [pa.array([row[place] for row in rows], KINDS[place]) for place in range(width)]
+
+
+@given(st.lists(ROW, max_size=30), st.lists(ROW, max_size=30), st.integers(1, 3))
+def test_places_are_those_of_a_dictionary(
+    keys: list[tuple[object, ...]], asked: list[tuple[object, ...]], width: int
+) -> None:
+    index = KeyLookup(columns(keys, width))
+    known = [key[:width] for key in keys if None not in key[:width]]
+    assert index.is_unique == (len(set(known)) == len(known))
+    if index.is_unique:
+        places = {key[:width]: place for place, key in enumerate(keys) if None not in key[:width]}
+        found = index.places(columns([*asked, *keys], width))
+        assert found.tolist() == [places.get(key[:width], NOWHERE) for key in [*asked, *keys]]
+
+
+LONG = st.none() | st.text("ab\0é", max_size=20)
+
+
+@given(st.lists(LONG, max_size=30), st.lists(LONG, max_size=30), st.integers(0, 3))
+def test_texts_of_all_lengths_and_slices_of_columns(
+    keys: list[str | None], asked: list[str | None], skipped: int
+) -> None:
+    def column(texts: list[str | None]) -> pa.Array:
+        return pa.array(["skipped"] * skipped + texts, pa.string()).slice(skipped)
+
+    unique = list(dict.fromkeys(keys))
+    index = KeyLookup([column(unique)])
+    assert index.is_unique
+    places = {key: place for place, key in enumerate(unique) if key is not None}
+    found = index.places([column([*asked, *keys])])
+    assert found.tolist() == [NOWHERE if key is None else places.get(key, NOWHERE) for key in [*asked, *keys]]
+    if keys:
+        assert KeyLookup([column([*keys, *keys])]).is_unique == (set(keys) == {None})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([Decimal("1.10"), None, Decimal(-7), Decimal("99999999999999999999.99")], pa.decimal128(38, 2)),
+        pa.array([1, None, -(2**60), 5], pa.timestamp("us", "UTC")),
+        pa.array([b"0123456789abcdef", None, b"\0" * 16, b"0123456789abcdeg"], pa.binary(16)),
+        pa.array([True, None, False, False], pa.bool_()),
+    ],
+)
+def test_keys_of_other_types(values: pa.Array) -> None:
+    for column in (values.slice(0, 3), values.slice(1, 2)):
+        index = KeyLookup([column, pa.array(range(len(column)))])
+        assert index.is_unique
+        expected = [place if valid else NOWHERE for place, valid in enumerate(column.is_valid().to_pylist())]
+        assert index.places([column, pa.array(range(len(column)))]).tolist() == expected
+        assert index.contains([values.slice(3, 1), pa.array([0])]).tolist() == [False]
+    assert not KeyLookup([values.take(pa.array([0, 0])), pa.array([1, 1])]).is_unique
+
+
+def test_equal_hashes_of_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two keys of one hash are not told apart, so they are not unique; a row of such a hash is compared."""
+    monkeypatch.setattr(lookup, "mixed", lambda hashes, values: np.zeros(len(hashes), np.uint64))
+    assert not KeyLookup([pa.array(["a", "b"])]).is_unique
+    assert KeyLookup([pa.array(["a"])]).places([pa.array(["b", "a", "c"])]).tolist() == [NOWHERE, 0, NOWHERE]
+
+
+NUMBERS = st.lists(st.none() | st.integers(-3, 3) | st.integers(-(2**31), 2**31 - 1), max_size=30)
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.date32()])
+@given(NUMBERS, NUMBERS)
+def test_places_of_whole_numbers_that_lie_close_and_far_apart(
+    kind: pa.DataType, keys: list[int | None], asked: list[int | None]
+) -> None:
+    index = KeyLookup([pa.array(keys, pa.int32()).cast(kind)])
+    known = [key for key in keys if key is not None]
+    assert index.is_unique == (len(set(known)) == len(known))
+    if index.is_unique:
+        places = {key: place for place, key in enumerate(keys) if key is not None}
+        found = index.places([pa.array([*asked, *keys], pa.int32()).cast(kind)])
+        assert found.tolist() == [NOWHERE if key is None else places.get(key, NOWHERE) for key in [*asked, *keys]]
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_no_keys_and_keys_that_are_null(rows: int) -> None:
+    index = KeyLookup([pa.nulls(rows, pa.int32())])
+    assert index.is_unique
+    assert index.places([pa.array([1, None], pa.int32())]).tolist() == [NOWHERE, NOWHERE]
+    assert index.places([pa.array([], pa.int32())]).tolist() == []
+
+
+@given(st.lists(ROW, max_size=30), st.lists(ROW, max_size=30), st.integers(1, 3))
+def test_contains_finds_every_key_and_is_exact_for_integers(
+    keys: list[tuple[object, ...]], asked: list[tuple[object, ...]], width: int
+) -> None:
+    rows = [*asked, *keys]
+    found = KeyLookup(columns(keys, width)).contains(columns(rows, width)).tolist()
+    known = {key[:width] for key in keys if None not in key[:width]}
+    expected = [row[:width] in known for row in rows]
+    assert all(is_found or not is_known for is_found, is_known in zip(found, expected, strict=True))
+    assert not any(is_found for is_found, row in zip(found, rows, strict=True) if None in row[:width])
+    if width == 1:
+        assert found == expected
+
+
+@pytest.mark.parametrize("spread", [1, 5, 1 << 40], ids=["dense", "close", "far apart"])
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.date32()], ids=str)
+def test_many_integers_are_found_in_any_order(kind: pa.DataType, spread: int) -> None:
+    random = np.random.default_rng(spread)
+    limit = 2**31 - 1 if kind.bit_width == 32 else 2**62
+    keys = random.integers(-min(limit, 1000 * spread), min(limit, 1000 * spread), 3000)
+    asked = np.concatenate([random.permutation(keys)[:500], keys[:500] + 1, [-limit, limit, 0]])
+    rows = pa.array([None, *asked.tolist()], pa.int32() if kind == pa.date32() else kind).cast(kind)
+    built = KeyLookup([pa.array([*keys.tolist(), None], rows.type if kind != pa.date32() else pa.int32()).cast(kind)])
+    assert built.contains([rows]).tolist() == [False, *np.isin(asked, keys).tolist()]

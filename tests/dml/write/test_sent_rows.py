@@ -1,0 +1,104 @@
+"""Rows that tasks send to the driver, directly or in files, and batches that the driver sends to tasks."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dml.write import sent_rows
+from dml.write.output_files import TaskIdentity
+from dml.write.sent_rows import BroadcastBatch, MappedBatch, PartWriter, StreamedBatch, part_columns, stream_bytes
+
+
+class Part:
+    """A row of `PART_SCHEMA`."""
+
+    def __init__(self, path: str, rows: bytes, fits: bool) -> None:
+        self.path, self.rows, self.fits = path, rows, fits
+
+
+def batch(*numbers: int, fits: bool = True) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(numbers, pa.int64()), "fits": pa.array([fits] * len(numbers))})
+
+
+def written(
+    folder: Path | None, *batches: pa.RecordBatch, most: int = 10_000, held: int = 0, fits: str = "fits"
+) -> Part:
+    write = PartWriter(folder=str(folder or ""), most_bytes=most, held_bytes=held, fits=fits)
+    (row,) = list(write(iter(batches)))
+    return Part(*(row.column(name)[0].as_py() for name in row.schema.names))
+
+
+def test_parts_are_mapped_as_they_were_written_also_when_the_files_are_gone(tmp_path: Path) -> None:
+    parts = [written(tmp_path, batch(1, 2), batch(3)), written(tmp_path), written(tmp_path, batch(4))]
+    assert all(part.fits for part in parts)
+    assert [bool(part.path) for part in parts] == [True, False, True]
+    (numbers,) = part_columns(parts)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert numbers.to_pylist() == [1, 2, 3, 4]
+    assert part_columns([]) == []
+
+
+@pytest.mark.parametrize(("rows", "held", "is_file"), [(10, 100, False), (13, 100, True), (13, 1000, False)])
+def test_few_rows_come_without_a_file(tmp_path: Path, rows: int, held: int, is_file: bool) -> None:
+    """Rows of 8 bytes and a bit, just below and just above the limit, in one batch or in several."""
+    for batches in ([batch(*range(rows))], [batch(number) for number in range(rows)]):
+        part = written(tmp_path, *batches, held=held)
+        assert bool(part.path) is is_file
+        assert bool(part.rows) is not is_file
+        assert part_columns([part])[0].to_pylist() == list(range(rows))
+
+
+def test_tasks_stop_where_one_of_them_has_found_too_much(tmp_path: Path) -> None:
+    assert written(tmp_path, batch(1)).fits
+    taken = iter([batch(2), batch(*range(10_000)), batch(3)])
+    assert not written(tmp_path, *taken, most=5_000).fits
+    assert not written(tmp_path, batch(4)).fits
+
+
+@pytest.fixture
+def numbered(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """A function that sets the number of the current task."""
+
+    def number(partition_id: int) -> None:
+        monkeypatch.setattr(sent_rows, "current_task", lambda: TaskIdentity(partition_id=partition_id))
+
+    return number
+
+
+def test_tasks_without_a_folder_return_their_share(numbered: Any) -> None:
+    """Evenly distributed rows fit if all of them do together; the total for many tasks stays small."""
+    for tasks in (1, 4, 16):
+        rows = batch(*range(64 * 16 // tasks))
+        for most, fits in ((tasks * rows.nbytes, True), (tasks * rows.nbytes - 1, False)):
+            found = []
+            for task in range(tasks):
+                numbered(task)
+                found.append(written(None, rows, most=most))
+            assert all(part.fits for part in found) is fits
+            assert not any(part.path for part in found)
+            if fits:
+                assert len(part_columns(found)[0]) == 64 * 16
+    numbered(199)
+    assert not written(None, batch(*range(10)), most=10_000).fits
+
+
+def test_a_row_that_is_too_long_ends_it(tmp_path: Path) -> None:
+    assert not written(tmp_path, batch(1), batch(2, fits=False)).fits
+    assert not written(None, batch(1), batch(2, fits=False)).fits
+    (tmp_path / "other").mkdir()
+    assert written(tmp_path / "other", batch(2, fits=False), fits="").fits
+
+
+def test_a_batch_on_each_way(tmp_path: Path) -> None:
+    class Variable:
+        value = stream_bytes([batch(1, 2, 3)], batch(1).schema)
+
+    assert MappedBatch.write(str(tmp_path / "one.arrow"), batch(1, 2, 3)).batch().equals(batch(1, 2, 3))
+    assert StreamedBatch.of(batch(1, 2, 3)).batch().equals(batch(1, 2, 3))
+    assert BroadcastBatch(Variable()).batch().equals(batch(1, 2, 3))
+    assert MappedBatch.write(str(tmp_path / "none.arrow"), batch()).batch().num_rows == 0
+    assert StreamedBatch.of(batch()).batch().num_rows == 0
