@@ -21,8 +21,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.manifests.entries import Entries, EntryList
-from dml.manifests.read import blocks_of, damage_named, decoders_of, entries_in, manifests_of
-from dml.manifests.read_arrays import entry_arrays
+from dml.manifests.read import decoders_of, entries_in, manifests_of
+from dml.manifests.read_arrays import entry_arrays, read_blocks
 from dml.manifests.weights import bytes_of_entries, bytes_of_lines
 from dml.model.manifest import ManifestFile
 from dml.options import boolean, integer
@@ -155,19 +155,16 @@ def read_entries(manifest: ManifestFile, io: FileIO, columns: int) -> Weighed[En
 
     How many there are the file says, whatever the manifest list does.
     """
-    with damage_named(manifest.manifest_path):
-        file_type, found = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
-        blocks = list(found)
-    rows, size = sum(count for count, _ in blocks), sum(len(block) for _, block in blocks)
-    if rows <= FEW and size <= FEW * (LONG_ENTRY + LONG_COLUMN * columns):
-        decoders = list(decoders_of(blocks))
+    file_type, found = read_blocks(manifest, io)
+    if found.rows <= FEW and found.size <= FEW * (LONG_ENTRY + LONG_COLUMN * columns):
+        decoders = list(decoders_of(found.blocks))
         entries = tuple(entries_in(file_type, decoders, manifest))
         return Weighed(
             EntryList(entries, manifest.partition_spec_id),
             bytes_of_entries(entries, (decoder for _, decoder in decoders)),
         )
     # Long entries are as large as dicts as they are as objects, so lockstep comes first, however few they are.
-    arrays = entry_arrays(file_type, blocks, manifest, few=0)
+    arrays = entry_arrays(file_type, [found], few=0)
     return Weighed(arrays, arrays.nbytes)
 
 

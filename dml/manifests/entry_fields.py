@@ -4,6 +4,7 @@ Input: the schema of a manifest. Output: checks of it, and the ids and types by 
 Spec: "Manifests".
 """
 
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from pyiceberg.types import (
     StringType,
     StructType,
 )
+
+from dml.manifests.record_reader import fits
 
 __all__ = [
     "BOUND_MAPS",
@@ -37,6 +40,7 @@ __all__ = [
     "FILE_SEQUENCE_NUMBER",
     "FILE_SIZE",
     "FIRST_ROW_ID",
+    "KEPT_SCHEMAS",
     "KEY_METADATA",
     "KNOWN",
     "LOWER_BOUNDS",
@@ -58,6 +62,10 @@ __all__ = [
     "check_type",
     "partition_of",
 ]
+
+KEPT_SCHEMAS: Final = 64
+"""Results are kept for this many schemas. A table has about one for manifest lists and one for manifests, and checking
+one or making its reader takes longer than reading a small file with it."""
 
 STATUS: Final = 0
 SNAPSHOT_ID: Final = 1
@@ -174,12 +182,12 @@ KNOWN: Final = frozenset(COLUMN_TYPES) | frozenset(MAP_TYPES) | {PARTITION}
 SPECIFIED: Final = {field.field_id: field.field_type for field in (*ENTRY_READ_SCHEMA.fields, *DATA_FILE_TYPE.fields)}
 
 
+@lru_cache(maxsize=KEPT_SCHEMAS)
 def check_entry_type(file_type: StructType) -> None:
-    """Check the schema of a manifest that may list many files.
+    """Check that a manifest's schema has each field once, and those that are required as the specification has them.
 
     Raises:
-        ValueError: An entry lacks a required field, so it could take no bytes and there could be any number of them; or
-            it has a field twice.
+        ValueError: It does not. Entries without required fields could take no bytes, so that there could be any number.
     """
     entry = {field.field_id: field for field in file_type.fields}
     found = entry.get(DATA_FILE)
@@ -192,26 +200,14 @@ def check_entry_type(file_type: StructType) -> None:
     known = [field.field_id for field in fields if field.field_id in KNOWN]
     if twice := {field_id for field_id in known if known.count(field_id) > 1}:
         raise ValueError(f"it has the fields with the ids {sorted(twice)} twice")
+    for field in fields:
+        check_type(field.field_id, field.field_type)
 
 
 def check_type(field_id: int, kind: IcebergType) -> None:
     """Refuse a field of another type than the specification gives it: its bytes would be read as something else."""
     if field_id in SPECIFIED and not fits(kind, SPECIFIED[field_id]):
         raise ValueError(f"the field with the id {field_id} is of the type {kind}")
-
-
-def fits(kind: IcebergType, specified: IcebergType) -> bool:
-    """Return True if a type is encoded as another one is: int and long are the same in Avro."""
-    match specified:
-        case IntegerType() | LongType():
-            return isinstance(kind, IntegerType | LongType)
-        case ListType():
-            return isinstance(kind, ListType) and kind.element_required and fits(kind.element_type, LongType())
-        case MapType():
-            is_map = isinstance(kind, MapType) and isinstance(kind.key_type, IntegerType) and kind.value_required
-            return is_map and isinstance(kind, MapType) and fits(kind.value_type, specified.value_type)
-        case _:
-            return isinstance(kind, type(specified))
 
 
 def partition_of(file_type: StructType) -> StructType:

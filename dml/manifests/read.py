@@ -5,8 +5,7 @@ first row id that they inherit.
 
 Source: Iceberg specification, "Manifests", "Manifest Lists", "Sequence Number Inheritance", "First Row ID Inheritance".
 PyIceberg 0.12 reads with its version 2 structs, which lack `first_row_id`, `referenced_data_file`, `content_offset` and
-`content_size_in_bytes`; the readers of records underneath are its own. Its reader of Avro files is not used: it reads a
-truncated file as one with fewer entries.
+`content_size_in_bytes`. Its reader of Avro files is not used: it reads a truncated file as one with fewer entries.
 
 Anyone with write access to the table's storage can change metadata files. Avro has no checksums, so a byte that is
 another valid value passes; all other damage is an error that names the file: see docs/architecture/07-deletes.md.
@@ -17,14 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
-from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.reader import Reader
-from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
-from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import StructType
 
@@ -32,9 +27,10 @@ from dml.errors import CorruptFileError, DmlError, storage_failure
 from dml.manifests.avro_container import FREE_BLOCK_BYTES, MAX_RATIO, AvroContainer
 from dml.manifests.avro_decoder import CheckedDecoder, check_elements
 from dml.manifests.avro_schema import check_partition, record_type
-from dml.manifests.entry_fields import ENTRY_READ_SCHEMA
+from dml.manifests.entry_fields import ENTRY_READ_SCHEMA, KEPT_SCHEMAS
 from dml.manifests.lockstep_decoder import UnsureError
 from dml.manifests.lockstep_search import lockstep_lines
+from dml.manifests.record_reader import NO_READERS, Bind, RecordReader
 from dml.manifests.weights import MAX_KEPT_LINE, MAX_KEPT_LINES_BYTES, KeptLines, bytes_of_encoded
 from dml.model.manifest import (
     ContentFile,
@@ -66,10 +62,6 @@ __all__ = [
 MANIFEST_LIST_SCHEMA: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
 """A manifest list's line in version 3, in which PyIceberg knows `first_row_id`."""
 
-KEPT_SCHEMAS: Final = 64
-"""Readers are kept for this many schemas. A table has about one for manifest lists and one for manifests, and making a
-reader takes longer than reading a small file with it."""
-
 MANY_LINES: Final = 100
 """From this many lines on, a manifest list is cut into lines first; decoding fewer takes less time."""
 
@@ -90,9 +82,12 @@ RESTORE: Final = "Restore the file, or go back to a snapshot that does not need 
 # By code: the look-up of an enum takes longer.
 STATUSES: Final = {status.value: status for status in EntryStatus}
 CONTENTS: Final = {content.value: content for content in FileContent}
+DELETED: Final = EntryStatus.DELETED.value
 
+# Structs are made once: each look-up of a reader compares them.
+ENTRY_TYPE: Final = ENTRY_READ_SCHEMA.as_struct()
 # A v1 list may leave the counts out; version 3 requires them.
-MANIFEST_LIST_READ_SCHEMA: Final = Schema(
+LINE_TYPE: Final = StructType(
     *(
         field.model_copy(update={"required": field.field_id in {500, 501, 502, 503}})
         for field in MANIFEST_LIST_SCHEMA.fields
@@ -137,7 +132,7 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
         if sum(count for count, _ in blocks) >= MANY_LINES:
             with suppress(UnsureError):
                 return tuple(map(line_reader(file_type).read, lockstep_lines(file_type, blocks)))
-        return tuple(map(manifest_file, records_of(file_type, decoders_of(blocks), MANIFEST_LIST_READ_SCHEMA)))
+        return tuple(map(manifest_file, records_of(file_type, decoders_of(blocks), LINE_TYPE)))
 
 
 def entries_of(
@@ -205,14 +200,26 @@ def records_in(
     *,
     live_only: bool = False,
     in_partition: Callable[[tuple[Any, ...]], bool] | None = None,
+    skipped: frozenset[int] = frozenset(),
+    readers: Mapping[int, Bind] = NO_READERS,
 ) -> Iterator[list[Any]]:
     """Yield entries as records of `ENTRY_READ_SCHEMA`, inherited values filled in.
+
+    Args:
+        file_type: As for `entries_in`.
+        decoders: As for `entries_in`.
+        manifest: As for `entries_in`.
+        live_only: As for `entries_of`.
+        in_partition: As for `entries_of`.
+        skipped: Ids of fields of files that are left as None. No rule depends on texts, bytes, lists and maps.
+        readers: Readers of some fields to use instead of the usual ones, by field id.
 
     Raises:
         Exception: The manifest is no manifest, or breaks the rules; `damage_named` makes a CorruptFileError of it.
     """
     next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
-    for record in records_of(file_type, decoders, ENTRY_READ_SCHEMA):
+    is_data = manifest.content is ManifestContent.DATA
+    for record in records_of(file_type, decoders, ENTRY_TYPE, skipped, readers):
         status, data = record[0], record[4]
         if status not in STATUSES:
             raise ValueError(f"it has an entry of status {status}")
@@ -220,32 +227,25 @@ def records_in(
             raise ValueError(f"the file '{data[1]}' has {data[4]} rows and {data[5]} bytes")
         if manifest.first_row_id is None:
             data[16] = None
-        elif status != EntryStatus.DELETED and next_row_id is not None and data[16] is None:
+        elif status != DELETED and next_row_id is not None and data[16] is None:
             data[16] = next_row_id
             next_row_id += data[4]
-        if live_only and status == EntryStatus.DELETED:
+        if live_only and status == DELETED:
             continue
-        data[0] = data[0] or 0
-        if data[0] not in CONTENTS or (data[0] == FileContent.DATA) is not (manifest.content is ManifestContent.DATA):
-            raise ValueError(f"it is a manifest of {manifest.content.name}, and has a file of content {data[0]}")
-        data[3] = tuple(data[3])
+        content = data[0] = data[0] or 0
+        if content not in CONTENTS or (content == 0) is not is_data:
+            raise ValueError(f"it is a manifest of {manifest.content.name}, and has a file of content {content}")
+        if data[3] is not None:
+            data[3] = tuple(data[3])
         if in_partition is not None and not in_partition(data[3]):
             continue
         if record[1] is None:
             record[1] = manifest.added_snapshot_id
-        for place in (2, 3):
-            if record[place] is None:
-                record[place] = inherited_number(status, manifest)
+        if record[2] is None:
+            record[2] = inherited_number(status, manifest)
+        if record[3] is None:
+            record[3] = inherited_number(status, manifest)
         yield record
-
-
-def row(*values: Any) -> list[Any]:
-    """Make a struct that the decoder fills by position: PyIceberg's own `Record` takes twice as long."""
-    return list(values)
-
-
-# By field id, -1 for the root: all structs of manifests and of manifest lists.
-ROWS: Final[dict[int, Callable[..., Any]]] = dict.fromkeys((-1, 2, 102, 508), row)
 
 
 @contextmanager
@@ -272,19 +272,26 @@ def decoders_of(blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Chec
     return ((count, CheckedDecoder(block)) for count, block in blocks)
 
 
-def records_of(file_type: StructType, decoders: Iterable[tuple[int, CheckedDecoder]], schema: Schema) -> Iterator[Any]:
-    """Yield the records of blocks, projected to a schema."""
-    reader = reader_of(file_type, schema.as_struct())
+def records_of(
+    file_type: StructType,
+    decoders: Iterable[tuple[int, CheckedDecoder]],
+    read_type: StructType,
+    skipped: frozenset[int] = frozenset(),
+    readers: Mapping[int, Bind] = NO_READERS,
+) -> Iterator[list[Any]]:
+    """Yield the records of blocks, projected to a type."""
+    reader = reader_of(file_type, read_type, skipped)
     for count, decoder in decoders:
+        read = reader.bind(decoder, readers)
         for _ in range(count):
-            yield reader.read(cast("BinaryDecoder", decoder))
+            yield read()
         decoder.finish()
 
 
 @lru_cache(maxsize=KEPT_SCHEMAS)
-def reader_of(file_type: StructType, wanted: StructType) -> Reader:
-    """Make a reader of records of one type as those of another. It has no state, so threads may share it."""
-    return resolve_reader(Schema(*file_type.fields), Schema(*wanted.fields), ROWS)
+def reader_of(file_type: StructType, read_type: StructType, skipped: frozenset[int] = frozenset()) -> RecordReader:
+    """Keep readers: making one takes longer than reading a small file with it."""
+    return RecordReader(file_type, read_type, skipped)
 
 
 def partition_tuple(kind: StructType, data: bytes) -> tuple[Any, ...]:
@@ -294,7 +301,7 @@ def partition_tuple(kind: StructType, data: bytes) -> tuple[Any, ...]:
         Exception: The bytes are none of that type.
     """
     decoder = CheckedDecoder(data)
-    found = reader_of(kind, kind).read(cast("BinaryDecoder", decoder))
+    found = reader_of(kind, kind).bind(decoder)()
     decoder.finish()
     return tuple(found)
 
@@ -320,7 +327,7 @@ class LineReader:
     """
 
     def __init__(self, file_type: StructType) -> None:
-        self._reader = reader_of(file_type, MANIFEST_LIST_READ_SCHEMA.as_struct())
+        self._reader = reader_of(file_type, LINE_TYPE)
 
     def read(self, line: bytes) -> ManifestFile:
         """Decode a line, or return it from memory."""
@@ -336,7 +343,7 @@ class LineReader:
     def decode(self, line: bytes) -> ManifestFile:
         """Decode a line."""
         decoder = CheckedDecoder(line)
-        record = self._reader.read(cast("BinaryDecoder", decoder))
+        record = self._reader.bind(decoder)()
         decoder.finish()
         return manifest_file(record)
 

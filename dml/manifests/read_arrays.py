@@ -1,16 +1,17 @@
 """Manifests as `EntryArrays`. Worker-safe.
 
-Input: a manifest's line in a manifest list, or its blocks. Output: its entries as arrays, inherited values filled in.
+Input: lines of a manifest list, or blocks of manifests. Output: their entries as arrays, inherited values filled in.
 Spec: "Manifests", "Sequence Number Inheritance", "First Row ID Inheritance".
 
 Many entries are decoded in lockstep, which takes a quarter of the time that decoding one by one takes. Where that is
 not sure of anything (a field that it does not know, a value that may not be), they are decoded one by one, and that
-says what is wrong: both accept the same manifests and return the same entries.
+says what is wrong: both accept the same manifests and return the same entries. Making arrays costs more than decoding
+a few entries, so small manifests of one schema are decoded together.
 """
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -21,10 +22,10 @@ from pyiceberg.io import FileIO
 from pyiceberg.types import NestedField, StructType
 
 from dml.deletes.delete_file_index import partition_key
+from dml.manifests.avro_decoder import CheckedDecoder
 from dml.manifests.entries import EntryArrays, EvenMaps, RaggedMaps, metric_maps
 from dml.manifests.entry_fields import (
     BOUND_MAPS,
-    COLUMN_SIZES,
     COLUMN_TYPES,
     CONTENT,
     COUNT_MAPS,
@@ -43,7 +44,6 @@ from dml.manifests.entry_fields import (
     SEQUENCE_NUMBER,
     SNAPSHOT_ID,
     STATUS,
-    UPPER_BOUNDS,
     check_entry_type,
     check_type,
     partition_of,
@@ -53,10 +53,10 @@ from dml.manifests.lockstep_search import ReadFrom, Search, scalar, together, wh
 from dml.manifests.read import blocks_of, damage_named, decoders_of, partition_tuple, records_in
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
 
-__all__ = ["decode_in_lockstep", "decode_one_by_one", "entry_arrays", "read_arrays"]
+__all__ = ["ManifestBlocks", "decode_in_lockstep", "decode_one_by_one", "entry_arrays", "read_arrays", "read_blocks"]
 
-FEW: Final = 100
-"""Up to this many entries are decoded one by one, in 14 to 24 us each. Lockstep takes 2 us, and 1.7 ms a manifest."""
+FEW: Final = 200
+"""Up to this many entries are decoded one by one, in 8 to 20 us each. Lockstep takes 2 to 8 us, and 2.5 ms at least."""
 
 NEEDED: Final = frozenset(
     {
@@ -72,10 +72,11 @@ NEEDED: Final = frozenset(
 )
 """The columns that inheritance and checks go by, where all entries are decoded together."""
 
-ALLOWED: Final = {
-    ManifestContent.DATA: (FileContent.DATA,),
-    ManifestContent.DELETES: (FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES),
-}
+ROWS_TOGETHER: Final = 2_000
+"""Small manifests are decoded together until they have this many entries; the 1.7 ms of lockstep are then a quarter."""
+
+BYTES_TOGETHER: Final = 1 << 22
+"""The same for bytes, of tables with many columns."""
 
 DECODING: Final = threading.Lock()
 """One thread decodes while others wait for storage: two would wait for each other at Python's lock."""
@@ -84,53 +85,91 @@ MAX_ROW_ID: Final = 1 << 62
 """Above this sum, row ids are added one by one, as Python integers: arrays overflow."""
 
 
-def read_arrays(manifest: ManifestFile, io: FileIO, wanted: Collection[int] = KNOWN) -> EntryArrays:
-    """Read the entries of a committed manifest.
+@dataclass(frozen=True, slots=True)
+class ManifestBlocks:
+    """A committed manifest that was read, but not decoded.
+
+    Attributes:
+        manifest: Its line in a manifest list.
+        blocks: For each block that is not empty the number of entries, and their bytes.
+    """
+
+    manifest: ManifestFile
+    blocks: Sequence[tuple[int, bytes]]
+
+    @property
+    def rows(self) -> int:
+        """The number of entries."""
+        return sum(count for count, _ in self.blocks)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all blocks."""
+        return sum(len(block) for _, block in self.blocks)
+
+
+def read_arrays(
+    manifests: Iterable[ManifestFile], io_of: Callable[[str], FileIO], wanted: Collection[int] = KNOWN
+) -> Iterator[EntryArrays]:
+    """Read the entries of committed manifests; neighbours of one schema and spec are one result.
 
     Args:
-        manifest: A line of a snapshot's manifest list.
-        io: The FileIO of the manifest.
-        wanted: Field ids of the columns and metrics that the result must have; it may have others.
+        manifests: Lines of a snapshot's manifest list.
+        io_of: Returns the FileIO of a location.
+        wanted: Field ids of the columns, metrics and partitions that the results must have; they may have others.
 
     Raises:
-        CorruptFileError: The manifest is missing, is no manifest, or breaks the rules of sequence numbers.
+        CorruptFileError: A manifest is missing, is no manifest, or breaks the rules of sequence numbers.
         ExecutionError: The storage failed.
     """
+    group: list[ManifestBlocks] = []
+    group_type: StructType | None = None
+    rows = size = 0
+    for manifest in manifests:
+        file_type, found = read_blocks(manifest, io_of(manifest.manifest_path))
+        # Types are kept by their bytes in the files, so those that are equal are nearly always one object.
+        fits = file_type is group_type and manifest.partition_spec_id == group[0].manifest.partition_spec_id
+        if group_type is not None and (not fits or rows >= ROWS_TOGETHER or size >= BYTES_TOGETHER):
+            yield entry_arrays(group_type, group, wanted)
+            group, rows, size = [], 0, 0
+        group_type = file_type
+        group.append(found)
+        rows, size = rows + found.rows, size + found.size
+    if group_type is not None:
+        yield entry_arrays(group_type, group, wanted)
+
+
+def read_blocks(manifest: ManifestFile, io: FileIO) -> tuple[StructType, ManifestBlocks]:
+    """Read a manifest; return the type of its entries, and its blocks."""
     with damage_named(manifest.manifest_path):
-        file_type, found = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
-        return entry_arrays(file_type, list(found), manifest, wanted)
+        file_type, blocks = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
+        return file_type, ManifestBlocks(manifest, [(count, block) for count, block in blocks if count or block])
 
 
 def entry_arrays(
-    file_type: StructType,
-    blocks: Sequence[tuple[int, bytes]],
-    manifest: ManifestFile,
-    wanted: Collection[int] = KNOWN,
-    *,
-    few: int = FEW,
+    file_type: StructType, group: Sequence[ManifestBlocks], wanted: Collection[int] = KNOWN, *, few: int = FEW
 ) -> EntryArrays:
-    """Decode the entries of a committed manifest whose blocks were read.
+    """Decode the entries of committed manifests of one schema and one partition spec.
 
     Args:
         file_type: The type of the entries.
-        blocks: For each block the number of entries, and their bytes.
-        manifest: The manifest's line in a manifest list.
+        group: The manifests, at least one.
         wanted: As for `read_arrays`.
         few: Up to this many entries are decoded one by one.
 
     Raises:
-        CorruptFileError: The manifest is no manifest, or breaks the rules of sequence numbers.
+        CorruptFileError: A manifest is no manifest, or breaks the rules of sequence numbers.
     """
-    with damage_named(manifest.manifest_path):
-        found = [(count, block) for count, block in blocks if count or block]
-        if sum(count for count, _ in found) <= few:
-            return decode_one_by_one(file_type, found, manifest, wanted)
+    # What is wrong with the schema is wrong with each of them; what is wrong with entries names the manifest itself.
+    with damage_named(group[0].manifest.manifest_path):
         check_entry_type(file_type)
+        if sum(found.rows for found in group) <= few:
+            return decode_one_by_one(file_type, group, wanted)
         with DECODING:
             try:
-                return decode_in_lockstep(file_type, found, manifest, wanted)
+                return decode_in_lockstep(file_type, group, wanted)
             except UnsureError:
-                return decode_one_by_one(file_type, found, manifest, wanted)
+                return decode_one_by_one(file_type, group, wanted)
 
 
 def distinct(
@@ -150,70 +189,103 @@ def distinct(
 
 # ---- one by one -----------------------------------------------------------------------------------------------
 
-RECORD_FIELDS: Final = (STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, FILE_SEQUENCE_NUMBER, *FILE_FIELDS)
-METRICS: Final = slice(FILE_FIELDS.index(COLUMN_SIZES), FILE_FIELDS.index(UPPER_BOUNDS) + 1)
-NO_METRICS: Final = (None,) * len(MAP_TYPES)
+ENTRY_PLACES: Final = {STATUS: 0, SNAPSHOT_ID: 1, SEQUENCE_NUMBER: 2, FILE_SEQUENCE_NUMBER: 3}
+"""Where records have the fields of entries; those of files are in the record of the file."""
+
+SKIPPED: Final = (
+    KNOWN - {field_id for field_id, kind in COLUMN_TYPES.items() if pa.types.is_integer(kind)} - {FILE_PATH}
+)
+"""The fields that cost less to skip than to read, except the path, which errors name."""
+
 KEPT: Final = frozenset({STATUS, CONTENT})
 """Every result has these columns."""
 
 
-@dataclass(frozen=True, slots=True)
 class FlatMaps:
-    """The metrics of one kind, end to end: the number of each entry's pairs, None for no map, and all pairs."""
+    """The metrics of one kind of all entries, concatenated while they are decoded: no entry gets a dict."""
 
-    sizes: list[int | None] = field(default_factory=list)
-    keys: list[int] = field(default_factory=list)
-    values: list[Any] = field(default_factory=list)
+    def __init__(self, field_id: int) -> None:
+        self.field_id = field_id
+        self.keys: list[int] = []
+        self.values: list[Any] = []
 
-    def add(self, found: dict[int, Any] | None) -> None:
-        """Append the map of the next entry."""
-        self.sizes.append(None if found is None else len(found))
-        if found:
-            self.keys.extend(found)
-            self.values.extend(found.values())
+    def bind(self, decoder: CheckedDecoder) -> Callable[[], int]:
+        """Return a function that reads the next map, and returns its size."""
+        read_int, keys, values = decoder.read_int, self.keys, self.values
 
-    def arrays(self, kind: pa.DataType) -> RaggedMaps | EvenMaps:
-        """Return them as arrays."""
-        sizes = np.array([size or 0 for size in self.sizes], np.int64)
-        absent = np.array([size is None for size in self.sizes], np.bool_)
-        return metric_maps(sizes, np.array(self.keys, np.int32), pa.array(self.values, kind), absent)
+        def read_bounds(count: int) -> None:
+            decoder.read_int_bytes(count, keys, values)
+
+        def read_counts(count: int) -> None:
+            numbers = decoder.read_ints(2 * count)
+            keys.extend(numbers[::2])
+            values.extend(numbers[1::2])
+
+        read_pairs = read_bounds if self.field_id in BOUND_MAPS else read_counts
+
+        def read() -> int:
+            size = 0
+            while count := read_int():
+                if count < 0:
+                    count = -count
+                    read_int()
+                read_pairs(count)
+                size += count
+            return size
+
+        return read
+
+    def arrays(self, sizes: Sequence[int | None]) -> RaggedMaps | EvenMaps:
+        """Return the maps as arrays.
+
+        Args:
+            sizes: Of each entry; None for no map.
+        """
+        return metric_maps(
+            np.array([size or 0 for size in sizes], np.int64),
+            np.array(self.keys, np.int32),
+            pa.array(self.values, MAP_TYPES[self.field_id]),
+            np.array([size is None for size in sizes], np.bool_),
+        )
 
 
 def decode_one_by_one(
-    file_type: StructType,
-    blocks: Iterable[tuple[int, bytes]],
-    manifest: ManifestFile,
-    wanted: Collection[int] = KNOWN,
+    file_type: StructType, group: Sequence[ManifestBlocks], wanted: Collection[int] = KNOWN
 ) -> EntryArrays:
-    """Decode entries record by record, with PyIceberg's reader.
+    """Decode entries record by record.
 
     Raises:
-        Exception: The manifest breaks the rules; `damage_named` makes a CorruptFileError of it.
+        Exception: A manifest breaks the rules; `damage_named` makes a CorruptFileError of it.
     """
-    maps = {field_id: FlatMaps() for field_id in MAP_TYPES if field_id in wanted}
-    adders = [(FILE_FIELDS.index(field_id), flat.add) for field_id, flat in maps.items()]
-    rows = []
-    for record in records_in(file_type, decoders_of(blocks), manifest):
-        data = record.pop()
-        for place, add in adders:
-            add(data[place])
-        # A dict takes many times the bytes of a hostile file, so only those of one entry exist at a time.
-        data[METRICS] = NO_METRICS
-        rows.append(record + data)
-    columns: dict[int, Sequence[Any]] = dict(
-        zip(RECORD_FIELDS, zip(*rows, strict=True) if rows else [()] * len(RECORD_FIELDS), strict=True)
-    )
-    columns[FILE_FORMAT] = [name.lower() for name in columns[FILE_FORMAT]]
-    partitions, codes = distinct(columns[PARTITION], manifest.partition_spec_id)
+    wanted = KEPT.union(wanted)
+    maps = {field_id: FlatMaps(field_id) for field_id in MAP_TYPES if field_id in wanted}
+    readers = {field_id: flat.bind for field_id, flat in maps.items()}
+    records: list[list[Any]] = []
+    for found in group:
+        with damage_named(found.manifest.manifest_path):
+            blocks = decoders_of(found.blocks)
+            records += records_in(
+                file_type, blocks, found.manifest, skipped=SKIPPED.difference(wanted), readers=readers
+            )
+    files = [record[4] for record in records]
+
+    def column(field_id: int) -> list[Any]:
+        place = ENTRY_PLACES.get(field_id)
+        if place is not None:
+            return [record[place] for record in records]
+        place = FILE_FIELDS.index(field_id)
+        return [file[place] for file in files]
+
+    columns = {field_id: column(field_id) for field_id in COLUMN_TYPES if field_id in wanted}
+    if FILE_FORMAT in columns:
+        columns[FILE_FORMAT] = [name.lower() for name in columns[FILE_FORMAT]]
+    spec_id = group[0].manifest.partition_spec_id
+    partitions, codes = distinct(column(PARTITION) if PARTITION in wanted else (), spec_id)
     return EntryArrays(
-        size=len(rows),
-        spec_id=manifest.partition_spec_id,
-        columns={
-            field_id: pa.array(columns[field_id], kind)
-            for field_id, kind in COLUMN_TYPES.items()
-            if field_id in wanted or field_id in KEPT
-        },
-        maps={field_id: flat.arrays(MAP_TYPES[field_id]) for field_id, flat in maps.items()},
+        size=len(records),
+        spec_id=spec_id,
+        columns={field_id: pa.array(values, COLUMN_TYPES[field_id]) for field_id, values in columns.items()},
+        maps={field_id: flat.arrays(column(field_id)) for field_id, flat in maps.items()},
         partition_type=partition_of(file_type),
         partitions=partitions,
         partition_of=codes,
@@ -224,10 +296,7 @@ def decode_one_by_one(
 
 
 def decode_in_lockstep(
-    file_type: StructType,
-    blocks: Sequence[tuple[int, bytes]],
-    manifest: ManifestFile,
-    wanted: Collection[int] = KNOWN,
+    file_type: StructType, group: Sequence[ManifestBlocks], wanted: Collection[int] = KNOWN
 ) -> EntryArrays:
     """Decode entries side by side.
 
@@ -235,26 +304,30 @@ def decode_in_lockstep(
         UnsureError: Only decoding them one by one is sure.
         ValueError: A field is of another type than the specification gives it.
     """
-    parts = [lockstep_entries(file_type, group) for group in together(blocks)]
+    blocks = [block for found in group for block in found.blocks]
+    parts = [lockstep_entries(file_type, some) for some in together(blocks)]
+    spec_id = group[0].manifest.partition_spec_id
     try:
         columns = {
             field_id: concatenate(column_of(part, field_id, kind) for part in parts)
             for field_id, kind in COLUMN_TYPES.items()
             if field_id in wanted or field_id in NEEDED
         }
-        encoded = concatenate(map(encoded_partitions, parts))
         own_type = partition_of(file_type)
-        partitions, partition_of_file = partitions_of(encoded, own_type, manifest.partition_spec_id)
+        # They are checked even if nobody asks for them, as all other fields are.
+        partitions, codes = partitions_of(concatenate(map(encoded_partitions, parts)), own_type, spec_id)
+        if PARTITION not in wanted:
+            partitions, codes = distinct((), spec_id)
         return EntryArrays(
-            size=len(encoded),
-            spec_id=manifest.partition_spec_id,
-            columns=inherit(columns, manifest),
+            size=sum(part.rows for part in parts),
+            spec_id=spec_id,
+            columns=inherit(columns, group),
             maps={
                 field_id: maps_of(parts, field_id, kind) for field_id, kind in MAP_TYPES.items() if field_id in wanted
             },
             partition_type=own_type,
             partitions=partitions,
-            partition_of=partition_of_file,
+            partition_of=codes,
         )
     except (pa.ArrowInvalid, ValueError, EOFError) as error:
         raise UnsureError from error
@@ -427,56 +500,80 @@ def partitions_of(
     return partitions, codes[encoded.indices.to_numpy()]
 
 
-def inherit(columns: dict[int, pa.Array], manifest: ManifestFile) -> dict[int, pa.Array]:
-    """Fill in the values that entries inherit from their manifest's line in the manifest list.
+def inherit(columns: dict[int, pa.Array], group: Sequence[ManifestBlocks]) -> dict[int, pa.Array]:
+    """Fill in the values that entries inherit from their manifests' lines in the manifest list.
 
     Raises:
         UnsureError: A value is one that no manifest may have.
     """
-    filled = {
-        **columns,
-        CONTENT: columns[CONTENT].fill_null(FileContent.DATA),
-        SNAPSHOT_ID: columns[SNAPSHOT_ID],
-    }
-    if manifest.added_snapshot_id is not None:
-        filled[SNAPSHOT_ID] = columns[SNAPSHOT_ID].fill_null(manifest.added_snapshot_id)
-    check_entries(filled, manifest)
-    added = pc.equal(columns[STATUS], int(EntryStatus.ADDED))
+    manifests = [found.manifest for found in group]
+    owners = np.repeat(np.arange(len(group)), [found.rows for found in group])
+
+    def of_entries(values: list[Any], kind: pa.DataType) -> pa.Array:
+        return pa.array(values, kind).take(pa.array(owners))
+
+    numbers = of_entries([manifest.sequence_number for manifest in manifests], pa.int64())
+    filled = {**columns, CONTENT: columns[CONTENT].fill_null(FileContent.DATA)}
+    if columns[SNAPSHOT_ID].null_count:
+        added_by = of_entries([manifest.added_snapshot_id for manifest in manifests], pa.int64())
+        filled[SNAPSHOT_ID] = pc.coalesce(columns[SNAPSHOT_ID], added_by)
+    is_data = of_entries([manifest.content is ManifestContent.DATA for manifest in manifests], pa.bool_())
+    check_entries(filled, is_data)
+    may_inherit = pc.or_(pc.equal(columns[STATUS], int(EntryStatus.ADDED)), pc.equal(numbers, 0))
     for field_id in (SEQUENCE_NUMBER, FILE_SEQUENCE_NUMBER):
-        numbers = columns[field_id]
-        if numbers.null_count:
-            if manifest.sequence_number and not pc.all(pc.or_(added, numbers.is_valid())).as_py():
+        found = columns[field_id]
+        if found.null_count:
+            if not pc.all(pc.or_(may_inherit, found.is_valid())).as_py():
                 raise UnsureError
-            filled[field_id] = numbers.fill_null(manifest.sequence_number)
-    filled[FIRST_ROW_ID] = first_row_ids(columns, manifest)
+            filled[field_id] = pc.coalesce(found, numbers)
+    filled[FIRST_ROW_ID] = first_row_ids(columns, manifests, owners)
     return filled
 
 
-def check_entries(columns: dict[int, pa.Array], manifest: ManifestFile) -> None:
+def check_entries(columns: dict[int, pa.Array], is_data: pa.Array) -> None:
     """Check statuses, contents and counts.
+
+    Args:
+        columns: The columns of all entries.
+        is_data: For each entry, True if its manifest lists data files.
 
     Raises:
         UnsureError: One is not allowed in such a manifest.
     """
-    allowed = pa.array([int(content) for content in ALLOWED[manifest.content]], pa.int8())
     statuses = pa.array([int(status) for status in EntryStatus], pa.int8())
-    contents_fit = pc.all(pc.is_in(columns[CONTENT], allowed)).as_py()
+    contents = pa.array([int(content) for content in FileContent], pa.int8())
     statuses_fit = pc.all(pc.is_in(columns[STATUS], statuses)).as_py()
+    contents_fit = pc.all(pc.is_in(columns[CONTENT], contents)).as_py()
+    contents_fit = contents_fit and pc.equal(columns[CONTENT], int(FileContent.DATA)).equals(is_data)
     counts = (columns[RECORD_COUNT], columns[FILE_SIZE])
     if not contents_fit or not statuses_fit or any(found.null_count or pc.min(found).as_py() < 0 for found in counts):
         raise UnsureError
 
 
-def first_row_ids(columns: dict[int, pa.Array], manifest: ManifestFile) -> pa.Array:
-    """Return the row id of each file's first row: stored, or counted on from the manifest's own."""
+def first_row_ids(
+    columns: dict[int, pa.Array], manifests: Sequence[ManifestFile], owners: npt.NDArray[np.int64]
+) -> pa.Array:
+    """Return the row id of each file's first row: stored, or counted on from its manifest's own.
+
+    Args:
+        columns: The columns of all entries.
+        manifests: Their manifests.
+        owners: For each entry the index of its manifest.
+    """
     stored = columns[FIRST_ROW_ID]
-    if manifest.first_row_id is None:
+    has_first = np.array([manifest.first_row_id is not None for manifest in manifests])
+    if not has_first.any():
         return pa.nulls(len(stored), pa.int64())
-    if manifest.content is not ManifestContent.DATA:
-        return stored
-    counted = stored.is_null().to_numpy(zero_copy_only=False) & (columns[STATUS].to_numpy() != EntryStatus.DELETED)
-    rows = np.where(counted, columns[RECORD_COUNT].to_numpy(), 0)
-    if manifest.first_row_id + rows.sum(dtype=np.float64) > MAX_ROW_ID:
+    counts_on = has_first & np.array([manifest.content is ManifestContent.DATA for manifest in manifests])
+    is_counted = stored.is_null().to_numpy(zero_copy_only=False) & (columns[STATUS].to_numpy() != EntryStatus.DELETED)
+    is_counted &= counts_on[owners]
+    rows = np.where(is_counted, columns[RECORD_COUNT].to_numpy(), 0)
+    firsts = [manifest.first_row_id or 0 for manifest in manifests]
+    if max(firsts) + rows.sum(dtype=np.float64) > MAX_ROW_ID:
         raise UnsureError
-    following = manifest.first_row_id + np.cumsum(rows) - rows
-    return pc.if_else(pa.array(counted), pa.array(following), stored)
+    before = np.append(0, np.cumsum(rows))
+    # The rows that are counted before the first entry of each manifest.
+    skipped = before[np.searchsorted(owners, np.arange(len(manifests)))]
+    following = (np.array(firsts, np.int64) - skipped)[owners] + before[:-1]
+    known = pc.if_else(pa.array(has_first[owners]), stored, pa.scalar(None, pa.int64()))
+    return pc.if_else(pa.array(is_counted), pa.array(following), known)

@@ -1,6 +1,6 @@
 """The rows of `files`, `entries` and their like: manifests as record batches. Worker-safe.
 
-Input: an `EntryScan`, manifests. Output: a record batch for each manifest, with the columns that are asked for alone.
+Input: an `EntryScan`, manifests. Output: record batches, with the columns that are asked for alone.
 What a filter says of partitions, contents and specs leaves out manifests and rows that cannot match; Spark asks the
 whole filter again.
 """
@@ -140,21 +140,21 @@ class EntryReader:
         self.metrics = StructType.model_validate_json(scan.metrics_json).fields
         self.tests = PartitionTest(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
         self.schema = pa.schema([arrow_field_of(found) for found in self.fields])
+        inner = [part for found in self.fields if found.field_id == DATA_FILE for part in struct_fields(found)]
+        # Converting a type takes longer than making a column of few files.
+        self.arrow_fields = {found.field_id: arrow_field_of(found) for found in (*self.fields, *inner)}
+        self.partition_fields = [arrow_field_of(found) for found in self.partition.fields]
         self.wanted = self.wanted_ids()
 
     def wanted_ids(self) -> frozenset[int]:
         """The fields that are read of a manifest."""
         ids: set[int] = set()
         for found in self.fields:
-            inner = (
-                found.field_type.fields
-                if isinstance(found.field_type, StructType) and found.field_id == DATA_FILE
-                else ()
-            )
+            inner = struct_fields(found) if found.field_id == DATA_FILE else ()
             ids |= {found.field_id, *(part.field_id for part in inner)}
             if is_metrics(found):
                 ids |= set(METRIC_IDS)
-        return frozenset(ids)
+        return frozenset(ids | ({PARTITION} if self.tests.prunes else set()))
 
     def batches(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
         """The rows of some manifests.
@@ -163,23 +163,22 @@ class EntryReader:
             CorruptFileError: a manifest is missing or damaged.
             ExecutionError: the storage failed.
         """
-        for manifest in manifests:
-            entries = read_arrays(manifest, self.io_of(manifest.manifest_path), self.wanted)
-            arrays = [self.array(found, entries, manifest) for found in self.fields]
+        for entries in read_arrays(manifests, self.io_of, self.wanted):
+            arrays = [self.array(found, entries) for found in self.fields]
             batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-            kept = self.kept(entries, manifest)
+            kept = self.kept(entries)
             yield batch if kept is None else batch.filter(kept)
 
-    def kept(self, entries: EntryArrays, manifest: ManifestFile) -> pa.Array | None:
+    def kept(self, entries: EntryArrays) -> pa.Array | None:
         """Which rows are kept; None for all."""
         keep = np.ones(entries.size, bool)
         if self.scan.live_only:
             keep &= entries.numbers(STATUS) != EntryStatus.DELETED
         if self.tests.prunes:
-            keep &= self.matching(entries, manifest)
+            keep &= self.matching(entries)
         return None if keep.all() else pa.array(keep)
 
-    def matching(self, entries: EntryArrays, manifest: ManifestFile) -> Any:
+    def matching(self, entries: EntryArrays) -> Any:
         """Which rows the filter may keep: files are many, partitions few."""
         known: dict[tuple[int, int], bool] = {}
         found = []
@@ -187,32 +186,33 @@ class EntryReader:
             if key not in known:
                 code, content = key
                 known[key] = self.tests.partition(
-                    entries.partitions[code], entries.partition_type, manifest.partition_spec_id, content
+                    entries.partitions[code], entries.partition_type, entries.spec_id, content
                 )
             found.append(known[key])
         return np.array(found, bool)
 
-    def array(self, found: NestedField, entries: EntryArrays, manifest: ManifestFile) -> pa.Array:
+    def array(self, found: NestedField, entries: EntryArrays) -> pa.Array:
         """One column."""
         field_id, rows = found.field_id, entries.size
+        kind = self.arrow_fields[field_id].type
         if is_metrics(found):
-            return readable_metrics(self.metrics, entries.maps, rows).cast(self.type_of(found))
+            return readable_metrics(self.metrics, entries.maps, rows).cast(kind)
         if field_id == DATA_FILE:
-            assert isinstance(found.field_type, StructType)
-            inner = found.field_type.fields
+            inner = struct_fields(found)
             return pa.StructArray.from_arrays(
-                [self.array(part, entries, manifest) for part in inner], fields=[arrow_field_of(part) for part in inner]
+                [self.array(part, entries) for part in inner],
+                fields=[self.arrow_fields[part.field_id] for part in inner],
             )
         if field_id == SPEC_ID:
-            return pa.repeat(pa.scalar(manifest.partition_spec_id, pa.int32()), rows)
+            return pa.repeat(pa.scalar(entries.spec_id, pa.int32()), rows)
         if field_id == PARTITION:
             return self.partition_array(entries)
         if field_id in MAP_TYPES:
-            return map_array(entries.maps[field_id], self.type_of(found))
+            return map_array(entries.maps[field_id], kind)
         column = entries.columns[field_id]
         if field_id == FILE_FORMAT:
             column = pc.utf8_upper(column.cast(pa.string()))
-        return column.cast(self.type_of(found))
+        return cast_if_needed(column, kind)
 
     def partition_array(self, entries: EntryArrays) -> pa.StructArray:
         """Partition tuples as a struct: the distinct ones are converted, and taken for each entry."""
@@ -220,13 +220,9 @@ class EntryReader:
         columns = unified(entries.partitions, entries.partition_type, self.partition)
         arrays = [value_array(values, found.field_type) for values, found in zip(columns, fields, strict=True)]
         distinct = pa.StructArray.from_arrays(
-            arrays, fields=[arrow_field_of(found) for found in fields], mask=pa.array([False] * len(entries.partitions))
+            arrays, fields=self.partition_fields, mask=pa.array([False] * len(entries.partitions))
         )
         return distinct.take(pa.array(entries.partition_of))
-
-    def type_of(self, found: NestedField) -> pa.DataType:
-        """The Arrow type of a column."""
-        return arrow_field_of(found).type
 
 
 def unified(tuples: Sequence[Sequence[Any]], own: StructType, target: StructType) -> list[list[Any]]:
@@ -248,6 +244,10 @@ def unified(tuples: Sequence[Sequence[Any]], own: StructType, target: StructType
     return columns
 
 
+def struct_fields(found: NestedField) -> tuple[NestedField, ...]:
+    return found.field_type.fields if isinstance(found.field_type, StructType) else ()
+
+
 def is_metrics(found: NestedField) -> bool:
     """Whether a field is `readable_metrics`."""
     return found.name == "readable_metrics"
@@ -263,8 +263,13 @@ def map_array(maps: RaggedMaps | EvenMaps, kind: pa.MapType) -> pa.MapArray:
     starts = np.append(0, np.cumsum(maps.sizes)).astype(np.int32)
     absent = None if maps.absent is None else np.append(maps.absent, False)
     offsets = pa.array(starts, pa.int32(), mask=absent)
-    keys = pa.array(maps.all_keys).cast(kind.key_type)
-    return pa.MapArray.from_arrays(offsets, keys, maps.values.cast(kind.item_type)).cast(kind)
+    keys, values = pa.array(maps.all_keys, kind.key_type), cast_if_needed(maps.values, kind.item_type)
+    return cast_if_needed(pa.MapArray.from_arrays(offsets, keys, values), kind)
+
+
+def cast_if_needed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast a column to a type. A cast to its own type takes longer than making a column of few files."""
+    return column if column.type.equals(kind) else column.cast(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,9 @@ def all_manifest_rows(table: Table) -> Iterator[Row]:
 
 def counted(manifest: ManifestFile, table: Table) -> tuple[int, int, int]:
     """The numbers of added, existing and deleted files that a list of version 1 leaves out."""
-    statuses = Counter(read_arrays(manifest, table.io, ()).values(STATUS))
+    statuses = Counter(
+        status for entries in read_arrays([manifest], lambda _: table.io, ()) for status in entries.values(STATUS)
+    )
     return statuses[EntryStatus.ADDED], statuses[EntryStatus.EXISTING], statuses[EntryStatus.DELETED]
 
 

@@ -22,8 +22,8 @@ from dml.deletes.deletion_vector import decode
 from dml.errors import CorruptFileError
 from dml.files.table_metadata import read_table_metadata
 from dml.manifests.entry_fields import KNOWN
-from dml.manifests.read import blocks_of, damage_named, entries_of
-from dml.manifests.read_arrays import entry_arrays, read_arrays
+from dml.manifests.read import entries_of
+from dml.manifests.read_arrays import entry_arrays, read_arrays, read_blocks
 from dml.model.manifest import ManifestFile
 from dml.read.open_data_file import open_data_file
 
@@ -166,7 +166,7 @@ def of_columns(data: bytes, wanted: Collection[int]) -> Callable[[], object]:
     """Reads a manifest as columns, as metadata tables do; what is not wanted is passed over."""
     line = ManifestFile(manifest_path="f", manifest_length=len(data), partition_spec_id=0, added_snapshot_id=1)
     io: FileIO = MemoryIO({"f": data})
-    return lambda: read_arrays(line, io, wanted)
+    return lambda: next(read_arrays([line], lambda _: io, wanted))
 
 
 def of_lockstep(data: bytes) -> Callable[[], object]:
@@ -175,9 +175,8 @@ def of_lockstep(data: bytes) -> Callable[[], object]:
     io: FileIO = MemoryIO({"f": data})
 
     def read() -> object:
-        with damage_named("f"):
-            file_type, blocks = blocks_of(io, "f", len(data))
-            return entry_arrays(file_type, list(blocks), line, few=0)
+        file_type, found = read_blocks(line, io)
+        return entry_arrays(file_type, [found], few=0)
 
     return read
 

@@ -32,7 +32,7 @@ from dml.manifests.read import (
     read_manifest_list,
     type_of_records,
 )
-from dml.manifests.read_arrays import decode_in_lockstep, decode_one_by_one, entry_arrays
+from dml.manifests.read_arrays import ManifestBlocks, decode_in_lockstep, decode_one_by_one, entry_arrays
 from dml.manifests.read_arrays import read_arrays as read_wanted
 from dml.manifests.weights import MAX_KEPT_LINE
 from dml.metadata_tables.entry_scan import map_array
@@ -133,9 +133,9 @@ def test_columns_that_nobody_asked_for_are_passed_over(tmp_path: Path, files: in
         entry(replace(PLAIN, path=f"file:///t/{number}", partition=values), EntryStatus.ADDED, 7)
         for number in range(files)
     ]
-    arrays = read_wanted(written(tmp_path, found), IO, ())
+    (arrays,) = read_wanted([written(tmp_path, found)], lambda _: IO, ())
     assert (arrays.values(STATUS), arrays.values(CONTENT)) == ([1] * files, [0] * files)
-    assert arrays.partitions == (values,)
+    assert (arrays.partitions, len(arrays.partition_of)) == ((), 0)
     assert FILE_PATH not in arrays.columns
     assert arrays.maps == {}
 
@@ -147,7 +147,8 @@ def test_an_empty_map_is_not_an_absent_one(decode: Callable[..., EntryArrays]) -
     null, empty, one = long(0), long(1) + long(0), long(1) + long(1) + long(5) + long(7) + long(0)
     block = b"".join(head + counts + null * 2 for counts in (null, empty, one))
     line = ManifestFile(manifest_path="f", manifest_length=9, partition_spec_id=0, added_snapshot_id=1)
-    found = decode(type_of_records(json.dumps(SCHEMA).encode()), [(3, block)], line).maps[VALUE_COUNTS]
+    group = [ManifestBlocks(line, [(3, block)])]
+    found = decode(type_of_records(json.dumps(SCHEMA).encode()), group).maps[VALUE_COUNTS]
     assert found.absent is not None
     assert found.absent.tolist() == [True, False, False]
     assert [found.of_file(place) for place in range(3)] == [{}, {}, {5: 7}]
@@ -162,10 +163,11 @@ def test_an_empty_map_is_not_an_absent_one(decode: Callable[..., EntryArrays]) -
     ],
     ids=["twice", "optional"],
 )
-def test_many_entries_have_each_field_once_and_what_is_required(
-    change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]], what: str
+@pytest.mark.parametrize("entries", [1, 1000])
+def test_entries_have_each_field_once_and_what_is_required(
+    change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]], what: str, entries: int
 ) -> None:
     kind = type_of_records(json.dumps(manifest_schema(change(FILE[:-1]))).encode())
     line = ManifestFile(manifest_path="f", manifest_length=9, partition_spec_id=0, added_snapshot_id=1)
     with pytest.raises(CorruptFileError, match=what):
-        entry_arrays(kind, [(1000, bytes(1000))], line)
+        entry_arrays(kind, [ManifestBlocks(line, [(entries, bytes(1000))])])
