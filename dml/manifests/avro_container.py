@@ -29,6 +29,10 @@ MAX_BLOCK_BYTES: Final = 1 << 30
 FREE_BLOCK_BYTES: Final = 1 << 24
 """A decompressed block of this length is always fine."""
 
+MAX_EMPTY_RECORDS: Final = 1 << 20
+"""A file has at most this many records in blocks with less than a byte for each. Such records have no values but nulls,
+and a few bytes could claim any number of them. A million take about a second."""
+
 MAX_RATIO: Final = 256
 """A longer one has at most so many bytes for each compressed one: entries hold names that no codec makes shorter."""
 
@@ -66,6 +70,7 @@ class AvroContainer:
             ValueError: a block breaks the format.
             EOFError: the file ends in a block.
         """
+        empty = 0
         while first := self._read(1):
             count = self._long(first)
             data = self._exactly(self._long())
@@ -73,7 +78,12 @@ class AvroContainer:
                 raise ValueError("a block does not end with the file's sync marker")
             if count < 0:
                 raise ValueError(f"a block claims {count} records")
-            yield count, self._decompressed(data)
+            plain = self._decompressed(data)
+            if count > len(plain):
+                empty += count
+                if empty > MAX_EMPTY_RECORDS:
+                    raise ValueError(f"a block of {len(plain)} bytes claims {count} records")
+            yield count, plain
 
     def _header(self) -> Iterator[tuple[str, bytes]]:
         while count := self._long():

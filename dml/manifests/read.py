@@ -84,6 +84,9 @@ STATUSES: Final = {status.value: status for status in EntryStatus}
 CONTENTS: Final = {content.value: content for content in FileContent}
 DELETED: Final = EntryStatus.DELETED.value
 
+AS_STORED: Final = StructType()
+"""Records of this type have the fields that the file has."""
+
 # Structs are made once: each look-up of a reader compares them.
 ENTRY_TYPE: Final = ENTRY_READ_SCHEMA.as_struct()
 # A v1 list may leave the counts out; version 3 requires them.
@@ -223,6 +226,8 @@ def records_in(
         status, data = record[0], record[4]
         if status not in STATUSES:
             raise ValueError(f"it has an entry of status {status}")
+        if data[1] is None:
+            raise ValueError("it has an entry without a path")
         if data[4] < 0 or data[5] < 0:
             raise ValueError(f"the file '{data[1]}' has {data[4]} rows and {data[5]} bytes")
         if manifest.first_row_id is None:
@@ -301,7 +306,7 @@ def partition_tuple(kind: StructType, data: bytes) -> tuple[Any, ...]:
         Exception: The bytes are none of that type.
     """
     decoder = CheckedDecoder(data)
-    found = reader_of(kind, kind).bind(decoder)()
+    found = reader_of(kind, AS_STORED).bind(decoder)()
     decoder.finish()
     return tuple(found)
 

@@ -65,22 +65,20 @@ class RecordReader:
         skipped: Ids of fields whose values are None in the result.
 
     Raises:
-        ValueError: A required field is missing, or a field has another type.
+        ValueError: A required field is missing, a field occurs twice, or it has another type.
     """
 
     def __init__(self, file_type: StructType, read_type: StructType, skipped: Collection[int] = ()) -> None:
-        expected = read_type.fields or file_type.fields
-        # The ids of partition fields have another meaning.
-        skipped, self._projects = (skipped, True) if read_type.fields else ((), False)
-        places = {field.field_id: place for place, field in enumerate(expected)}
-        missing = [
-            field
-            for field in expected
-            if field.required and not any(found.field_id == field.field_id for found in file_type.fields)
-        ]
-        if missing:
-            raise ValueError(f"its records lack the field '{missing[0].name}' with the id {missing[0].field_id}")
-        self._steps = tuple(step_of(found, expected, places.get(found.field_id), skipped) for found in file_type.fields)
+        self._projects = bool(read_type.fields)
+        if self._projects:
+            expected = read_type.fields
+            places = places_of(file_type, expected)
+        else:
+            # Partition tuples, by position: their ids have another meaning, and need not differ.
+            expected, places, skipped = file_type.fields, list(range(len(file_type.fields))), ()
+        self._steps = tuple(
+            step_of(found, expected, place, skipped) for found, place in zip(file_type.fields, places, strict=True)
+        )
         # The last one takes what skipping returns; partition tuples skip nothing and must not be longer.
         self._empty = [field.initial_default for field in expected]
         if any(step.place == len(expected) for step in self._steps):
@@ -117,6 +115,18 @@ class RecordReader:
             return record
 
         return read
+
+
+def places_of(file_type: StructType, expected: tuple[NestedField, ...]) -> list[int | None]:
+    """Return for each field of a file its index among those that are expected."""
+    places = {field.field_id: place for place, field in enumerate(expected)}
+    found = [field.field_id for field in file_type.fields]
+    for field in expected:
+        if field.required and field.field_id not in found:
+            raise ValueError(f"its records lack the field '{field.name}' with the id {field.field_id}")
+        if found.count(field.field_id) > 1:
+            raise ValueError(f"its records have the field '{field.name}' with the id {field.field_id} twice")
+    return [places.get(field_id) for field_id in found]
 
 
 def step_of(found: NestedField, expected: tuple[NestedField, ...], place: int | None, skipped: Collection[int]) -> Step:

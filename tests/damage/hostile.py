@@ -101,6 +101,8 @@ def manifest_schema(fields: list[dict[str, Any]]) -> dict[str, Any]:
 ENTRY: Final = long(1) + text("/f") + text("parquet") + long(1) + long(1)
 NULL, VALUE = long(0), long(1)
 SCHEMA: Final = manifest_schema(FILE[:-1])
+LONG_ENTRY: Final = b"\x82" + b"\x80" * 10 + b"\x00" + ENTRY[1:] + NULL * 3
+"""Its status, 1, takes 12 bytes."""
 
 
 class Memory(InputFile):
@@ -210,6 +212,13 @@ def avro_cases() -> Iterator[tuple[str, Callable[[], object]]]:
         yield from manifest_cases(f"manifest: {number} of nothing", container(manifest_schema(FILE), odd))
         rows = {"type": "record", "name": "r", "fields": [optional({"type": "array", "items": "null"}, "a", 1)]}
         yield f"avro data: {number} nulls", of_rows(container(rows, VALUE + long(number)), "avro")
+        yield from manifest_cases(f"manifest: branch {number} of a union", container(SCHEMA, ENTRY + long(number)))
+    nothing = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "null", "field-id": 1}]}
+    for blocks in (1, 50):
+        rows = container(nothing, b"", count=50_000_000 // blocks)
+        again = rows[rows.index(SYNC) + len(SYNC) :] * (blocks - 1)
+        yield f"avro data: 50 million rows of no bytes in {blocks} blocks", of_rows(rows + again, "avro")
+    yield from manifest_cases("manifest: number of 12 bytes", container(SCHEMA, LONG_ENTRY))
     deep = '{"type":"array","items":' * 50_000 + '"int"' + "}" * 50_000
     yield from manifest_cases("avro: deep schema", container(deep, b""))
     yield from manifest_cases("avro: schema that is no JSON", container("{", b""))
