@@ -38,7 +38,7 @@ Bind = Callable[[CheckedDecoder], Callable[[], Any]]
 NO_READERS: Final[Mapping[int, Bind]] = {}
 
 
-class Step(NamedTuple):
+class FieldStep(NamedTuple):
     """A field of a file's record.
 
     Attributes:
@@ -129,7 +129,9 @@ def places_of(file_type: StructType, expected: tuple[NestedField, ...]) -> list[
     return [places.get(field_id) for field_id in found]
 
 
-def step_of(found: NestedField, expected: tuple[NestedField, ...], place: int | None, skipped: Collection[int]) -> Step:
+def step_of(
+    found: NestedField, expected: tuple[NestedField, ...], place: int | None, skipped: Collection[int]
+) -> FieldStep:
     kind = found.field_type
     if place is None:
         bind, place = by_pyiceberg(kind), len(expected)
@@ -141,7 +143,7 @@ def step_of(found: NestedField, expected: tuple[NestedField, ...], place: int | 
     else:
         bind = reader_of_values(kind, expected[place].field_type, skipped)
     nested = getattr(bind, "__self__", None)
-    return Step(found.field_id, place, found.required, bind, nested if isinstance(nested, RecordReader) else None)
+    return FieldStep(found.field_id, place, found.required, bind, nested if isinstance(nested, RecordReader) else None)
 
 
 def fits(kind: IcebergType, specified: IcebergType) -> bool:
