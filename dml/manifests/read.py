@@ -134,7 +134,7 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
         blocks = [(count, block) for count, block in found if count or block]
         if sum(count for count, _ in blocks) >= MANY_LINES:
             with suppress(UnsureError):
-                return tuple(map(line_reader(file_type).read, lockstep_lines(file_type, blocks)))
+                return line_reader(file_type).read(lockstep_lines(file_type, blocks))
         return tuple(map(manifest_file, records_of(file_type, decoders_of(blocks), LINE_TYPE)))
 
 
@@ -334,23 +334,28 @@ class LineReader:
     def __init__(self, file_type: StructType) -> None:
         self._reader = reader_of(file_type, LINE_TYPE)
 
-    def read(self, line: bytes) -> ManifestFile:
-        """Decode a line, or return it from memory."""
-        if len(line) > MAX_KEPT_LINE:
-            return self.decode(line)
-        key = (self, line)
-        found = READ_LINES.get(key)
-        if found is None:
-            found = self.decode(line)
-            READ_LINES.keep(key, found)
-        return found
+    def read(self, lines: Sequence[bytes]) -> tuple[ManifestFile, ...]:
+        """Return lines from memory, or decode those that are not there."""
+        found = [READ_LINES.get((self, line)) for line in lines]
+        if missing := [line for line, known in zip(lines, found, strict=True) if known is None]:
+            decoded = iter(self.decode(missing))
+            for place, line in enumerate(lines):
+                if found[place] is None:
+                    found[place] = manifest = next(decoded)
+                    if len(line) <= MAX_KEPT_LINE:
+                        READ_LINES.keep((self, line), manifest)
+        return tuple(manifest for manifest in found if manifest is not None)
 
-    def decode(self, line: bytes) -> ManifestFile:
-        """Decode a line."""
-        decoder = CheckedDecoder(line)
-        record = self._reader.bind(decoder)()
-        decoder.finish()
-        return manifest_file(record)
+    def decode(self, lines: Sequence[bytes]) -> list[ManifestFile]:
+        """Decode lines with one decoder: making one for each would take as long as decoding."""
+        decoder = CheckedDecoder(b"".join(lines))
+        read, found, end = self._reader.bind(decoder), [], 0
+        for line in lines:
+            found.append(manifest_file(read()))
+            end += len(line)
+            if decoder.tell() != end:
+                raise ValueError(f"the line of '{found[-1].manifest_path}' has another length than its fields")
+        return found
 
 
 READ_LINES: Final[KeptLines[tuple[LineReader, bytes], ManifestFile]] = KeptLines(

@@ -280,13 +280,14 @@ def decode_one_by_one(
     if FILE_FORMAT in columns:
         columns[FILE_FORMAT] = [name.lower() for name in columns[FILE_FORMAT]]
     spec_id = group[0].manifest.partition_spec_id
+    partition_type = partition_of(file_type)
     partitions, codes = distinct(column(PARTITION) if PARTITION in wanted else (), spec_id)
     return EntryArrays(
         size=len(records),
         spec_id=spec_id,
         columns={field_id: pa.array(values, COLUMN_TYPES[field_id]) for field_id, values in columns.items()},
         maps={field_id: flat.arrays(column(field_id)) for field_id, flat in maps.items()},
-        partition_type=partition_of(file_type),
+        partition_type=partition_type,
         partitions=partitions,
         partition_of=codes,
     )

@@ -91,6 +91,8 @@ class RecordReader:
             decoder: The decoder of a block.
             readers: Readers of some fields to use instead of the usual ones, by field id.
         """
+        if not self._steps:
+            return self._empty.copy  # the partition of an unpartitioned table
         steps = []
         for field_id, place, required, bind, nested in self._steps:
             if nested is not None:

@@ -3,7 +3,7 @@
 import bz2
 import json
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,9 @@ def test_long_lines_of_manifest_lists_are_read_anew(tmp_path: Path, monkeypatch:
     decoded: list[bytes] = []
     decode = LineReader.decode
 
-    def noted(reader: LineReader, line: bytes) -> ManifestFile:
-        decoded.append(line)
-        return decode(reader, line)
+    def noted(reader: LineReader, lines: Sequence[bytes]) -> list[ManifestFile]:
+        decoded.extend(lines)
+        return decode(reader, lines)
 
     monkeypatch.setattr(LineReader, "decode", noted)
     for length, times in ((20, 1), (MAX_KEPT_LINE, 2)):
