@@ -43,6 +43,7 @@ from dml.model.manifest import (
 )
 
 __all__ = [
+    "ENTRY_TYPE",
     "MANIFEST_LIST_SCHEMA",
     "SCHEMA_KEY",
     "blocks_of",
@@ -55,6 +56,7 @@ __all__ = [
     "read_all",
     "read_each",
     "read_manifest_list",
+    "reader_of",
     "records_in",
 ]
 
