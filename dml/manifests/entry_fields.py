@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
+    IcebergType,
     IntegerType,
     ListType,
     LongType,
@@ -19,6 +20,8 @@ from pyiceberg.types import (
     StringType,
     StructType,
 )
+
+from dml.manifests.record_reader import fits
 
 __all__ = [
     "BOUND_MAPS",
@@ -56,6 +59,7 @@ __all__ = [
     "UPPER_BOUNDS",
     "VALUE_COUNTS",
     "check_entry_type",
+    "check_type",
     "partition_of",
 ]
 
@@ -175,20 +179,35 @@ BOUND_MAPS: Final = frozenset({LOWER_BOUNDS, UPPER_BOUNDS})
 NUMBER_LISTS: Final = frozenset({SPLIT_OFFSETS, EQUALITY_IDS})
 KNOWN: Final = frozenset(COLUMN_TYPES) | frozenset(MAP_TYPES) | {PARTITION}
 
+SPECIFIED: Final = {field.field_id: field.field_type for field in (*ENTRY_READ_SCHEMA.fields, *DATA_FILE_TYPE.fields)}
+
 
 @lru_cache(maxsize=KEPT_SCHEMAS)
 def check_entry_type(file_type: StructType) -> None:
-    """Check that entries have the fields that each must have.
+    """Check that a manifest's schema has each field once, and those that are required as the specification has them.
 
     Raises:
-        ValueError: One may be missing. Such entries could take no bytes, so that there could be any number of them.
+        ValueError: It does not. Entries without required fields could take no bytes, so that there could be any number.
     """
-    file = next((field for field in file_type.fields if field.field_id == DATA_FILE), None)
-    if file is None or not file.required or not isinstance(file.field_type, StructType):
+    entry = {field.field_id: field for field in file_type.fields}
+    found = entry.get(DATA_FILE)
+    if found is None or not found.required or not isinstance(found.field_type, StructType):
         raise ValueError("its entries have no file")
-    required = {field.field_id for field in (*file_type.fields, *file.field_type.fields) if field.required}
+    fields = (*file_type.fields, *found.field_type.fields)
+    required = {field.field_id for field in fields if field.required}
     if missing := {STATUS, FILE_PATH, PARTITION, RECORD_COUNT, FILE_SIZE} - required:
         raise ValueError(f"its entries lack the fields with the ids {sorted(missing)}")
+    known = [field.field_id for field in fields if field.field_id in KNOWN]
+    if twice := {field_id for field_id in known if known.count(field_id) > 1}:
+        raise ValueError(f"it has the fields with the ids {sorted(twice)} twice")
+    for field in fields:
+        check_type(field.field_id, field.field_type)
+
+
+def check_type(field_id: int, kind: IcebergType) -> None:
+    """Refuse a field of another type than the specification gives it: its bytes would be read as something else."""
+    if field_id in SPECIFIED and not fits(kind, SPECIFIED[field_id]):
+        raise ValueError(f"the field with the id {field_id} is of the type {kind}")
 
 
 def partition_of(file_type: StructType) -> StructType:

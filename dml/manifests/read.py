@@ -43,7 +43,6 @@ from dml.model.manifest import (
 )
 
 __all__ = [
-    "ENTRY_TYPE",
     "MANIFEST_LIST_SCHEMA",
     "SCHEMA_KEY",
     "blocks_of",
@@ -56,7 +55,6 @@ __all__ = [
     "read_all",
     "read_each",
     "read_manifest_list",
-    "reader_of",
     "records_in",
 ]
 

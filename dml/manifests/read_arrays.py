@@ -45,11 +45,12 @@ from dml.manifests.entry_fields import (
     SNAPSHOT_ID,
     STATUS,
     check_entry_type,
+    check_type,
     partition_of,
 )
 from dml.manifests.lockstep_decoder import Items, Numbers, Pieces, RecordColumn, Step, UnsureError
 from dml.manifests.lockstep_search import ReadFrom, Search, scalar, together, whole
-from dml.manifests.read import ENTRY_TYPE, blocks_of, damage_named, decoders_of, partition_tuple, reader_of, records_in
+from dml.manifests.read import blocks_of, damage_named, decoders_of, partition_tuple, records_in
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
 
 __all__ = ["ManifestBlocks", "decode_in_lockstep", "decode_one_by_one", "entry_arrays", "read_arrays", "read_blocks"]
@@ -162,8 +163,6 @@ def entry_arrays(
     # What is wrong with the schema is wrong with each of them; what is wrong with entries names the manifest itself.
     with damage_named(group[0].manifest.manifest_path):
         check_entry_type(file_type)
-        # A reader checks the types of the fields, by which lockstep decodes them.
-        reader_of(file_type, ENTRY_TYPE)
         if sum(found.rows for found in group) <= few:
             return decode_one_by_one(file_type, group, wanted)
         with DECODING:
@@ -304,6 +303,7 @@ def decode_in_lockstep(
 
     Raises:
         UnsureError: Only decoding them one by one is sure.
+        ValueError: A field is of another type than the specification gives it.
     """
     blocks = [block for found in group for block in found.blocks]
     parts = [lockstep_entries(file_type, some) for some in together(blocks)]
@@ -354,6 +354,7 @@ def lockstep_entries(file_schema: StructType, blocks: Sequence[tuple[int, bytes]
 
     Raises:
         UnsureError: Only decoding them one by one is sure.
+        ValueError: A field is of another type than the specification gives it.
     """
     steps = tuple(steps_of(file_schema.fields))
     known = [step.field_id for step in steps if step.field_id in KNOWN]
@@ -375,6 +376,7 @@ def steps_of(fields: Iterable[NestedField]) -> Iterator[Step]:
         if found.field_id == DATA_FILE and found.required and isinstance(found.field_type, StructType):
             yield from steps_of(found.field_type.fields)
         else:
+            check_type(found.field_id, found.field_type)
             yield Step(found.field_id, found.required, read_of(found))
 
 
